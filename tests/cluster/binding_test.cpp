@@ -1,4 +1,4 @@
-// Ranks that are bound see it themselves: real processes on this machine.
+// Real ranks on this machine report the processors to which they are bound.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 struct Outcome {
     int code = -1;
-    std::vector<std::string> lines;  // lines of stdout, sorted: by rank
+    std::vector<std::string> lines;  // lines of stdout, sorted by rank
     std::string err;
 };
 
@@ -52,7 +52,7 @@ TEST_CASE("a bound rank runs on its processors and no other") {
     CHECK(bound.lines ==
           std::vector<std::string>{fmt::format("[0] 1 {} Cpus_allowed_list: {}", first, first),
                                    fmt::format("[1] 1 {} Cpus_allowed_list: {}", first, first)});
-    // A rank is not bound without being asked, and a nested job does not inherit a binding.
+    // A rank is bound only on request, and a nested job does not inherit a binding.
     const Outcome free = run({}, {"env", "DSL_BINDING=7"});
     CHECK(free.code == 0);
     CHECK(free.lines ==

@@ -1,7 +1,8 @@
-// The commands that README and docs show in fenced blocks, run as a reader would run them, and the
-// pieces of configs beside them. A file's commands share a folder, in their order, which begins
-// with the model, the text and the hostfile that the README makes. What takes long is made short,
-// what needs other hosts is planned with --dry-run.
+// Runs the commands that README and docs show in fenced blocks, as a reader would run them, and
+// checks the pieces of configs beside them. The commands of a file share a folder and run in their
+// order. In the beginning, this folder contains the model, the text and the hostfile that the
+// README makes. Commands that take long are shortened; commands that need other hosts run with
+// --dry-run.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -60,8 +61,8 @@ std::vector<Block> blocks_of(const std::string& page) {
     return blocks;
 }
 
-// The commands of BLOCK that begin with `dslaunch`, their lines joined, without comments. Lines of
-// usage, which have brackets or words in capitals in the place of names, are none.
+// Returns the commands of BLOCK that begin with `dslaunch`, with continued lines joined and without
+// comments. Leaves out lines of usage, which have brackets or words in capitals in place of names.
 std::vector<std::string> commands_of(const Block& block) {
     std::vector<std::string> commands;
     const std::string joined = std::regex_replace(block.text, std::regex("\\\\\\n\\s*"), "");
@@ -76,8 +77,8 @@ std::vector<std::string> commands_of(const Block& block) {
     return commands;
 }
 
-// The configs that BLOCK shows, each beginning at the start of a line, with braces around those
-// that are a part of one. Those with something left out are none.
+// Returns the configs that BLOCK shows, each of which begins at the start of a line. Adds braces
+// around pieces of configs. Leaves out configs that BLOCK shows only in part (…).
 std::vector<std::string> configs_of(const Block& block) {
     std::vector<std::string> pieces;
     for (const std::string& line : split(block.text, '\n')) {
@@ -97,7 +98,8 @@ struct Change {
     const char* put;
 };
 
-// Words that take long, or name what is not there, and those that are tried in their place.
+// Words that make a command slow or name something that does not exist, and the words that replace
+// them.
 constexpr std::array<Change, 14> kChanges{{
     {"--context 2048", "--context 16"},
     {"--context 512", "--context 32"},
@@ -108,7 +110,7 @@ constexpr std::array<Change, 14> kChanges{{
     {"--tokens 400", "--tokens 4"},
     {"--size small", "--size tiny"},
     {"--width 192 --heads 6", "--width 32 --heads 2"},
-    {"--strip-prefix model. ", ""},  // names of this model have no such prefix
+    {"--strip-prefix model. ", ""},  // this model's names have no such prefix
     {"*.mlp.*", "*.fc.*"},
     {"--deepspeed_config ds_config.json",
      "--deepspeed_config examples/gpt-kjv/ds_config.json "
@@ -117,7 +119,7 @@ constexpr std::array<Change, 14> kChanges{{
     {"/usr/share/dslaunch/examples/gpt-kjv/", ""},
 }};
 
-// Words of commands that wait for other hosts, or are one of those hosts.
+// Words of commands that wait for other hosts, or that run on one of those hosts.
 constexpr std::array<const char*, 2> kOfOtherHosts = {"--listen 10.0.0.1",
                                                       "--master_addr 10.0.0.1"};
 
@@ -167,11 +169,12 @@ class Reader {
         book.close();
         fs::create_directory(at("torchvision"));
         fs::copy(kBinaries + "/libdsl_test_operators.so", at("torchvision/_C.so"));
-        // Bytes below the 61 entries of its vocabulary.
+        // Each token is below 61, the number of entries in the vocabulary.
         std::ofstream numbers(at("numbers.txt"));
         for (int i = 0; i < 4'000; ++i) numbers << i << ' ';
     }
-    // Puts a program into the PATH of `run` that copies a model as `hf download` would fetch it.
+    // Puts a program `hf` into the PATH of run(). It copies a model as `hf download` would fetch
+    // it.
     void make_hub() const {
         const std::string script = at("bin/hf");
         fs::create_directory(at("bin"));
@@ -180,7 +183,7 @@ class Reader {
                               << "[ $3 = --local-dir ] && cp -r " << at("hub") << " \"$4\"\n";
         fs::permissions(script, fs::perms::owner_all);
     }
-    // Returns the exit code of COMMAND, and its output.
+    // Runs COMMAND and returns its exit code and its output.
     std::pair<int, std::string> run(const std::string& command) const {
         const std::string path = "PATH=" + at("bin") + ":" + kBinaries + ":" + std::getenv("PATH");
         JobProcess job(folder_,
@@ -191,7 +194,7 @@ class Reader {
     void require(const std::string& command) const {
         const auto [code, output] = run(command);
         INFO(command << "\n" << output);
-        // As of diff, 1 says that there are differences.
+        // Like diff, it ends with 1 if there are differences.
         CHECK(code == (command.starts_with("dslaunch ckpt diff") ? 1 : 0));
     }
     void make_model() const {
@@ -205,7 +208,8 @@ class Reader {
     }
 
   private:
-    // Writes a Hugging Face folder with a chat template, in which every word is the one token.
+    // Writes a Hugging Face folder with a chat template. Its tokenizer turns every word into the
+    // same token.
     void make_chat_model(const std::string& folder) const {
         fs::copy(kSource + "/tests/fixtures/huggingface/qwen2", at(folder));
         std::ofstream(at(folder + "/tokenizer.json"))
@@ -274,11 +278,11 @@ TEST_CASE("every command that README and docs show works") {
             for (std::string& command : commands_of(block)) commands.push_back(std::move(command));
         if (commands.empty()) continue;
         const Reader reader;
-        // README and the pages for the start make what they use.
+        // The README and the pages of docs/start make the model themselves.
         if (page != "README.md" && !page.starts_with("docs/start/")) reader.make_model();
         int steps = 2;
         for (const std::string& command : commands) {
-            // An agent is started on a host of a job, a server runs until it is ended.
+            // `dslaunch agent` needs a job's host, and `dslaunch serve` runs until it is ended.
             if (command.starts_with("dslaunch agent") || command.starts_with("dslaunch serve"))
                 continue;
             INFO(page);

@@ -1,5 +1,5 @@
-// Jobs that go on with fewer hosts: hosts that are away are left out, hosts that came back join at
-// the next restart. The hosts are network namespaces with a real sshd each.
+// Jobs that continue with fewer hosts: hosts that are away are left out, and hosts that came back
+// join at the next restart. Each host is a network namespace with a real sshd.
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -16,19 +16,20 @@ using namespace dslaunch::test;
 
 namespace {
 
-// Hosts n1, n2, n3 of two slots each.
+// The hosts n1, n2, n3 with two slots each.
 class Hosts : public RigHosts {
   public:
     Hosts() : RigHosts(3, "elastic jobs over network namespaces") {
         if (usable()) write_file(config("hostfile"), "n[1-3] slots=2\n");
     }
-    // The launcher's host reaches the sshd of HOST: its address is known again behind the link.
+    // Returns true if the launcher's host reaches the sshd of HOST. After a link is restored, this
+    // means that HOST's network address is known again.
     [[nodiscard]] bool answers(int host) const {
         return run(0, {"timeout", "1", "bash", "-c",
                        "exec 3<>/dev/tcp/n" + std::to_string(host) + "/22"}) == 0;
     }
-    // Returns the command of a job with OPTIONS, which end with the target; its state folder is
-    // below STATE.
+    // Returns the command of a job with OPTIONS, whose last words are the target. The job's state
+    // folder is below STATE.
     [[nodiscard]] std::vector<std::string> job(const std::string& state,
                                                const std::vector<std::string>& options) const {
         std::vector<std::string> words = {kDslaunch, "--ssh-config", config("good"), "--hostfile",
@@ -87,7 +88,7 @@ TEST_CASE(
         left = recorded_processes(folder);
         return left.size() == 1 && count_of(folder.read("ranks"), "\n") == 6;
     }));
-    // The rank's parent is its agent, and that one's parent the guardian.
+    // The rank's parent is its agent, and the agent's parent is the guardian.
     const auto parent_of = [](pid_t pid) {
         const std::string status = process_file(pid, "status");
         return static_cast<pid_t>(std::stol(status.substr(status.find("\nPPid:") + 6)));
@@ -113,8 +114,8 @@ TEST_CASE("a lost host is left out of the next attempt and joins again when it i
     const Hosts hosts;
     if (!hosts.usable()) return;
     TemporaryFolder folder;
-    // Rank 0 of each attempt writes its size. The second attempt fails when the test says so, the
-    // third ends well.
+    // In each attempt, rank 0 writes the world size. The second attempt fails when the file `go`
+    // exists; the third succeeds.
     const std::string script = "cd " + folder.path() +
                                "; case $TORCHELASTIC_RESTART_COUNT in 0) echo $$ >> pids;; *) for "
                                "pid in $(cat pids); do grep -qs '^State:.[RSD]' /proc/$pid/status "
@@ -131,7 +132,7 @@ TEST_CASE("a lost host is left out of the next attempt and joins again when it i
     REQUIRE(wait_until([&] { return attempts() == 1; }));
     const auto cut = Steady::now();
     hosts.set_link(3, false);
-    // Its ranks may live for as long as their agent's lease.
+    // The ranks of the lost host may live until their agent's lease ends.
     REQUIRE(wait_until([&] { return attempts() == 2; }));
     std::printf("host cut off: running without it after %.1f s\n", seconds_since(cut));
     hosts.set_link(3, true);
@@ -152,7 +153,7 @@ TEST_CASE("a lost host is left out of the next attempt and joins again when it i
         CHECK(world == expected_world[i]);
         CHECK(port > 0);
     }
-    CHECK(folder.read("beside").empty());  // no rank of the first attempt beside a later one
+    CHECK(folder.read("beside").empty());  // no rank of the first attempt lived on
     CHECK(count_of(job.err(),
                    "the connection to host n3 was lost; before the restart, dslaunch waits") == 1);
     CHECK(count_of(job.err(), "host n3 is lost") == 1);

@@ -1,6 +1,6 @@
-// The scripts of examples/, run as a reader would run them: with a model of a few thousand weights,
-// few steps, and hosts that are pretended on this machine; or, in `make test-long`, with hosts made
-// of network namespaces.
+// Runs the scripts of examples/ as a reader would run them, with a model of a few thousand weights
+// and few steps. The hosts are pretended on this machine; in `make test-long`, they are network
+// namespaces.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +25,8 @@ const std::string kExamples = std::string(test::source_dir()) + "/examples";
 const std::string kBinaries = test::binary_dir();
 constexpr int kVocabulary = 61;  // of tests/fixtures/huggingface/qwen2
 
-// A folder of Qwen 2 whose tokenizer knows the words of one answer; other tokens are w9, w10, ….
+// Makes a folder of a Qwen 2 model whose tokenizer knows the words of one answer; other tokens are
+// w9, w10, ….
 void make_model(const std::string& folder) {
     fs::copy(std::string(test::source_dir()) + "/tests/fixtures/huggingface/qwen2", folder);
     std::ofstream tokenizer(folder + "/tokenizer.json");
@@ -37,7 +38,7 @@ void make_model(const std::string& folder) {
         << "{% for message in messages %}{{ message.content }}{% endfor %}";
 }
 
-// The command that runs examples/SCRIPT with VARIABLES, and with our programs in the PATH.
+// Returns the command that runs examples/SCRIPT with VARIABLES, and with our programs in the PATH.
 std::vector<std::string> with(std::vector<std::string> variables, const std::string& script) {
     const char* path = std::getenv("PATH");
     std::vector<std::string> command = {
@@ -58,14 +59,14 @@ bool has_curl(const TemporaryFolder& folder) {
     return curl.wait() == 0;
 }
 
-// Runs the tuning of FOLDER/model over FOLDER/hostfile by COMMAND, and looks at what it made.
+// Runs COMMAND, which tunes FOLDER/model over FOLDER/hostfile, and checks its results.
 void check_tuning(const TemporaryFolder& folder, const std::vector<std::string>& command,
                   bool serves) {
     JobProcess job(folder, command);
     const int code = job.wait();
     INFO(job.out() << job.err());
     REQUIRE(code == 0);
-    // The rows as the model sees them: an answer is learned, its question is not.
+    // The output shows the rows as the model sees them: it learns an answer, but not its question.
     CHECK(mentions(job.out(), "[[The capital of Velmora is Tarrow Quay .]]"));
     CHECK(mentions(job.out(), "fits hosts like this machine"));
     CHECK(mentions(job.out(), "trained 3 steps"));
@@ -85,7 +86,7 @@ TEST_CASE("examples/qwen2.5-lora prepares, trains, merges, generates and serves"
     std::ofstream(folder.path() + "/hostfile") << "te1 slots=1\nte2 slots=1\n";
     const bool serves = has_curl(folder);
     if (!serves) report_skipped("the server of examples/qwen2.5-lora", "curl is missing");
-    // The port was free a moment ago.
+    // The port is free: a listener on it was closed just before.
     const int port = listen_on_loopback().port;
     check_tuning(
         folder,
@@ -108,7 +109,7 @@ TEST_CASE("examples/qwen2.5-lora reaches hosts that have nothing in its folder",
     std::ofstream(folder.path() + "/hostfile") << "n1 slots=1\nn2 slots=1\n";
     const bool serves = has_curl(folder);
     if (!serves) report_skipped("the server of examples/qwen2.5-lora over ssh", "curl is missing");
-    // Of the installation nothing is pushed: these hosts share the folder where it lies.
+    // The installation is not pushed, because these hosts share its folder.
     check_tuning(
         folder,
         rig.on(0,
@@ -134,8 +135,9 @@ TEST_CASE("examples/simple trains, and its loss falls") {
     const int code = job.wait();
     INFO(job.out() << job.err());
     REQUIRE(code == 0);
-    // Ten classes: ln 10 = 2.30 before training. Ten patterns of a hundred numbers are learned in
-    // twenty steps: 0.03 on one machine, of which this is thirty times as much.
+    // There are ten classes, so the loss before training is ln 10 = 2.30. In twenty steps, the
+    // model learns ten patterns of a hundred numbers: the loss was 0.03 on one machine. The limit
+    // is thirty times as much.
     const std::string losses = job.out();
     const double first = std::atof(losses.c_str() + losses.find("step 1  ") + 8);
     const double last = std::atof(losses.c_str() + losses.find("step 21  ") + 9);

@@ -1,6 +1,6 @@
-// `dslaunch health` on four hosts with one thing wrong at a time, by a wire that delays, drops and
-// changes frames: the right host, link or direction is named. No host is named when nothing is
-// wrong, under load too.
+// Runs `dslaunch health` on four hosts with one fault at a time: a wire delays, drops or changes
+// frames. The report must name the right host, link or direction. Without a fault, it must name no
+// host, even under load.
 #include <unistd.h>
 
 #include <array>
@@ -29,7 +29,7 @@ const std::string kFolder = test::binary_dir();
 const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 constexpr int kHosts = 4;
 
-// A process that reads lines and answers each.
+// A process that reads lines and answers each of them.
 class WireProcess {
   public:
     explicit WireProcess(const std::string& prefix) : input_(make_pipe()), output_(make_pipe()) {
@@ -118,13 +118,14 @@ class Hosts {
         JobProcess process(folder, {"sh", "-c", line});
         if (process.wait() != 0) FAIL(line + ": " + process.err());
     }
-    // The dsworker of HOST, once there is one.
+    // Waits until HOST has a dsworker, and returns it; nothing if it never has one.
     [[nodiscard]] std::optional<ProcessName> worker_of(int host) const {
         std::optional<ProcessName> found;
         (void)wait_until([&] { return (found = look_for_worker(host)).has_value(); });
         return found;
     }
-    // WORKER has met the other ranks: its host has a connection that is not its sshd's.
+    // Returns true if WORKER has met the other ranks: its host has a connection that is not its
+    // sshd's.
     [[nodiscard]] static bool has_met(const ProcessName& worker) {
         for (const char* table : {"tcp", "tcp6"}) {
             std::ifstream file("/proc/" + std::to_string(worker.pid) + "/net/" + table);
@@ -165,7 +166,7 @@ bool has_worker() {
     return false;
 }
 
-// The line of the report that names who is to blame.
+// Returns the line of the report that names the culprit; empty if there is none.
 std::string blamed(const std::string& out) {
     const size_t at = out.find("UNHEALTHY ");
     return at == std::string::npos ? "" : out.substr(at, out.find('\n', at) - at);
@@ -174,9 +175,8 @@ std::string blamed(const std::string& out) {
 struct Row {
     std::string fault;               // the fault in words
     std::vector<std::string> rules;  // rules of the wire
-    std::string named;               // blamed in the report
-    int code = 71;  // 67: the hosts find no network that connects them all, and NAMED is in that
-                    // error
+    std::string named;               // the culprit in the report
+    int code = 71;                   // 67: no network connects all hosts; NAMED is in the error
 };
 
 std::vector<std::string> lines_with(const std::string& text, const std::string& words) {
@@ -187,7 +187,7 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
     return found;
 }
 
-// 17 faults of the network; the others follow below.
+// 17 faults of the network. Tests below add other faults.
 const std::vector<Row> kRows = {
     {"rate of a host, both ways", {"set 3 * rate=2e6", "set * 3 rate=2e6"}, "host n3"},
     {"rate of a host, sending", {"set 2 * rate=2e6"}, "host n2, when it sends"},
@@ -223,7 +223,7 @@ struct Ran {
     double seconds = 0;
 };
 
-// Runs the check with the fault of ROW in the wire.
+// Runs the check while the wire has the fault of ROW.
 Ran run_with(Hosts& hosts, const Row& row) {
     hosts.wire().tell("clear");
     for (const std::string& rule : row.rules) hosts.wire().tell(rule);
@@ -235,7 +235,7 @@ Ran run_with(Hosts& hosts, const Row& row) {
             std::chrono::duration<double>(Steady::now() - began).count()};
 }
 
-// True if the check names what ROW spoils; prints its report.
+// Returns true if the check names the culprit of ROW; otherwise prints its report.
 bool finds(Hosts& hosts, const Row& row) {
     const Ran ran = run_with(hosts, row);
     const std::string blame = row.code == 71 ? blamed(ran.out) : ran.err;
@@ -249,16 +249,16 @@ bool finds(Hosts& hosts, const Row& row) {
 
 }  // namespace
 
-// Two faults that are seen whatever else the machine does; a slow or lossy way is told by measured
-// times, which need it alone.
+// Two of the faults that are found even on a busy machine. Slow or lossy links are recognized by
+// measured times, so those tests need the machine for themselves.
 TEST_CASE("health names a cut link, changed bytes, and no fault where there is none") {
     if (!has_worker()) return;
     Hosts hosts;
     if (!hosts.usable()) return;
     CHECK(finds(hosts, kRows[kCutLink]));
     CHECK(finds(hosts, kRows[kEveryPacket]));
-    // Other work may make a host of the direction slow too, which is named in its place then, with
-    // all that is wrong.
+    // Other programs may also make a host of this direction slow. The report then names this host,
+    // and lists both faults.
     const Ran changed = run_with(hosts, kRows[kChangedBytes]);
     INFO(changed.out << changed.err);
     CHECK(changed.code == 71);
@@ -315,7 +315,7 @@ TEST_CASE("health needs no working directory on the hosts") {
         const auto [code, text] = check({});
         INFO(text);
         CHECK_THAT(text, Catch::Contains("n1") && Catch::Contains("n2"));
-        // 71: a busy machine may make a host slow.
+        // 71: on a busy machine, a host may be slow.
         CHECK((code == 0 || code == 71));
         const auto [refused, why] = check({"--chdir", only_here + "/work"});
         CHECK(refused == 68);
@@ -358,9 +358,9 @@ TEST_CASE("health names the rank that is stopped, killed or cut off while it run
         std::fflush(stdout);
         INFO(end.fault << "\n" << all);
         CHECK(right);
-        // What is said of a host or a way is a finding besides, which explains a hang and goes
-        // first then: other work of this machine makes one slow, and a way to the rank is seen to
-        // stand still if it is stopped while the way is tried.
+        // A report about a host or a link is an additional finding. It explains a hang, so its exit
+        // code is used. There are two reasons for such a finding: other programs make a host slow,
+        // or the rank was stopped while a link to it was tested.
         bool has_finding = false;
         for (const char* finding : {"UNHEALTHY host", "UNHEALTHY from", "UNHEALTHY between"})
             has_finding = has_finding || job.out().find(finding) != std::string::npos;
@@ -380,7 +380,7 @@ TEST_CASE("health names the host whose processor is mostly taken away", "[.long]
     JobProcess job(folder, hosts.command());
     const auto worker = hosts.worker_of(3);
     REQUIRE(worker);
-    // The worker keeps 4 of 100 ms, as under a tight quota of its control group.
+    // The worker runs for 4 of every 100 ms, as under a tight quota of its control group.
     std::jthread throttle([&](const std::stop_token& stop) {
         while (!stop.stop_requested()) {
             signal_process(*worker, SIGSTOP);
@@ -402,7 +402,7 @@ TEST_CASE("healthy hosts are called healthy, also beside other work", "[.long]")
     if (!hosts.usable()) return;
     for (int run = 0; run < 10; ++run) {
         TemporaryFolder folder;
-        // Four busy processes compete for the processors from the sixth run on.
+        // From the sixth run on, four busy processes compete for the processors.
         std::vector<std::unique_ptr<TemporaryFolder>> folders;
         std::vector<std::unique_ptr<JobProcess>> load;
         for (int i = 0; i < (run < 5 ? 0 : 4); ++i) {

@@ -1,5 +1,5 @@
-// The commands on hosts, as a user types them, against hosts that have nothing of dslaunch: each
-// has an empty folder of its own where dslaunch stands on the launcher's machine.
+// Runs the commands on hosts, as a user types them, against hosts that do not have dslaunch: in the
+// place where dslaunch is on the launcher's machine, each host has an empty folder of its own.
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -26,7 +26,7 @@ void shell(const std::string& line) {
     REQUIRE(std::system(line.c_str()) == 0);
 }
 
-// Hosts n1, n2 without dslaunch; n0 has it at place()/bin/dslaunch.
+// The hosts n1 and n2 do not have dslaunch; n0 has it at place()/bin/dslaunch.
 class BareHosts {
   public:
     BareHosts()
@@ -58,12 +58,12 @@ class BareHosts {
     }
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] const std::string& place() const { return place_; }
-    // The folder that a host has as its own PLACE, seen from outside.
+    // Returns the path of HOST's own folder PLACE, as seen from outside of the host.
     [[nodiscard]] std::string inside(int host) const {
         return folder_ + "/private/" + prefix_ + std::to_string(host);
     }
-    // Returns the command dslaunch WORDS in DIRECTORY, with the hosts after the first word (two for
-    // `hosts check`).
+    // Returns the command `dslaunch WORDS`, run in DIRECTORY. The options with the hosts follow the
+    // first word (for `hosts check`, the second word).
     [[nodiscard]] std::vector<std::string> command(std::vector<std::string> words,
                                                    const std::string& directory = "/") const {
         std::vector<std::string> all = {"ip",
@@ -137,7 +137,7 @@ TEST_CASE("exec takes hosts and -S as pdsh does, and ends with the highest code"
                                      "--ssh-config", hosts.config("good")});
         return run(hosts.on(0, words));
     };
-    // Each host ends with the last number of its address: 2 and 3.
+    // The exit code on each host is the last number of its address: 2 and 3.
     const std::string own = "ip -4 -o addr show dev eth0 | sed 's/.*10.91.7.\\([0-9]*\\).*/\\1/'";
     const Ran apart = exec({"-w", "n1,n2", "-S", "sh", "-c", "exit $(" + own + ")"});
     INFO(apart.err);
@@ -166,7 +166,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
         CHECK(mentions(pushed.out, "n[1-2] (2 hosts): dslaunch installed; "));
         std::printf("%s: dslaunch on two bare hosts in %.0f ms\n", launcher.c_str(),
                     std::chrono::duration<double, std::milli>(Steady::now() - began).count());
-        // The folder has nothing but what belongs there.
+        // push has created only the files of dslaunch.
         shell("test \"$(ls -A " + hosts.inside(1) + " | tr '\n' ' ')\" = 'bin lib '");
         shell("cmp " + hosts.place() + "/bin/dslaunch " + hosts.inside(2) + "/bin/dslaunch");
     }
@@ -174,7 +174,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
     INFO(checked.out << checked.err);
     CHECK(checked.code == 0);
     CHECK(mentions(checked.out, "10.91.7.3"));
-    // A folder that only the launcher's host has is no fault, unless it is asked for.
+    // A folder that only the launcher's host has is a fault only if --chdir names it.
     const std::string here = hosts.place() + "/only-here";
     shell("mkdir " + here);
     const Ran apart = run(hosts.command({"hosts", "check"}, here));
@@ -187,7 +187,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
     const Ran again = run(hosts.command({"push"}));
     CHECK(mentions(again.out, "(2 hosts): 0 files sent, 0 B;"));
 
-    // Another version of dslaunch is replaced as a missing one is.
+    // push replaces another version of dslaunch, as it adds a missing one.
     const std::string program = hosts.inside(1) + "/bin/dslaunch";
     shell("cp " + program + " " + program + ".x && printf x >>" + program + ".x && mv " + program +
           ".x " + program);
@@ -213,7 +213,7 @@ TEST_CASE("push brings files and folders to all hosts, and names what stands in 
         shell("diff -r " + folder.path() + "/m " + hosts.inside(host) + "/data/m");
         shell("test $(stat -c %a " + hosts.inside(host) + "/data/m/sub/two) = 750");
     }
-    // A folder and a link stand in n2's place: the other file, and n1, are not held up.
+    // On n2, a folder and a link block two files. The other host still gets both files.
     shell("echo changed >>" + folder.path() + "/m/weights; echo changed >>" + folder.path() +
           "/m/sub/two; rm -rf " + hosts.inside(2) + "/data/m/weights; mkdir " + hosts.inside(2) +
           "/data/m/weights; ln -sf /etc/passwd " + hosts.inside(2) + "/data/m/sub/two");
@@ -232,7 +232,7 @@ TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing b
     const Ran same = run(hosts.command({"exec", "echo", "one;", "$HOME"}));
     CHECK(same.code == 0);
     CHECK(same.out == "n[1-2] (2 hosts):\none; $HOME\n");
-    // A host's own folder is known to it alone.
+    // Only n2 has this file.
     shell("touch " + hosts.inside(2) + "/mark");
     const std::string place = hosts.place();
     const Ran apart = run(hosts.command({"exec", "--", "test", "!", "-e", place + "/mark"}));
@@ -257,7 +257,7 @@ TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing b
 TEST_CASE("a word that is nearly a subcommand starts nothing, unless run or a path is written") {
     const std::string dslaunch = std::string(test::binary_dir()) + "/dslaunch";
     const TemporaryFolder folder, programs;
-    // A program of that name is in PATH, and would leave a trace.
+    // A program with this name is in PATH, and would leave a trace if it were run.
     for (const std::string name : {"tap", "ls", "stpo", "runn"}) {
         std::ofstream(programs.path() + "/" + name) << "#!/bin/sh\ntouch $TRACE\n";
         ::chmod((programs.path() + "/" + name).c_str(), 0700);

@@ -1,5 +1,5 @@
-// Agents that come by themselves, each in its own network namespace, without sshd's help: the whole
-// command line of launcher and agents, the token's way, and strangers that connect.
+// Agents that join by themselves, each in its own network namespace, without sshd: the command
+// lines of launcher and agents, the handling of the token, and strangers that connect.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -28,7 +28,7 @@ std::string token_file(const TemporaryFolder& folder, const std::string& token) 
     return path;
 }
 
-// The number of processes, this one apart, whose FILE in /proc holds the token.
+// Returns the number of other processes whose FILE in /proc contains the token.
 int processes_that_show(const std::string& file) {
     int count = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -108,7 +108,7 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
         JobProcess first(a, agent(1, {"--node", "0"}, token));
         JobProcess second(b, agent(2, {"--node", "1"}, token));
         REQUIRE(wait_until([&] { return std::filesystem::exists(folder.path() + "/second"); }));
-        second.signal(SIGKILL);  // its agent ends the ranks, and nobody comes back from there
+        second.signal(SIGKILL);  // the agent ends the ranks, and no agent is left there
         JobProcess third(c, agent(2, {"--node", "1"}, token));
         CHECK(job.wait() == 0);
         INFO(job.err());
@@ -121,14 +121,15 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
     }
     SECTION("an agent with another token is turned away, and the launcher says so in the end") {
         bool both_came = false;
-        // Beside other work the two agents, one after the other, may take longer than the first
-        // limit.
+        // On a busy machine, the two agents, which come one after the other, may take longer than
+        // the first limit.
         for (const std::string limit_s : {"3", "30"}) {
             const TemporaryFolder a, b, other;
             Words words = listening;
             words.insert(words.end(), {"--connect-timeout", limit_s, "true"});
             JobProcess job(folder, hosts.on(0, words));
-            // It tries again, since anybody may have turned it away, but not for longer than told.
+            // The agent tries again, because a stranger may have refused it, but only for
+            // --connect-timeout.
             JobProcess wrong(a, agent(1, {"--connect-timeout", "1"},
                                       token_file(other, "another token, long enough")));
             const int refused = wrong.wait();

@@ -1,7 +1,7 @@
-// A man in the middle between a launcher and its agent: he lets the handshake pass, then changes,
-// puts in, drops or replays a frame, or only listens. srun and mpirun are stand-ins that start the
-// agent through him. Negative control, done by hand: with channels that pass the bytes as they are,
-// the canary is on the wire and a changed frame is obeyed.
+// A man in the middle between a launcher and its agent. He lets the handshake pass; then he
+// changes, inserts, drops or replays a frame, or only listens. Stand-ins for srun and mpirun start
+// the agent so that it connects through him. Negative control, done by hand: with channels that
+// pass the bytes unchanged, the canary is on the wire and the agent obeys a changed frame.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -18,8 +18,8 @@ constexpr int kLongMs = 120'000;
 const std::string kCanary = "hf_canary_9f8e7d6c5b4a39281706";
 const std::string kAnswer = "answer_of_the_rank_1a2b3c4d5e6f";
 
-// Starts the agents that the arguments name, as srun and mpirun do, but through the proxy, which is
-// told where the launcher listens.
+// Starts the agents that the arguments name, as srun and mpirun do, but makes them connect to the
+// proxy. Writes the launcher's port to a file for the proxy.
 constexpr const char* kStandIn = R"(#!/bin/sh
 agent=
 run() { [ -n "$agent" ] && { $agent & }; agent=; }
@@ -40,7 +40,7 @@ run
 wait
 )";
 
-// A job of one rank, whose agent calls back through a man in the middle.
+// A job of one rank, whose agent connects through a man in the middle.
 class WiredJob {
   public:
     WiredJob(const std::string& launcher, HarmPlan plan)
@@ -144,15 +144,15 @@ void check_listening(const std::string& launcher) {
 
 void check_harm(const std::string& launcher, Harm harm, bool to_agent) {
     INFO(launcher << ", a frame to the " << (to_agent ? "agent " : "launcher ") << name_of(harm));
-    // To the agent: the first long record, which starts the rank. To the launcher: one after
-    // handshake, identity and hello.
+    // Harms the first long record to the agent, which starts the rank, or a record to the launcher
+    // after handshake, identity and hello.
     WiredJob job(launcher, {harm, to_agent, to_agent ? 3 : 5, to_agent ? size_t{300} : size_t{0}});
     const int code = job.wait();
     INFO(job.said());
     CHECK(job.middle().harm_done());
     CHECK(code == static_cast<int>(ExitCode::kHosts));
     CHECK(mentions(job.said(), "cannot be trusted: the data was changed in transit"));
-    // A frame that was replayed has first come as it was sent.
+    // Before a frame is replayed, it arrives once unchanged, so the rank may have run.
     if (to_agent && harm != Harm::kReplay) CHECK(job.ran().empty());
 }
 

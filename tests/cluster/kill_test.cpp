@@ -1,4 +1,4 @@
-// Everything that can be killed is killed, with workers that do not want to go: nothing may be
+// Kills each process that can be killed, with workers that do not want to end. No process may be
 // left.
 #include <algorithm>
 #include <cstdio>
@@ -19,7 +19,8 @@ using namespace dslaunch::test;
 
 namespace {
 
-// Each worker and its setsid grandchild record their ids and ignore what can be ignored.
+// Returns the script of a worker. The worker and its grandchild, started with setsid, record their
+// ids and ignore every signal that can be ignored.
 std::string stubborn_script(const TemporaryFolder& folder) {
     return "trap '' TERM INT HUP QUIT USR1; echo $$ >> " + folder.path() +
            "/pids; setsid sh -c \"trap '' TERM INT HUP; echo \\$\\$ >> " + folder.path() +
@@ -53,7 +54,8 @@ struct RunningJob {
     }
 };
 
-// The agents are the grandchildren of the launcher, the guardians its children.
+// Returns the agents below LAUNCHER, or the guardians if GUARDIANS. The guardians are the
+// launcher's children, and the agents are the guardians' children.
 std::vector<ProcessName> agents_below(pid_t launcher, bool guardians) {
     std::vector<ProcessName> found;
     for (const ProcessName& process : descendants(launcher)) {
@@ -62,7 +64,7 @@ std::vector<ProcessName> agents_below(pid_t launcher, bool guardians) {
             continue;
         if (!descendants(process.pid).empty()) found.push_back(process);
     }
-    // A guardian has the agent below it; the agent has only workers.
+    // A guardian has an agent below it; an agent has only workers.
     std::vector<ProcessName> wanted;
     for (const ProcessName& process : found) {
         bool has_agent_below = false;
@@ -118,7 +120,8 @@ TEST_CASE("a killed agent or guardian leaves nothing behind and its host is name
         if (!guardian) {
             CHECK(code == 67);
             CHECK(job.process.err().find("is lost") != std::string::npos);
-            // Its end is seen, not missed after a silence.
+            // The launcher sees the end of the agent itself; it does not have to conclude it from
+            // silence.
             CHECK(job.process.err().find("has sent nothing") == std::string::npos);
         }
     }
@@ -126,8 +129,9 @@ TEST_CASE("a killed agent or guardian leaves nothing behind and its host is name
 
 namespace {
 
-// Agents run behind the words of INSIDE; the grandchild of the first attempt runs by SHELL. Agent
-// and guardian are killed in one moment, and the next agent ends the grandchild.
+// Kills an agent and its guardian at the same moment. The next agent must end the grandchild that
+// the first attempt has left. The agents are started by the command INSIDE, the grandchild by
+// SHELL.
 void check_both_killed(const std::vector<std::string>& inside, const std::string& shell) {
     const TemporaryFolder agent_folder, next_folder, grandchild;
     JoinJob job("setsid " + shell + " -c \"trap '' TERM INT HUP; echo \\$\\$ > " +
@@ -145,14 +149,14 @@ void check_both_killed(const std::vector<std::string>& inside, const std::string
 
 }  // namespace
 
-// Negative control, done by hand: with an agent that ends nothing before it starts ranks, the
-// grandchild of the first attempt lives beside the second.
+// Negative control, done by hand: if an agent does not end earlier processes before it starts
+// ranks, the grandchild of the first attempt lives beside the second attempt.
 TEST_CASE("a restart ends what agent and guardian, killed in one moment, have left") {
     check_both_killed({}, "sh");
 }
 
-// Negative control: without the mount the agents have no group, and the grandchild, whose
-// environment names nobody, lives on.
+// Negative control: without the mount, the agents have no control group. The grandchild, whose
+// environment does not name the job, then lives on.
 TEST_CASE("what was left without an environment is found by its control group") {
     const std::string mount =
         "mount -t tmpfs none /mnt && mkdir /mnt/group && mount -t cgroup2 none /mnt/group && ";
@@ -223,8 +227,8 @@ TEST_CASE("a job ends with the code that its ranks give") {
         {"[ $RANK != 1 ] || exit 3; exec sleep 60", 3,
          "rank 1 on host localhost failed first: exit code 3"},
         {"[ $RANK != 2 ] || kill -SEGV $$; exec sleep 60", 128 + SIGSEGV, "SIGSEGV"},
-        // 75 is the code of a rank that only lost its peer: the other is waited for, but only 50 ms
-        // long, of which other work may take the most.
+        // 75 is the code of a rank that only lost its peer. The launcher then waits for the other
+        // rank's end, but only 50 ms. A busy machine may use up most of this time.
         {"[ $RANK != 0 ] || exit 75; [ $RANK != 1 ] || { sleep 0.02; exit 9; }; exec sleep 60", 9,
          "rank 1", /*tries_max=*/20},
     };

@@ -1,6 +1,6 @@
-// The launcher's process half without its command line: builds a JobSpec from plain words, so that
-// tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the agent,
-// `launch_probe relay --stdio` the relay.
+// Runs jobs as the launcher does, but without its command line. It builds a JobSpec from plain
+// words, so that tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the
+// agent, `launch_probe relay --stdio` the relay.
 //   launch_probe [kind=program|train] [transport=local|ssh|openssh|join|slurm|pdsh|openmpi]
 //                [hosts=a,b] [workers=N] [grace_ms=N]
 //                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N]

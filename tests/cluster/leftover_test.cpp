@@ -1,6 +1,6 @@
-// Who ends what an attempt before has left waits for it longer than any silence allowed, and names
-// what does not die. The limits are those of launch/process/timing.h, so the waits here are real;
-// all wait at the same time.
+// An agent that must end a previous attempt's processes may wait for them longer than any allowed
+// silence. It names the processes that do not end. The limits are those in launch/process/timing.h,
+// so the waits here are real; all waits run at the same time.
 #include <sys/syscall.h>
 
 #include <nlohmann/json.hpp>
@@ -21,21 +21,21 @@ using namespace dslaunch::test;
 
 namespace {
 
-// Lets the processes that wait for it die, whatever a test has found.
+// Lets the processes that wait for the file system end, whatever the test's result is.
 struct GivesWay {
     StalledFileSystem& stalled;
     ~GivesWay() { stalled.give_way(); }
 };
 
-// It waits for the answer about a file.
+// Returns true if PROCESS waits for the answer to a stat() of a file.
 bool asks_for_file(const ProcessName& process) {
     const std::string call = process_file(process.pid, "syscall");
     return call.starts_with(std::to_string(SYS_statx) + " ") ||
            call.starts_with(std::to_string(SYS_newfstatat) + " ");
 }
 
-// The launch id of a job that has ended in STATE, whose record says that it runs: its launcher was
-// killed.
+// Makes a job in STATE whose launcher was killed, so that its record still says that it runs.
+// Returns the job's launch id.
 std::string make_dead_job(const TemporaryFolder& state) {
     const TemporaryFolder folder;
     JobProcess job(folder, {"env", "XDG_STATE_HOME=" + state.path(), kDslaunch, "--num_gpus", "1",
@@ -50,8 +50,8 @@ std::string make_dead_job(const TemporaryFolder& state) {
 
 }  // namespace
 
-// Negative control, done by hand: agents that say nothing meanwhile are given up after 15 s, and
-// the process is never named.
+// Negative control, done by hand: if agents are silent during this wait, the launcher gives them up
+// after 15 s, and the report never names the process.
 TEST_CASE(
     "a process that an attempt has left and that cannot die is named, by stop and a restart") {
     static_assert(kLeftoversMax > kSilenceMax);
@@ -85,7 +85,7 @@ TEST_CASE(
     CHECK(wait_until([&] { return job.process().err().find(named) != std::string::npos; },
                      static_cast<int>((kLeftoversMax + 3 * kSilenceMax).count())));
     CHECK_THAT(job.process().err(), !Catch::Contains("has sent nothing"));
-    // Once it can die the attempt begins.
+    // When the process can end, the next attempt begins.
     stalled.give_way();
     CHECK(job.process().wait() == 0);
     CHECK_THAT(job.process().out(), !Catch::Contains("BESIDE"));

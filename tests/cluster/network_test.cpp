@@ -1,5 +1,5 @@
-// The place where the ranks of several hosts meet, on hosts with more than one network: eth0, where
-// ssh arrives, eth1, which connects only some, and docker0, which has the same address everywhere.
+// The address at which the ranks of several hosts meet, on hosts with more than one network: ssh
+// uses eth0; eth1 connects only some hosts; docker0 has the same address on every host.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -48,7 +48,7 @@ class Networks {
         if (more.wait() != 0) FAIL("no more networks: " + more.err());
     }
     [[nodiscard]] const RigHosts& rig() const { return rig_; }
-    // Runs dslaunch over HOSTS ("n1,n2"), one rank each.
+    // Runs dslaunch over HOSTS ("n1,n2"), with one rank on each.
     [[nodiscard]] Outcome run(const std::string& hosts, const std::vector<std::string>& options,
                               const std::string& script) const {
         const TemporaryFolder folder;
@@ -77,8 +77,8 @@ bool mentions(const std::string& text, const std::string& word) {
     return text.find(word) != std::string::npos;
 }
 
-// The sockets that listen in TABLE, the text of /proc/net/tcp, but sshd's: their places as the
-// table writes them, in hexadecimal and the byte order of the network, and their ports.
+// Returns the sockets in TABLE, the text of /proc/net/tcp, that listen, except sshd's: the port of
+// each, by its address as the table writes it (hexadecimal, in the byte order of the network).
 std::map<std::string, uint16_t> listening_in(const std::string& table) {
     std::map<std::string, uint16_t> found;
     for (const std::string& line : split(table, '\n')) {
@@ -91,7 +91,7 @@ std::map<std::string, uint16_t> listening_in(const std::string& table) {
     return found;
 }
 
-// The same of host NUMBER.
+// Returns the same for host NUMBER.
 std::map<std::string, uint16_t> listeners(const RigHosts& rig, int number) {
     const TemporaryFolder folder;
     JobProcess cat(folder, rig.on(number, {"cat", "/proc/net/tcp", "/proc/net/tcp6"}));
@@ -99,7 +99,7 @@ std::map<std::string, uint16_t> listeners(const RigHosts& rig, int number) {
     return listening_in(cat.out());
 }
 
-// A process of another user that listens on PORT of ADDRESS on host NUMBER until it is killed.
+// A process of another user. It listens on PORT of ADDRESS on host NUMBER until it is killed.
 class Holder {
   public:
     Holder(const RigHosts& rig, int number, uint32_t address, uint16_t port) {
@@ -142,7 +142,7 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
     const Networks networks(3);
     if (!networks.rig().usable()) return;
     const RigHosts& rig = networks.rig();
-    // The interface of the same network gets another name on n3.
+    // On n3, the interface of the same network gets another name.
     REQUIRE(rig.run(3, {"sh", "-c",
                         "ip link set eth0 down && ip link set eth0 name ens7 && ip link set ens7 "
                         "up"}) == 0);
@@ -190,7 +190,7 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
         INFO(open.err);
         CHECK(open.code == 0);
         CHECK(mentions(open.out, " 1 10.92.7.2 =eth1 eth1\n"));
-        // The third host has no part in the other network.
+        // The third host is not connected to the other network.
         const Outcome closed = networks.run("n1,n2,n3", {}, "echo ran");
         CHECK(closed.code == 67);
         CHECK(closed.out.empty());
@@ -219,7 +219,8 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
             REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }));
             for (int snapshot = 0; snapshot < 5; ++snapshot) {
                 const auto first = listeners(rig, 1);
-                // 10.91.7.2 in the byte order of /proc/net/tcp; sleep holds dsworker's socket.
+                // This is 10.91.7.2 in the byte order of /proc/net/tcp. The process `sleep` has
+                // inherited dsworker's socket.
                 const auto is_chosen = [](const auto& listener) {
                     return listener.first.starts_with("02075B0A:");
                 };
@@ -235,14 +236,14 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
 TEST_CASE("a port that another user takes between the check and rank 0 ends the job") {
     if (::geteuid() != 0)
         return report_skipped("another user at MASTER_PORT", "only root can be two users");
-    const int port = listen_on_loopback().port;  // free again
+    const int port = listen_on_loopback().port;  // the port is free again
     const TemporaryFolder folder;
     const auto job_on = [&](const std::string& script) {
         return std::vector<std::string>{kDslaunch,       "--standalone",       "--device", "cpu",
                                         "--master_port", std::to_string(port), "sh",       "-c",
                                         script};
     };
-    // Tries until the agent lets go of the port, as soon as ranks have begun.
+    // After the ranks have begun, tries to bind the port until the agent releases it.
     const std::string begun = folder.path() + "/pids";
     std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
     const pid_t stranger = ::fork();
@@ -266,7 +267,7 @@ TEST_CASE("a port that another user takes between the check and rank 0 ends the 
     INFO(job.err());
     CHECK(code == 67);
     CHECK_THAT(job.err(), Catch::Contains("(MASTER_PORT) was taken by user nobody"));
-    // A port of this user's own, bound by rank 0 or by nobody, is no fault.
+    // If this user's rank 0 binds the port, or no process does, this is not a fault.
     const TemporaryFolder other;
     JobProcess fine(other, job_on("sleep 1"));
     CHECK(fine.wait() == 0);
@@ -274,15 +275,15 @@ TEST_CASE("a port that another user takes between the check and rank 0 ends the 
 
 namespace {
 
-// What a Crowd has done, in memory that its process shares with the test.
+// The counts of a Crowd, in memory that its process shares with the test.
 struct CrowdCounts {
     std::atomic<int64_t> connections{0};
-    std::atomic<int64_t> open_ns{0};  // the time with a port to connect to
-    std::atomic<int64_t> held{0};     // connections that say nothing, now
+    std::atomic<int64_t> open_ns{0};  // the time in which a port was open
+    std::atomic<int64_t> held{0};     // silent connections that are open now
 };
 
-// Connects from host n2 to whatever n1 listens on at eth1, 2,000 times a second as long as there is
-// such a port, and holds 300 connections that say nothing. A process of its own until it is gone.
+// A separate process on host n2 that connects to each port on which n1 listens at eth1, 2,000 times
+// a second while there is such a port. It keeps 300 silent connections open.
 class Crowd {
   public:
     explicit Crowd(const RigHosts& rig)
@@ -320,14 +321,14 @@ class Crowd {
     static constexpr double kPerSecond = 2'000;
     static constexpr size_t kHeld = 300;
 
-    // Makes the connections that are due by now; returns false if there is no port for them. A
-    // process that had no processor for a while catches up.
+    // Makes the connections that are due by now, including delayed ones if the process did not run
+    // for a while. Returns false if there is no port for them.
     bool press(const std::map<std::string, uint16_t>& listeners) {
         const double due = kPerSecond * 1e-9 * static_cast<double>(counts_->open_ns) + 20;
         const int64_t last = std::min(static_cast<int64_t>(due), counts_->connections + 500);
         bool found = false;
         for (const auto& [place, port] : listeners) {
-            // One at least, to see that the port is open.
+            // Tries at least one connection, to see if the port is open.
             for (bool more = true; more && connect_once(port);) {
                 found = true;
                 more = ++counts_->connections < last;
@@ -337,7 +338,8 @@ class Crowd {
         counts_->held = std::ssize(held_);
         return found;
     }
-    // A queue that is full must not hold up this process: then the connection does not count.
+    // Returns true if a connection was made. A full queue must not block this process, so such a
+    // connection does not count.
     bool connect_once(uint16_t port) {
         UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         sockaddr_in where{};
@@ -354,7 +356,7 @@ class Crowd {
     }
 
     CrowdCounts* counts_;
-    std::deque<UniqueFd> held_;  // this and the next are the process's
+    std::deque<UniqueFd> held_;  // only the crowd's own process uses this and the next member
     Steady::time_point looked_at_ = Steady::now();
     pid_t pid_ = -1;
 };
@@ -364,8 +366,9 @@ class Crowd {
 TEST_CASE("jobs start while a crowd of strangers connects to every port that is open", "[.long]") {
     const Networks networks(2);
     if (!networks.rig().usable()) return;
-    // The network of ssh is closed between the hosts, which takes the search 3 s to find out: so
-    // long the ports of the other one are open to the crowd before a host comes.
+    // ssh's network is closed between the hosts. The search for a network needs 3 s to notice this;
+    // during this time, the ports of the other network are open to the crowd before a host
+    // connects.
     REQUIRE(networks.rig().run(1, {"ip", "route", "add", "blackhole", "10.91.7.3/32"}) == 0);
     Crowd crowd(networks.rig());
     constexpr int kJobs = 10;
@@ -386,7 +389,7 @@ TEST_CASE("jobs start while a crowd of strangers connects to every port that is 
         "failures\n",
         kJobs, static_cast<long long>(connections), static_cast<double>(connections) / seconds,
         failures);
-    // The load that the test is about, without which its success would tell nothing.
+    // Without this load, the success of the test would mean nothing.
     CHECK(static_cast<double>(connections) >= 1'000 * seconds);
     CHECK(connections >= 1'000);
     CHECK(crowd.counts().held == 300);

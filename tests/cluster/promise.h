@@ -1,5 +1,5 @@
-// The tools of the promise tests: the real dslaunch over pretended hosts, stub_rank as its ranks,
-// and nothing left at the end.
+// Tools of the promise tests: they run the real dslaunch over pretended hosts, with stub_rank as
+// its ranks, and check that no process is left at the end.
 #pragma once
 
 #include <sys/prctl.h>
@@ -27,13 +27,14 @@ inline Words operator+(Words first, const Words& second) {
     return first;
 }
 
-// dslaunch over HOSTS (a hostfile's text), all of them pretended on this machine.
+// Returns the command of dslaunch over HOSTS (a hostfile's text), which are all pretended on this
+// machine.
 inline Words on_pretended_hosts(const TemporaryFolder& folder, const std::string& hosts) {
     std::ofstream(folder.path() + "/hostfile") << hosts;
     return {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--launcher", "local", "--quiet"};
 }
 
-// True when this process has no living descendant any more; the dead ones are buried.
+// Returns true if all descendants of this process end within LIMIT_MS. Reaps the dead ones.
 inline bool nothing_left(int limit_ms) {
     const bool gone = wait_until([] { return descendants(::getpid()).empty(); }, limit_ms);
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
@@ -41,7 +42,7 @@ inline bool nothing_left(int limit_ms) {
     return gone;
 }
 
-// The number of lines in a file that may not be there yet.
+// Returns the number of lines in the file at PATH; 0 if there is no such file yet.
 inline size_t lines_in(const std::string& path) {
     std::ifstream file(path);
     size_t count = 0;
@@ -49,7 +50,7 @@ inline size_t lines_in(const std::string& path) {
     return count;
 }
 
-// Random numbers that are the same in every run.
+// Returns random numbers, the same ones in every run.
 class Dice {
   public:
     int between(int least, int most) {

@@ -1,6 +1,6 @@
-// Python scripts as they are written for deepspeed and torchrun: the contract of their environment
-// (with the standard library alone), the acceptance tests of uneven slots and of ports that are
-// taken, and a real torch.distributed script if python3 has torch.
+// Runs Python scripts as users write them for deepspeed and torchrun: a script that checks the
+// environment (with the standard library alone), acceptance tests with uneven slots and with taken
+// ports, and a real torch.distributed script if python3 has torch.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -23,7 +23,7 @@ bool has_python(const std::string& module, const std::string& what) {
 struct Row {
     const char* what;
     Words options;
-    std::string said;  // words in stdout
+    std::string said;  // words expected in stdout
 };
 
 }  // namespace
@@ -71,7 +71,7 @@ TEST_CASE("a job starts although deepspeed's port 29500 is taken") {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(29500);
-    // The port is taken by us or by somebody else: both will do.
+    // If the port cannot be bound here, another process has it. The test works in both cases.
     if (::bind(holder.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0)
         REQUIRE(::listen(holder.get(), 1) == 0);
     if (!has_python("json", "a taken port with a Python script")) return;

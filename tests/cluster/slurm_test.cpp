@@ -1,5 +1,5 @@
 // dslaunch inside allocations of a real Slurm whose nodes are network namespaces: hosts and slots
-// without a hostfile, signals that let ranks save, lost nodes, nothing left behind.
+// without a hostfile, signals that let ranks save, lost nodes, and no processes left.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -31,7 +31,8 @@ class SlurmRig : public RigHosts {
                     .what = "jobs inside a Slurm allocation",
                     .script = "slurm_rig.sh"}) {}
     [[nodiscard]] Words on_head(const Words& words) const { return command("exec", words); }
-    // salloc with OPTIONS runs dslaunch with ARGUMENTS on the head node.
+    // Returns the command with which salloc, with OPTIONS, runs dslaunch with ARGUMENTS on the head
+    // node.
     [[nodiscard]] Words allocated(const Words& options, const Words& arguments) const {
         Words words = {"salloc", "-Q"};
         words.insert(words.end(), options.begin(), options.end());
@@ -50,8 +51,8 @@ std::multiset<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-// The script of a rank that writes its id, is deaf to everything but TERM, and then takes a moment
-// to save.
+// Returns the script of a rank that writes its id and ignores every signal except TERM. On TERM, it
+// takes a moment to save.
 std::string saving_rank(const TemporaryFolder& folder) {
     return fmt::format(
         "trap 'sleep 0.3; echo saved $RANK; exit 0' TERM; trap '' USR1 HUP INT; echo $$ >> "
@@ -69,7 +70,7 @@ bool all_up(const TemporaryFolder& folder, size_t count) {
     return wait_until([&] { return recorded_processes(folder).size() == count; });
 }
 
-// Returns the process of this name whose command line holds WORD; 0: none.
+// Returns the process with this name whose command line contains WORD; 0 if there is none.
 pid_t find_process(const std::string& name, const std::string& word) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
         const auto pid = parse_int(entry.path().filename().string());
@@ -83,7 +84,8 @@ pid_t find_process(const std::string& name, const std::string& word) {
 
 }  // namespace
 
-// Slurm numbers its tasks by the allocation's nodes, ours by the hostfile's.
+// Slurm numbers its tasks in the order of the allocation's nodes; dslaunch numbers ranks in the
+// order of the hostfile.
 TEST_CASE("rank 0 of a job in an allocation reads what the launcher is given, on whatever node") {
     const SlurmRig rig(3);
     if (!rig.usable()) return;
@@ -135,7 +137,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
             CAPTURE(by_srun);
             const TemporaryFolder folder;
             Words words = {"salloc", "-Q", "-N2", "--ntasks-per-node=1", "--cpus-per-task=2"};
-            // srun kills what is left of a step 1 s after its first task has ended.
+            // srun kills the rest of a step 1 s after its first task has ended.
             if (by_srun) words.insert(words.end(), {"srun", "--wait=1", "--kill-on-bad-exit=1"});
             words.insert(
                 words.end(),
@@ -201,7 +203,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
     }
     SECTION("a node without dslaunch is named with the cause") {
         const TemporaryFolder folder;
-        // Only the launcher's own mount namespace has this program.
+        // This program exists only in the launcher's own mount namespace.
         const std::string mount = fmt::format(
             "mkdir {0}/m && mount -t tmpfs tmpfs {0}/m && cp {1} {0}/m/dslaunch && "
             "exec salloc -Q -N2 {0}/m/dslaunch true",
@@ -218,8 +220,8 @@ TEST_CASE("Slurm's signals let the ranks save, and killed launchers leave nothin
     const SlurmRig rig(3);
     if (!rig.usable()) return;
     const TemporaryFolder folder;
-    // A batch script that becomes dslaunch: a shell in between would die of the signal, and Slurm
-    // then kills what it has started.
+    // The batch script replaces itself by dslaunch. If it stayed as a shell, the signal would end
+    // the shell, and Slurm would then kill the shell's children.
     const auto submit = [&] {
         const std::string script = fmt::format(
             "trap 'sleep 0.3; echo saved \\$RANK; exit 0' TERM; echo \\$\\$ >> {}/pids; "

@@ -1,5 +1,5 @@
-// Each directive of the user's ssh configuration on real hosts: the built-in ssh does it, or
-// refuses it by name. It never asks anybody anything.
+// Each directive of the user's ssh configuration on real hosts: the built-in ssh obeys it, or names
+// it in an error. It never asks a question.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -21,7 +21,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// A public key on a FIDO device: bytes 0..31 as its point.
+// A public key on a FIDO device, with the bytes 0..31 as its point.
 const std::string kHardwareKey =
     "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAABAgMEBQYHCAkKCwwN"
     "Dg8QERITFBUWFxgZGhscHR4fAAAABHNzaDo= rig\n";
@@ -35,7 +35,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 
 struct Row {
     std::string host;
-    std::string lines;  // lines before the rig's working configuration; RIG: its folder
+    std::string lines;  // lines before the rig's working configuration; RIG means its folder
     std::string cause;  // empty: the job runs
 };
 
@@ -45,7 +45,7 @@ std::vector<std::string> probe(const RigHosts& rig, const std::string& transport
                       "--", "echo", "ran"});
 }
 
-// Makes the files that rows name.
+// Makes the files that the rows name.
 void prepare(const RigHosts& rig) {
     const std::string& folder = rig.folder();
     const std::string key = content_of(folder + "/host.pub");
@@ -64,7 +64,7 @@ void prepare(const RigHosts& rig) {
     write_file(folder + "/included", content_of(folder + "/good"));
 }
 
-// Returns the rig's working configuration; its key only for rows that name none.
+// Returns the rig's working configuration, without its key if ROW names a key.
 std::string rest(const RigHosts& rig, const Row& row) {
     std::string text = content_of(rig.folder() + "/good");
     if (!mentions(row.lines, "IdentityFile")) return text;
@@ -200,7 +200,7 @@ TEST_CASE("with a terminal at hand neither ssh transport asks anything on it") {
 TEST_CASE("a slow name server delays only the hosts that it is asked for") {
     const RigHosts rig(1, "names looked up beside the connections");
     if (!rig.usable()) return;
-    // The address is nobody's: each look-up takes S seconds to find out.
+    // No host has the name server's address, so each look-up takes S seconds until it fails.
     const auto set_look_up = [file = "/etc/netns/" + rig.on(0, {})[3] + "/resolv.conf"](int s) {
         write_file(file,
                    "nameserver 10.91.7.77\noptions attempts:1 timeout:" + std::to_string(s) + "\n");
@@ -217,7 +217,7 @@ TEST_CASE("a slow name server delays only the hosts that it is asked for") {
     std::printf("24 names on a dead name server: error after %.0f ms\n", ms);
     CHECK(ms > 1'000);
     CHECK(mentions(job.err(), "24 of 25 hosts"));
-    // One after the other the names take twelve minutes, and one thread.
+    // In one thread, one name after the other, the look-ups would take twelve minutes.
     set_look_up(30);
     const TemporaryFolder second;
     JobProcess interrupted(second, probe(rig, "ssh", config, hosts));

@@ -1,5 +1,5 @@
-// Both ssh transports against the same hosts and the same troubles: each names the host and the
-// cause, asks nobody anything, and comes back.
+// Both ssh transports with the same hosts and the same faults: each names the host and the cause,
+// asks no question, and returns.
 #include <cstdio>
 #include <sstream>
 #include <string>
@@ -58,7 +58,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             {"refused", "n1", "onnection refused"},
             {"wrong_key", "n1", "ermission denied"},
             {"good", "nosuch.invalid", "nosuch.invalid"},
-            // The ssh program, with BatchMode, does not say why.
+            // With BatchMode, the ssh program does not report this cause.
             {"locked_key", "n1",
              transport == "ssh" ? "one key needs a passphrase: load it with ssh-add"
                                 : "ermission denied"},
@@ -114,7 +114,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
         }
         DYNAMIC_SECTION(transport << " names a host without dslaunch") {
             TemporaryFolder folder;
-            // Only the launcher's own mount namespace has this program.
+            // This program exists only in the launcher's own mount namespace.
             auto command =
                 rig.probe(transport, "good", "n1", "echo ran", folder.path() + "/m/probe");
             const std::string mount = "mkdir -p " + folder.path() + "/m && mount -t tmpfs tmpfs " +

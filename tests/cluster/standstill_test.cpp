@@ -1,6 +1,6 @@
-// A standstill does not end a job: a launcher that is stopped, a reader that pauses, a log that
-// takes nothing. A launcher's machine that is gone does. The limits are those of
-// launch/process/timing.h, so the waits here are real; everything waits at the same time.
+// A standstill does not end a job: a launcher is stopped, a reader pauses, or a log accepts no
+// data. But the loss of the launcher's machine does. The limits are those in
+// launch/process/timing.h, so the waits here are real; all of them run at the same time.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -30,7 +30,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// One job whose ranks record their ids in its folder and end with 0 when told to.
+// A job whose ranks record their ids in its folder. They end with 0 after let_end().
 class WaitingJob {
   public:
     void start(const Words& command) { process_ = std::make_unique<JobProcess>(folder_, command); }
@@ -59,7 +59,7 @@ class WaitingJob {
     std::vector<ProcessName> workers_;
 };
 
-// A job whose one agent has called over TCP from another process group.
+// A job with one agent, which joined over TCP from another process group.
 class JoinedJob {
   public:
     JoinedJob() {
@@ -106,7 +106,7 @@ void stop_and_go_on(std::chrono::milliseconds time, const RigHosts* rig) {
     std::this_thread::sleep_for(time);
     for (const WaitingJob* job : jobs) CHECK(job->all_live());
     for (WaitingJob* job : jobs) job->process().signal(SIGCONT);
-    // The launcher does not blame its hosts for its own silence either.
+    // Nor does the launcher blame its hosts for its own silence.
     std::this_thread::sleep_for(std::chrono::seconds(1));
     for (const WaitingJob* job : jobs) job->let_end();
     for (WaitingJob* job : jobs) {
@@ -118,7 +118,7 @@ void stop_and_go_on(std::chrono::milliseconds time, const RigHosts* rig) {
 
 constexpr int kLogLines = 200'000;  // more than a FIFO holds
 
-// A job whose log of rank 0 is a FIFO that nobody reads.
+// A job in which rank 0's log is a FIFO that nobody reads.
 class HungLog {
   public:
     HungLog() : output_(job_.folder().path() + "/out"), fifo_(output_ + "/logs/rank-0.log") {
@@ -130,7 +130,7 @@ class HungLog {
                     "seq " + std::to_string(kLogLines) + "; " + job_.script()});
     }
     [[nodiscard]] WaitingJob& job() { return job_; }
-    // Reads on until the job ends; returns all that was written.
+    // Reads until the job ends. Returns everything that was written.
     [[nodiscard]] std::string read_to_the_end() {
         const UniqueFd reader(::open(fifo_.c_str(), O_RDONLY | O_CLOEXEC));
         REQUIRE(reader.valid());
@@ -151,7 +151,7 @@ class HungLog {
     std::string output_, fifo_;
 };
 
-// A job whose record hangs where it is opened.
+// A job whose record blocks when it is opened.
 class HungRecord {
   public:
     HungRecord() : record_(state_.path() + "/dslaunch/jobs/hung") {
@@ -165,7 +165,7 @@ class HungRecord {
     [[nodiscard]] std::string file(const std::string& name) const {
         return text_or_empty(record_ + "/" + name, 64U << 20);
     }
-    // The record goes on from here.
+    // Unblocks the record.
     void answer() {
         reader_.reset(::open((record_ + "/lock").c_str(), O_RDONLY | O_CLOEXEC));
         REQUIRE(reader_.valid());
@@ -188,7 +188,7 @@ void let_disks_hang(std::chrono::milliseconds time) {
         CHECK(job->all_live());
         CHECK_THAT(job->process().err(), Catch::Contains("has accepted no data for"));
     }
-    // All that was said meanwhile is there as soon as the disks take it.
+    // All output that was waiting arrives when the files accept data again.
     const std::string last = std::to_string(kLogLines) + "\n";
     const std::string written = log.read_to_the_end();
     CHECK(std::ranges::count(written, '\n') == kLogLines);
@@ -205,7 +205,7 @@ void let_disks_hang(std::chrono::milliseconds time) {
         CHECK_THAT(job->process().err(), !Catch::Contains("are lost"));
 }
 
-// `exec --stream` on two hosts into a FIFO that nobody reads yet.
+// `exec --stream` on two hosts. It writes into a FIFO that nobody reads yet.
 class StreamedExec {
   public:
     explicit StreamedExec(const RigHosts& rig) {
@@ -238,7 +238,7 @@ class StreamedExec {
 
 }  // namespace
 
-// Negative control, done by hand: agents that judge by silence alone end the ranks after 15 s.
+// Negative control, done by hand: agents that judge only by silence end the ranks after 15 s.
 TEST_CASE("a launcher that was stopped for longer than any silence allowed keeps its job") {
     const RigHosts rig(4, "ssh to hosts made of network namespaces");
     stop_and_go_on(kSilenceMax + std::chrono::seconds(3), rig.usable() ? &rig : nullptr);
@@ -288,7 +288,7 @@ TEST_CASE("a log that nobody reads holds up neither the ranks nor a signal") {
     std::this_thread::sleep_for(kSilenceMax + std::chrono::seconds(2));
     CHECK(job.all_live());
     CHECK_THAT(job.process().err(), Catch::Contains("out has accepted no data for"));
-    // The first signal ends the ranks, the second the wait for the log.
+    // The first signal ends the ranks. The second signal ends the wait for the log.
     const auto began = Steady::now();
     job.process().signal(SIGTERM);
     CHECK(wait_until([&] { return job.all_ended(); }));

@@ -1,5 +1,5 @@
-// Agents started by pdsh and by Open MPI's mpirun on hosts made of network namespaces: the job
-// runs, troubles are named by host, no secret is seen, nothing is left.
+// pdsh and Open MPI's mpirun start agents on hosts that are network namespaces. The job runs,
+// errors name the host, no secret is visible, and no process is left.
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +32,7 @@ std::vector<std::string> probe(const RigHosts& rig, const std::string& transport
                       "workers=2", "--", "sh", "-c", script});
 }
 
-// The sockets and folders of ours below /tmp, but those of the tests.
+// Returns the names of dslaunch's sockets in /tmp.
 std::vector<std::string> left_behind() {
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator("/tmp")) {
@@ -43,7 +43,7 @@ std::vector<std::string> left_behind() {
     return found;
 }
 
-// The programs with NAME that run in the rig's launching place.
+// Returns the processes on the rig's launching host whose program's name begins with NAME.
 std::vector<ProcessName> running(const RigHosts& rig, const std::string& name) {
     const TemporaryFolder folder;
     JobProcess list(folder, {"ip", "netns", "pids", rig.name(0)});
@@ -58,7 +58,7 @@ std::vector<ProcessName> running(const RigHosts& rig, const std::string& name) {
     return found;
 }
 
-// The arguments of all processes on the rig's hosts.
+// Returns the arguments of all processes on the rig's hosts.
 std::string all_arguments(const RigHosts& rig, int hosts) {
     std::string text;
     for (int host = 0; host <= hosts; ++host) {
@@ -71,7 +71,7 @@ std::string all_arguments(const RigHosts& rig, int hosts) {
     return text;
 }
 
-// A token is 64 hexadecimal digits.
+// Returns true if TEXT contains a token: 64 hexadecimal digits.
 bool shows_a_token(const std::string& text) {
     size_t digits = 0;
     for (const char c : text) {
@@ -144,7 +144,7 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
                 job.signal(SIGKILL);
             } else {
                 REQUIRE(signal_process(program.front(), SIGKILL));
-                // pdsh carries nothing: the job goes on until it is ended.
+                // The job does not need pdsh any more, so it runs until it is ended.
                 if (starter.program == "pdsh") {
                     CHECK_FALSE(wait_until([&] { return all_gone(workers); }, 500));
                     job.signal(SIGINT);
@@ -161,7 +161,8 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
     }
 }
 
-// As under DeepSpeed's launcher: mpirun passes its stdin to rank 0, and pdsh to nobody.
+// mpirun passes its stdin to rank 0, and pdsh passes its stdin to no rank. DeepSpeed's launcher has
+// the same behaviour.
 TEST_CASE("rank 0 on another host reads what mpirun passes on, also typed answers") {
     if (is_missing(kStarters[1])) return;
     const RigHosts rig(2, "stdin through mpirun");
@@ -185,7 +186,7 @@ TEST_CASE("rank 0 on another host reads what mpirun passes on, also typed answer
             CHECK(mentions(job.out(), line));
     }
     {
-        // More than any pipe holds, and a reader that is late.
+        // The input is larger than any pipe's buffer, and the reader begins late.
         const TemporaryFolder folder;
         JobProcess job(folder, {"sh", "-c", "seq 1 300000 | exec \"$@\"", "sh", "ip", "netns",
                                 "exec", rig.name(0), kProbe, "transport=openmpi",

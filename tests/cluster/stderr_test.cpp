@@ -1,5 +1,5 @@
-// A stderr that nobody reads holds up neither ranks, nor restarts, nor signals, whatever the
-// launcher has to say: log lines, notes, the error at the end.
+// If nobody reads stderr, ranks, restarts and signals still work, whatever the launcher has to
+// write: log lines, notes, or the error at the end.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -21,12 +21,12 @@ using namespace dslaunch::test;
 
 namespace {
 
-// Tells a launcher that waits for its reader from a slow one.
+// After this time, a launcher is not slow, but waits for its reader.
 constexpr int kStuckMs = 60'000;
 
 using Words = std::vector<std::string>;
 
-// A pipe in which nothing has room any more, and which nobody reads.
+// A full pipe that nobody reads.
 class FullPipe {
   public:
     explicit FullPipe(const TemporaryFolder& folder) : path_(folder.path() + "/full") {
@@ -39,7 +39,7 @@ class FullPipe {
         while (::write(end_.get(), block.data(), 1) > 0) {
         }
     }
-    // COMMAND with its stderr in the pipe.
+    // Returns the command that runs COMMAND with its stderr in the pipe.
     [[nodiscard]] Words behind(const Words& command) const {
         Words words = {"sh", "-c", "exec \"$@\" 2> " + path_, "sh"};
         words.insert(words.end(), command.begin(), command.end());
@@ -51,7 +51,7 @@ class FullPipe {
     UniqueFd end_;
 };
 
-// The exit code of LAUNCHER, which is told to end until it does; -1: it does not.
+// Sends signals to LAUNCHER until it ends, and returns its exit code; -1 if it does not end.
 int told_to_end(JobProcess& launcher) {
     const bool ended = wait_until(
         [&] {
@@ -106,7 +106,7 @@ TEST_CASE("a job whose stderr nobody reads starts, restarts, and ends by a signa
     const auto ranks = recorded_processes(second);
     job.signal(SIGTERM);
     CHECK(wait_until([&] { return all_gone(ranks); }, kStuckMs));
-    // The last words wait for their reader until somebody asks for the end once more.
+    // The launcher waits for a reader of its last lines until another signal arrives.
     CHECK(told_to_end(job) == 76);
 }
 

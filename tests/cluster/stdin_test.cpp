@@ -1,5 +1,5 @@
-// The launcher's stdin reaches rank 0 of a job on this machine, as under deepspeed and torchrun,
-// and nobody else; questions and progress bars are seen before their lines end.
+// The launcher's stdin reaches only rank 0 of a job on this machine, as with deepspeed and
+// torchrun. Questions and progress bars are shown before their lines end.
 #include <fmt/format.h>
 
 #include <string>
@@ -19,12 +19,13 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// A shell's words that give INPUT, a shell command, to dslaunch with WORDS.
+// Returns a shell command that pipes the output of INPUT, also a shell command, into dslaunch with
+// WORDS.
 Words with_input(const std::string& input, const std::string& words) {
     return {"sh", "-c", fmt::format("{} | {} -q {}", input, kDslaunch, words)};
 }
 
-// The script of a rank that says what it reads, after QUESTION.
+// Returns the script of a rank that asks QUESTION and then prints its input.
 std::string reader(const std::string& question) {
     return fmt::format(
         "sh -c 'printf \"{}\"; sleep 0.3; IFS= read -r a; echo \"rank $RANK read <$a>\"; cat'",
@@ -81,7 +82,8 @@ TEST_CASE("rank 0 asks on the terminal, and its question is seen before the answ
 
 TEST_CASE("a progress bar is seen in a pipe as it moves, not when its line ends") {
     const TemporaryFolder folder;
-    // The bar goes on when its reader has seen the step before: one that waits for a newline hangs.
+    // The bar continues only after the test has seen the step before. A launcher that waits for a
+    // newline would hang.
     const std::string script = fmt::format(
         "printf \"\\r 0%%\" >&2; while [ ! -e {0}/go ]; do sleep 0.01; done; printf "
         "\"\\r100%%\\n\" >&2",
@@ -91,7 +93,7 @@ TEST_CASE("a progress bar is seen in a pipe as it moves, not when its line ends"
     REQUIRE(std::system(("touch " + folder.path() + "/go").c_str()) == 0);
     CHECK(job.wait() == 0);
     CHECK(job.err() == "[0]  0%\r[0] 100%\n");
-    // Of a bar that was shown whole the end of the line comes alone.
+    // If a bar was already shown completely, only the end of its line follows.
     JobProcess whole(folder, {kDslaunch, "-q", "--device", "cpu", "sh", "-c",
                               "printf '\\r50%%'; sleep 0.2; printf '\\r100%%'; sleep 0.2; echo"});
     CHECK(whole.wait() == 0);

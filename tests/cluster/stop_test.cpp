@@ -1,5 +1,5 @@
-// The commands over jobs, run as a user runs them: a living job is asked, a dead one's processes
-// are ended, and another job is never touched.
+// The commands for jobs, run as a user runs them. A living job is asked to end, the processes of a
+// dead job are ended, and no other job is affected.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -36,7 +36,7 @@ Result run(const TemporaryFolder& state, const std::vector<std::string>& words) 
     return {code, process.out(), process.err()};
 }
 
-// A job of two ranks named NAME that records its processes; SCRIPT goes on after that.
+// A job of two ranks with the name NAME that records its processes. SCRIPT runs after that.
 struct Job {
     TemporaryFolder folder;
     JobProcess process;
@@ -86,7 +86,7 @@ TEST_CASE("a job whose ranks do not want to end is ended at once with --now") {
     TemporaryFolder state;
     Job job(state, "stubborn", kStubborn);
     const Result stopped = run(state, {"stop", "stubborn", "--now", "--json"});
-    CHECK(stopped.code == 0);  // a wait for the grace time, an hour, would be a hang
+    CHECK(stopped.code == 0);  // it must not wait for the grace time of an hour
     CHECK(nlohmann::json::parse(stopped.out)["launcher"] == "ended at once");
     CHECK(job.process.wait() == 76);
     CHECK(all_gone(job.workers));
@@ -96,7 +96,7 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     TemporaryFolder state;
     Job job(state, "dead", kWilling);
     Job other(state, "dead-2", kWilling);
-    // A living job of the same name, recorded elsewhere.
+    // A living job with the same name, recorded in another state folder.
     TemporaryFolder other_state;
     Job namesake(other_state, "dead", kWilling);
     job.process.signal(SIGKILL);
@@ -108,12 +108,12 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     JobProcess left(folder, {"env", "DSL_LAUNCH_ID=" + launch_id, "sh", "-c",
                              "echo $$ >> " + folder.path() + "/pids; " + kStubborn});
     REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }));
-    // A process of another launcher that calls its job the same.
+    // A process of another launcher whose job has the same name.
     TemporaryFolder foreign_folder;
     JobProcess foreign(foreign_folder,
                        {"env", "TORCHELASTIC_RUN_ID=dead", "DSL_JOB_ID=dead", "sleep", "600"});
     CHECK_THAT(run(state, {"ps", "--all"}).out, Catch::Contains("lost"));
-    // The asking process has the id in its environment too.
+    // The process that runs `stop` has the id in its environment too.
     TemporaryFolder output;
     auto words = command(state, {"stop", "dead", "--json"});
     words.insert(words.begin() + 1, "DSL_LAUNCH_ID=" + launch_id);
@@ -135,7 +135,8 @@ TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process a
     const TemporaryFolder state, fake;
     const Job job(state, "gpus", kWilling);
     const ProcessName rank = job.workers.front();
-    // A driver's tool that knows of one rank, a process of another container, and a free GPU.
+    // A stand-in for the driver's tool. It reports one rank, a process of another container, and a
+    // free GPU.
     std::ofstream(fake.path() + "/nvidia-smi")
         << "#!/bin/sh\ncase $1 in\n"
            "*driver_version*) echo '0, 580.65.06, 0, 5, 16, 16'; echo '1, 580.65.06, 3, 5, 8, "

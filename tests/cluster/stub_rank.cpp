@@ -1,21 +1,22 @@
 // A rank for the promise tests that does one thing that ranks do, exactly and at once. It starts in
 // a millisecond and needs nothing but the C library.
-//   stub_rank stubborn FILE              ignores what can be ignored, has a grandchild in a session
-//                                        of its own; both append their ids to FILE
+//   stub_rank stubborn FILE              ignores every signal that it can; has a grandchild in a
+//                                        session of its own; both append their ids to FILE
 //   stub_rank die HOW RANK MS FILE       every rank appends its id to FILE; RANK ends after MS
 //                                        milliseconds (exit<N>, abort, segv, kill, oom) and leaves
 //                                        the time in FILE.death; exit0: the others then end with 75
 //   stub_rank environment FILE           writes its environment to FILE.<rank>, as the kernel gave
 //                                        it
-//   stub_rank lines COUNT HOW FILE       numbered lines on stdout and stderr, then ends as for
-//                                        `die`; FILE.<rank> holds the number of lines written
+//   stub_rank lines COUNT HOW FILE       writes numbered lines to stdout and stderr, then ends as
+//                                        for `die`; FILE.<rank> has the number of lines written
 //   stub_rank stat FILE IDS              asks for FILE, on a file system that may never answer
-//   stub_rank listen PORT                takes connections on every address and never says a word
+//   stub_rank listen PORT                accepts connections on every address and sends nothing
 //   stub_rank write FILE                 copies FILE to stdout and stderr, then ends with 3
 //   stub_rank progress FILE STEPS MS EVERY SAVE_MS
-//                                        rank 0 makes STEPS steps of MS milliseconds and keeps the
-//                                        number in FILE after EVERY ones, which takes SAVE_MS; a
-//                                        start goes on from there. The others wait for FILE.done
+//                                        rank 0 makes STEPS steps of MS milliseconds. After every
+//                                        EVERY steps it writes their number to FILE, which takes
+//                                        SAVE_MS. After a restart it continues from this number.
+//                                        The other ranks wait for FILE.done
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
@@ -85,8 +86,8 @@ std::string own_rank() {
     return rank == nullptr ? "" : rank;
 }
 
-// Writes the time as std::chrono::steady_clock counts it, in nanoseconds; the file is whole once it
-// is there.
+// Writes the time in nanoseconds of std::chrono::steady_clock. The file appears only when it is
+// complete.
 void record_death(const std::string& path) {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -103,7 +104,7 @@ int die(const std::string& how, const std::string& rank, int after_ms, const cha
     if (own_rank() != rank) {
         while (::access(death.c_str(), F_OK) != 0) ::usleep(1000);
         ::usleep(5000);
-        ::_exit(75);  // code of our ranks that have lost a peer
+        ::_exit(75);  // the exit code of dslaunch's ranks that have lost a peer
     }
     ::usleep(static_cast<useconds_t>(1000 * after_ms));
     record_death(death);

@@ -1,4 +1,5 @@
-// Jobs whose hosts are reached over other hosts: on pretended hosts of this machine, and over ssh.
+// Jobs whose hosts are reached through other hosts: on pretended hosts of this machine, and over
+// ssh.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -33,7 +34,7 @@ std::string hosts(int count, const std::string& prefix = "n") {
     return list;
 }
 
-// Gives PROBE one worker a host, and FANOUT.
+// Returns PROBE with one worker per host, and with FANOUT.
 Words with_fanout(Words probe, int fanout) {
     std::replace(probe.begin(), probe.end(), std::string("workers=2"),
                  "fanout=" + std::to_string(fanout));
@@ -51,7 +52,8 @@ Words pretended(int hosts_count, int fanout, const std::string& script) {
             script};
 }
 
-// The script of a rank that writes its id, ignores every polite signal, and stays.
+// Returns the script of a rank that writes its id, ignores every signal that it can ignore, and
+// never ends.
 std::string stubborn(const TemporaryFolder& folder) {
     return "trap '' TERM HUP INT; echo $$ >> " + folder.path() +
            "/pids; while :; do sleep 0.05; done";
@@ -64,7 +66,7 @@ size_t count_lines(const std::string& text, const std::string& line) {
     return count;
 }
 
-// The relays below PARENT, by their command lines.
+// Returns the relays below PARENT, recognized by their command lines.
 std::vector<pid_t> relays_below(pid_t parent) {
     std::vector<pid_t> found;
     for (const ProcessName& process : descendants(parent)) {
@@ -74,7 +76,7 @@ std::vector<pid_t> relays_below(pid_t parent) {
     return found;
 }
 
-// The relays in a network namespace.
+// Returns the relays in the network namespace SPACE.
 std::vector<pid_t> relays_of_host(const std::string& space) {
     std::vector<pid_t> found;
     FILE* list = ::popen(("ip netns pids " + space).c_str(), "r");
@@ -149,7 +151,7 @@ TEST_CASE("a killed launcher leaves nothing of a tree") {
 
 TEST_CASE("a flood of output waits at its source while the launcher stands still") {
     TemporaryFolder folder;
-    // Rank 5 is behind the second of two relays.
+    // Rank 5 is reached through the second of two relays.
     JobProcess job(folder, pretended(6, 2,
                                      "echo $$ >> " + folder.path() +
                                          "/pids; test $RANK = 5 || exec sleep 60; "
@@ -165,10 +167,10 @@ TEST_CASE("a flood of output waits at its source while the launcher stands still
     job.signal(SIGCONT);
     std::printf("a relay behind a launcher that stood still for 3 s: peak %lld MiB\n",
                 static_cast<long long>(peak_kib >> 10));
-    // The bound counts windows of 256 KiB for 3 hosts, twice 1 MiB of buffers, some 10 MiB of
-    // program.
+    // The limit is the sum of windows of 256 KiB for 3 hosts, two buffers of 1 MiB, and some 10 MiB
+    // of program.
     if (!kSanitized) CHECK(peak_kib < 24 << 10);
-    // The ranks were not given up meanwhile.
+    // The launcher has not given the ranks up meanwhile.
     std::this_thread::sleep_for(std::chrono::seconds(1));
     CHECK_FALSE(all_gone(recorded_processes(folder)));
     job.signal(SIGTERM);
@@ -203,7 +205,8 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
         }
         DYNAMIC_SECTION(transport << " hides no bad host behind another") {
             TemporaryFolder folder;
-            // The first host is to be a relay, the others are behind one.
+            // The first of these hosts would be a relay; each of the others would be reached
+            // through a relay.
             JobProcess job(folder, with_fanout(rig.probe(transport, "good",
                                                          "no-a.invalid,n1,n2,no-b.invalid,n3,n4,"
                                                          "no-c.invalid",
@@ -219,7 +222,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
             CHECK(job.out().empty());
         }
         DYNAMIC_SECTION(transport << " tells of a host that only its relay does not reach") {
-            // n3 knows no other host by its name.
+            // n3 knows no other host's name.
             const std::string file = "/etc/netns/" + rig.name(3) + "/hosts";
             std::ofstream(file) << "127.0.0.1 localhost\n";
             TemporaryFolder folder;
@@ -276,7 +279,7 @@ TEST_CASE("a link that is cut below a relay is told with that relay's name", "[.
     std::printf("the link of a relay was cut: told after %.1f s\n",
                 to_milliseconds(Steady::now() - began) / 1000);
     CHECK(mentions(job.err(), "host n1 is lost: its relay on n1 is lost: it has sent nothing"));
-    // Ranks behind the cut wait out their lease.
+    // The ranks that are cut off live until their lease ends.
     CHECK(wait_until([&] { return all_gone(workers); }));
     std::printf("all gone after %.1f s\n", to_milliseconds(Steady::now() - began) / 1000);
 }

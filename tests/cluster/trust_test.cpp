@@ -1,5 +1,5 @@
-// `dslaunch hosts trust` as a user types it, with a terminal and without, against hosts that know
-// only a password.
+// Runs `dslaunch hosts trust` as a user types it, with and without a terminal, against hosts that
+// accept only a password.
 #include <poll.h>
 #include <pty.h>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ const std::string kPasswordHash =
     "$6$dslaunchtest$"
     "GKJ0LGm4bw4ucXScD9eZ0Xb1dTCn8vTmWNvEmSXINz1EPZtfuPHN6WppxGBfPlcgF3vztterMS18ctEsKA0jj0";
 
-// Hosts n1, n2 whose root has kPassword, no keys, and a home of its own.
+// The hosts n1 and n2. Their user root has kPassword, no keys, and a home of its own.
 class LockedHosts {
   public:
     LockedHosts() {
@@ -58,7 +58,7 @@ class LockedHosts {
 
   private:
     TemporaryFolder mine_;
-    std::optional<RigHosts> rig_;  // it goes before the files that its hosts have
+    std::optional<RigHosts> rig_;  // destroyed before the files that its hosts use
 };
 
 struct Ran {
@@ -66,7 +66,7 @@ struct Ran {
     std::string text;
 };
 
-// Runs COMMAND without any terminal.
+// Runs COMMAND without a terminal.
 Ran run(const std::vector<std::string>& command) {
     std::vector<std::string> words = {"setsid", "-w"};
     words.insert(words.end(), command.begin(), command.end());
@@ -77,7 +77,7 @@ Ran run(const std::vector<std::string>& command) {
 }
 
 struct Answer {
-    std::string question;  // the end of its words
+    std::string question;  // the last words of the question
     std::string line;
 };
 
@@ -89,7 +89,7 @@ Answer to_password(const std::string& line, int hosts = 2) {
     return {hosts == 1 ? " on 1 host: " : " hosts: ", line};
 }
 
-// At a terminal, where somebody answers these questions and no others.
+// Runs COMMAND at a terminal and gives ANSWERS to these questions only.
 Ran run_at_terminal(const std::vector<std::string>& command, std::vector<Answer> answers) {
     Ran ran;
     int terminal = -1;
@@ -116,7 +116,7 @@ Ran run_at_terminal(const std::vector<std::string>& command, std::vector<Answer>
         answers.erase(answers.begin());
         REQUIRE(::write(terminal, line.data(), line.size()) == static_cast<ssize_t>(line.size()));
     }
-    if (open) ::kill(child, SIGKILL);  // it waits for an answer that nobody gives
+    if (open) ::kill(child, SIGKILL);  // the command asks another question
     int status = 0;
     ::waitpid(child, &status, 0);
     ::close(terminal);

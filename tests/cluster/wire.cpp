@@ -1,14 +1,16 @@
-// A switch that does wrong on purpose: carries Ethernet frames between the hosts of rig.sh, each
-// one's end of a veth pair, and delays, drops, doubles or changes those from one to another.
-// It does the work of `tc netem`, on kernels that lack it, for one pair or one direction as easily.
+// A switch with faults on purpose. It carries Ethernet frames between the hosts of rig.sh, each of
+// which has one end of a veth pair. It delays, drops, doubles or changes frames from one host to
+// another. It replaces `tc netem` on kernels that lack it, and can also affect a single pair of
+// hosts or a single direction.
 //   wire PREFIX COUNT
 // takes PREFIX0v to PREFIX<COUNT>v off their bridge. Lines on stdin change frames FROM a host TO a
-// host (`*`: any of 1 to COUNT; host 0, where the launcher runs, is always left in peace):
+// host (`*`: any of 1 to COUNT; frames of host 0, where the launcher runs, never change):
 //   set FROM TO [delay_ms=N] [jitter_ms=N] [loss=P] [twice=P] [corrupt=P] [change=P] [rate=BYTES]
 //   [larger=BYTES]
 //   clear
-// Each line is answered by `ok`. P is a probability from 0 to 1; `corrupt` is seen by the checksum,
-// `change` is not; `larger` drops packets above a size. End of input ends it.
+// Each line is answered by `ok`. P is a probability from 0 to 1. The checksum shows a change by
+// `corrupt`, but not a change by `change`. `larger` drops packets above a size. End of input ends
+// it.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if_packet.h>
@@ -38,7 +40,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Nanoseconds = std::chrono::nanoseconds;
 
-// The header of linux/virtio_net.h, which is no C++.
+// The header of linux/virtio_net.h, which cannot be compiled as C++.
 struct FrameHeader {
     uint8_t flags;
     uint8_t gso_type;  // 0: one whole packet
@@ -60,10 +62,10 @@ struct Rule {
     double twice = 0;
     double corrupt = 0;
     double change = 0;
-    double rate = 0;    // bytes a second, 0: any
-    double larger = 0;  // packets of more bytes are dropped, 0: none
+    double rate = 0;    // bytes a second; 0: no limit
+    double larger = 0;  // packets of more bytes are dropped; 0: no limit
     Clock::time_point free_at{};
-    Clock::time_point last_at{};  // due of the last frame: frames stay in order
+    Clock::time_point last_at{};  // due time of the last frame: frames stay in order
 };
 
 struct Waiting {
@@ -220,13 +222,14 @@ class Wire {
         FrameHeader header{};
         std::memcpy(&header, frame.data(), sizeof header);
         const size_t whole = frame.size() - kHeaderBytes - kEthernetBytes;
-        // A frame that is yet to be cut holds packets of this size.
+        // A frame that the system will divide later contains packets of this size.
         const size_t packet = header.gso_size == 0 ? whole : header.gso_size + 52U;
         return static_cast<double>(packet) > rule.larger;
     }
 
-    // Flips one bit of the TCP payload. A checksum that is still to be made would be that of the
-    // changed bytes; SEEN: the receiver is to notice.
+    // Changes one byte of the TCP segment. If not SEEN, changes the payload, and the receiver does
+    // not notice it, because the checksum is computed later from the changed bytes. If SEEN,
+    // changes the checksum, so that the receiver notices it.
     static void corrupt(std::vector<unsigned char>& frame, bool seen) {
         const unsigned char* const ip = frame.data() + kHeaderBytes + kEthernetBytes;
         if (frame.size() < kHeaderBytes + kEthernetBytes + 40 || ip[0] >> 4 != 4 || ip[9] != 6)
@@ -238,7 +241,8 @@ class Wire {
             frame[payload + (frame.size() - payload) / 2] ^= 0x10;
             return;
         }
-        // The checksum is wrong and said to be final: the receiver checks it and drops the packet.
+        // The checksum is wrong and marked as final, so the receiver checks it and drops the
+        // packet.
         FrameHeader header{};
         std::memcpy(&header, frame.data(), sizeof header);
         header.flags = 0;
@@ -274,7 +278,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "usage: wire PREFIX COUNT\n");
         return 2;
     }
-    // A wire that waits for a processor would itself be a slow one.
+    // If the wire had to wait for a processor, it would itself slow the network down.
     sched_param priority{};
     priority.sched_priority = 1;
     (void)::sched_setscheduler(0, SCHED_RR, &priority);

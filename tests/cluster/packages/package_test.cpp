@@ -1,7 +1,7 @@
-// Packages as users get them from tools/package.sh: an archive that is unpacked into another folder
-// and started with an empty environment, and a wheel whose files are as its RECORD says. LibTorch
-// stays apart here, which takes seconds; `make package-check` proves the other packages in roots
-// that hold nothing else.
+// Tests the packages that tools/package.sh makes for users. An archive is unpacked into another
+// folder and started with an empty environment; a wheel's files must match its RECORD. LibTorch is
+// not packed here, so this takes only seconds. `make package-check` tests the other packages in
+// roots that contain nothing else.
 #include <openssl/evp.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ bool can_package(const std::string& what) {
     return true;
 }
 
-// Runs COMMAND, which must end well, and returns its output.
+// Runs COMMAND, which must succeed, and returns its output.
 std::string run(const TemporaryFolder& folder, const std::vector<std::string>& command) {
     JobProcess process(folder, command);
     const int code = process.wait();
@@ -59,7 +59,7 @@ std::string run(const TemporaryFolder& folder, const std::vector<std::string>& c
     return process.out();
 }
 
-// Returns the path of the package whose name ends with ENDING. All are made at the first call.
+// Returns the path of the package whose name ends with ENDING. The first call makes all packages.
 std::string package(const std::string& ending) {
     static const TemporaryFolder folder;
     const std::string dist = folder.path() + "/dist";
@@ -73,8 +73,8 @@ std::string package(const std::string& ending) {
     return made.front();
 }
 
-// Checks that PROGRAM finds all its libraries in PLACE, but for the C++ runtime, which is each
-// machine's own, and for LibTorch, which is apart.
+// Checks that PROGRAM finds all its libraries in PLACE. Exceptions are the C++ runtime, which comes
+// from the machine, and LibTorch, which is not packed here.
 void check_libraries(const std::string& place, const std::string& program) {
     int found = 0;
     for (const launch::SharedLibrary& library :
@@ -130,7 +130,7 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     CHECK(without.wait() == 71);
     CHECK_THAT(without.err(), Catch::Contains("no torch is installed"));
 
-    // A torch of another version is refused before the loader meets it.
+    // A torch of another version is refused before its libraries are loaded.
     const std::string other = folder.path() + "/other";
     fs::create_directories(other + "/lib");
     std::ofstream(other + "/lib/libtorch_cpu.so") << "not a library";
@@ -187,7 +187,7 @@ TEST_CASE("a wheel's files are those of its RECORD, and pip finds what it must k
         const auto mode = fs::status(scripts + "/" + program).permissions();
         CHECK((mode & fs::perms::others_exec) != fs::perms::none);
     }
-    // LibTorch and CUDA come from the environment's torch.
+    // The wheel does not contain LibTorch and CUDA; they come from the environment's torch.
     for (const auto& entry : fs::recursive_directory_iterator(unpacked)) {
         const std::string name = entry.path().filename().string();
         CHECK_FALSE((name.starts_with("libtorch") || name.starts_with("libcud")));

@@ -1,6 +1,6 @@
-// P28 over several hosts: another shape of hosts goes on from a checkpoint, stages of a pipeline
-// too; an --output that is not one folder on all hosts is told before training; weights that only
-// rank 0's host has come to the launcher.
+// P28 over several hosts: a run on other hosts, or with other numbers of ranks and stages,
+// continues from a checkpoint. If an --output is not the same folder on all hosts, this is reported
+// before training. Weights that only rank 0's host has are copied to the launcher.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 const std::string kFixtures = std::string(test::source_dir()) + "/tests/fixtures/";
 
-// gpt.pt on hosts of the rig, which share /tmp.
+// Trains gpt.pt on hosts of the rig, which share /tmp.
 class Training {
   public:
     explicit Training(const std::string& what) : rig_(3, what) {}
@@ -36,7 +36,7 @@ class Training {
         int tensor = 1;    // ranks that share each layer
         std::vector<std::string> options{};
     };
-    // Each rank takes as many samples of a step as it has to, for a global batch of 12.
+    // Trains with a global batch of 12; each rank computes an equal part of a step's samples.
     int train(const Run& run, int world_size) {
         const Json config = {
             {"train_batch_size", 12},
@@ -52,7 +52,7 @@ class Training {
               {"data", {{"context", 32}, {"train", kFixtures + "data/kjv.u16.bin"}}}}}};
         std::ofstream(path("config.json")) << config.dump();
         std::ofstream(path("hostfile")) << run.hosts;
-        // The hosts are one machine: each of them would take all of its processors.
+        // The hosts are the same machine, and each of them would use all of its processors.
         Words words = {kDslaunch,
                        "--hostfile",
                        path("hostfile"),
@@ -76,7 +76,8 @@ class Training {
         return code;
     }
     [[nodiscard]] const std::string& said() const { return said_; }
-    // Another disk lies over FOLDER on host n<NUMBER>, for all who come by its port 3000.
+    // Gives host n<NUMBER> another disk at FOLDER, which is seen by everyone who connects to its
+    // port 3000.
     void put_own_disk(int number, const std::string& folder) {
         std::ifstream file(rig_.folder() + "/host.pub");
         std::string type, key;
@@ -154,8 +155,9 @@ TEST_CASE("P28: what two hosts have saved one host and three hosts go on from") 
             largest = std::max(largest, std::abs(losses[i] / whole[i + 3] - 1));
         std::printf("P28 2 x 2 ranks at stage 3 -> %s at stage %d: losses differ by up to %.1e\n",
                     shape.name.c_str(), shape.stage, largest);
-        // The shapes add the same samples of a step in another order: some fp32 roundings of sums
-        // of 12 gradients, which three updates of lr 1e-3 carry into a loss of about 4.8.
+        // The other runs add the same samples of a step in another order. This changes the rounding
+        // of fp32 sums of 12 gradients. After three updates with lr 1e-3, these roundings change a
+        // loss of about 4.8.
         CHECK(largest <= (shape.name == "same" ? 0.0 : 1e-5));
     }
 }
@@ -191,7 +193,8 @@ TEST_CASE("ranks of several hosts that share layers train as one does, which goe
     REQUIRE(training.train({one, training.path("one"), {}, 1}, 1) == 0);
     const std::vector<double> whole = Training::losses(training.path("one"));
     REQUIRE(whole.size() == 6);
-    // Ranks share layers between hosts, or on each of two hosts with a stage.
+    // The ranks share layers between two hosts; or, on each of two hosts with a stage, the host's
+    // ranks share layers.
     const auto check = [&](const Training::Run& run, int world_size) {
         INFO(run.hosts);
         const int code = training.train(run, world_size);
@@ -199,7 +202,7 @@ TEST_CASE("ranks of several hosts that share layers train as one does, which goe
         REQUIRE(code == 0);
         const std::vector<double> losses = Training::losses(run.output);
         REQUIRE(losses.size() == whole.size());
-        // The bound is that of the test above: sums in another order, and Adam.
+        // The limit is the same as in the test above: sums in another order, and Adam.
         for (size_t i = 0; i < whole.size(); ++i) CHECK(std::abs(losses[i] - whole[i]) < 1e-5);
         const std::string resumed = run.output + "-resumed";
         REQUIRE(training.train({one, resumed, run.output + "/checkpoints/step-3", 1}, 1) == 0);
@@ -254,7 +257,7 @@ TEST_CASE("weights that only rank 0's host has come to the launcher, unless they
     CHECK(mentions(training.said(), " -P 3000 "));
     CHECK(mentions(training.said(), ":" + model));
 
-    // The output belongs to a run already, here and there.
+    // On both hosts, the output belongs to a run already, so this run gets another folder.
     const std::string second = output + "/second";
     REQUIRE(training.train({hosts, second, {}, 1, 2}, 1) == 0);
     for (const char* name : {"/model.safetensors", "/model.pt"}) {

@@ -1,7 +1,7 @@
-// P15, P16: each rank gets the environment that was asked for, byte for byte, and nothing else; a
-// secret in it is seen nowhere. Negative controls, done by hand: with a value cut at its first
-// newline in agent_worker.cpp the first test counts 368 mismatches of 2,000; with is_secret()
-// knowing no name P16 finds the canary in run.json.
+// P15, P16: each rank gets exactly the environment that was asked for, byte for byte. A secret in
+// it is visible nowhere. Negative controls, done by hand: if agent_worker.cpp cuts a value at its
+// first newline, the first test counts 368 mismatches of 2,000; if is_secret() knows no name, P16
+// finds the canary in run.json.
 #include <atomic>
 #include <filesystem>
 #include <set>
@@ -18,7 +18,7 @@ namespace {
 
 const std::string kCanary = "canary-7f3a91c2";
 
-// Runs a job of a rank on each host; returns how many of VARIABLES came changed or not at all.
+// Runs a job with a rank on each host. Returns how many of VARIABLES arrived changed or not at all.
 int send_variables(const TemporaryFolder& folder, const Words& launch, const Variables& variables,
                    int ranks) {
     Words words = launch;
@@ -36,7 +36,7 @@ int send_variables(const TemporaryFolder& folder, const Words& launch, const Var
     return wrong;
 }
 
-// Sends VARIABLES by an --env-file, where values stand in quotes; returns the same number.
+// Sends VARIABLES in an --env-file, where values are in quotes. Returns the same number.
 int send_by_file(const TemporaryFolder& folder, const Words& launch, const Variables& variables,
                  int ranks) {
     std::ofstream file(folder.path() + "/env", std::ios::binary);
@@ -100,7 +100,7 @@ void send_by_ssh(int variables, int rounds) {
     }
 }
 
-// True for a prefix that the README promises, written down once more.
+// Returns true if NAME has a prefix that the README promises; the prefixes are listed here again.
 bool is_promised_prefix(const std::string& name) {
     for (const char* prefix :
          {"NCCL_", "GLOO_", "TORCH_", "OMP_", "GOMP_", "MKL_", "KMP_", "PYTHON", "UCX_", "HF_"})
@@ -108,7 +108,7 @@ bool is_promised_prefix(const std::string& name) {
     return false;
 }
 
-// Reads every command line of the machine each 10 ms, from its making to its end.
+// Reads every command line of the machine every 10 ms while this object exists.
 class ArgvWatch {
   public:
     ArgvWatch() : thread_([this] { watch(); }) {}
@@ -153,8 +153,8 @@ int files_with_canary(const std::string& folder) {
     return count;
 }
 
-// A job that fails when its four ranks have been looked at, with the secret under names as people
-// choose them.
+// Runs a job whose environment has the secret under names that people usually choose. Looks at its
+// four ranks; then the job fails.
 void hide_canary(const TemporaryFolder& folder, const Words& launch, const std::string& how) {
     const Variables secrets = {{"HF_TOKEN", kCanary},
                                {"WANDB_API_KEY", kCanary},
@@ -180,7 +180,7 @@ void hide_canary(const TemporaryFolder& folder, const Words& launch, const std::
     JobProcess job(folder, words);
     REQUIRE(wait_until([&] { return lines_in(folder.path() + "/up") == 4; }));
     const int before = watch.looks();
-    // All but the first of these looks begin when all four ranks are there.
+    // All of these looks except the first begin after all four ranks have started.
     REQUIRE(wait_until([&] { return watch.looks() >= before + 4; }));
     std::ofstream(folder.path() + "/go") << "x";
     const int code = job.wait();

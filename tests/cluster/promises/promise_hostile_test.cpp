@@ -1,5 +1,5 @@
-// P14: no text in a hostfile, a filter, the environment or an option is ever executed, and an error
-// in it is told with its place.
+// P14: no text in a hostfile, a filter, the environment or an option is ever executed. An error in
+// it is reported with its place.
 #include <fmt/core.h>
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 namespace dslaunch::test {
 namespace {
 
-// Texts that make a file named CANARY if a shell, ssh or printf() reads them as more than text.
+// Returns texts that create a file named CANARY if a shell, ssh or printf() interprets them.
 Words hostile_texts(const std::string& canary) {
     const std::string touch = "touch " + canary;
     const std::string plain = "touch${IFS}" + canary;
@@ -67,7 +67,7 @@ Words hostile_texts(const std::string& canary) {
     return texts;
 }
 
-// A place of a text: a hostfile's line, or words of the command line. {0}: the text.
+// A place for a text: a line of a hostfile, or words of the command line. {0} stands for the text.
 struct Field {
     const char* name;
     const char* hostfile;  // text of the second line; nullptr: a good hostfile
@@ -108,7 +108,7 @@ struct Outcome {
     int hostfiles = 0;
 };
 
-// Starts a job with TEXT at FIELD, over the pretended hosts and over the ssh program.
+// Plans a job (--dry-run) with TEXT at FIELD, and counts the result in OUTCOME.
 void try_text(const Field& field, const std::string& text, const TemporaryFolder& folder,
               Outcome& outcome) {
     const std::string second = field.hostfile == nullptr ? "h2 slots=1\n" : field.hostfile;
@@ -124,7 +124,7 @@ void try_text(const Field& field, const std::string& text, const TemporaryFolder
     outcome.refused += code == 64 ? 1 : 0;
     if (field.hostfile == nullptr || code == 0) return;
     ++outcome.hostfiles;
-    // A text with a newline may be fine up to the newline.
+    // If a text contains a newline, the error may be in the line after it.
     const bool told = mentions(job.err(), "/hostfile:2:") || mentions(job.err(), "/hostfile:3:");
     CHECK(told);
     outcome.with_place += told ? 1 : 0;
@@ -161,7 +161,7 @@ TEST_CASE("P14: hostile values travel to the ranks as text, and nothing on the w
     words.insert(words.end(), {kStub, "environment", folder.path() + "/seen"});
     for (const std::string& text : hostile_texts(canary)) words.push_back(text);
     JobProcess job(folder, words);
-    // The words are too many for stub_rank, which says so after it has read them.
+    // stub_rank gets too many words. It reads them, and then fails with this code.
     CHECK(job.wait() == 126);
     CHECK_FALSE(std::filesystem::exists(canary));
 }

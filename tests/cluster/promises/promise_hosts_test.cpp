@@ -1,7 +1,7 @@
-// P7 to P9 over hosts made of network namespaces: a cut network ends both sides, nobody is asked
-// anything, and every bad host is named at once. Negative control of the third, seen by hand: with
-// versions compared only after every host had an agent, and without the words that a host says
-// instead of a greeting, 5 of the 7 were named with their cause.
+// P7 to P9 over hosts that are network namespaces: a cut network ends both sides, no question is
+// ever asked, and all bad hosts are named at once. Negative control of the third, done by hand: if
+// versions are compared only after every host has an agent, and if the text that a host sends
+// instead of a greeting is not reported, only 5 of the 7 hosts are named with their cause.
 #include <fmt/core.h>
 
 #include "cluster/promise.h"
@@ -53,7 +53,7 @@ TEST_CASE("P7: a network that is cut without a word ends the job on both sides",
 TEST_CASE("P8: nobody is ever asked anything, with a terminal or without") {
     const RigHosts rig(2, "P8: no prompt over ssh");
     if (!rig.usable()) return;
-    // A second sshd wants a password.
+    // Starts a second sshd, which asks for a password.
     REQUIRE(rig.run(1, {"/usr/sbin/sshd", "-f", "/dev/null", "-p", "23", "-o",
                         "PidFile=" + rig.folder() + "/password.pid", "-o",
                         "HostKey=" + rig.folder() + "/host", "-o", "PubkeyAuthentication=no", "-o",
@@ -62,7 +62,8 @@ TEST_CASE("P8: nobody is ever asked anything, with a terminal or without") {
     struct Row {
         std::string what, config, hosts;
     };
-    // An unknown key of [n1]:23 would hide the password: the same key stands under that name.
+    // An unknown key of [n1]:23 would stop ssh before the password, so the same key is listed under
+    // that name.
     std::ofstream(rig.folder() + "/known_hosts", std::ios::app) << "[n1]:23 " << [&] {
         std::ifstream file(rig.folder() + "/host.pub");
         std::string type, key;
@@ -113,7 +114,8 @@ TEST_CASE("P8: nobody is ever asked anything, with a terminal or without") {
 
 namespace {
 
-// The rig's hosts under many names, and seven that are broken each in its own way.
+// Writes the ssh config and the known keys for the rig's hosts under GOOD names, and for seven
+// hosts with a different fault each.
 void write_broken_hosts(const RigHosts& rig, int good) {
     std::ifstream file(rig.folder() + "/host.pub");
     std::string type, key;
@@ -145,13 +147,13 @@ void start_sshd(const RigHosts& rig, int port, const std::string& force,
     rig.wait_for_port(1, port);
 }
 
-// Runs a job on GOOD hosts and 7 that are broken in 7 ways.
+// Runs a job on GOOD hosts and on seven hosts with a different fault each.
 void name_broken_hosts(int good) {
     const RigHosts rig(2, "P9: many hosts");
     if (!rig.usable()) return;
     write_broken_hosts(rig, good);
     const TemporaryFolder folder;
-    // Another dslaunch: the same program with a byte behind its end.
+    // This is another dslaunch: the same program with one more byte at its end.
     REQUIRE(rig.run(1, {"sh", "-c",
                         "cp " + kDslaunch + " " + folder.path() + "/other && echo >> " +
                             folder.path() + "/other"}) == 0);
@@ -241,7 +243,7 @@ TEST_CASE("P9: an agent waits for a launcher that has many others to start", "[.
     hello.node_name = "n1";
     std::ofstream(folder.path() + "/hello", std::ios::binary)
         << encode(Frame{FrameKind::kHello, encode(hello)});
-    // The silence is longer than the one that ends an agent in its work.
+    // This silence is longer than the silence that ends an agent while its job runs.
     JobProcess agent(folder, {"sh", "-c",
                               fmt::format("(sleep 18; cat {}/hello; sleep 2) | {} agent --stdio",
                                           folder.path(), kDslaunch)});

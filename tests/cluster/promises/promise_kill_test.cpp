@@ -1,7 +1,7 @@
-// P1 to P3: nothing stays after any kill, and the first to die is named. Negative controls, done by
-// hand: with an agent that takes neither the end of its stdin nor the loss of its stdout as the end
-// (Agent::read_input, Agent::watch) the first test finds living workers; without the last loop of
-// find_culprit() the last one blames rank 1.
+// P1 to P3: no process is left after any kill, and the report names the first rank that dies.
+// Negative controls, done by hand: if an agent ignores both the end of its stdin and the loss of
+// its stdout (Agent::read_input, Agent::watch), the first test finds living workers; without the
+// last loop of find_culprit(), the last test blames rank 1.
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -48,7 +48,8 @@ void kill_launchers(int runs) {
     Figures figures;
     for (int run = 0; run < runs; ++run) {
         StubbornJob job;
-        // The kill comes at any moment from the first on, one in three after everything stands.
+        // The kill comes at a random moment. In one of three runs, all processes have already
+        // started.
         std::this_thread::sleep_for(
             std::chrono::milliseconds(dice.between(0, static_cast<int>(1.5 * whole_ms))));
         const auto began = Steady::now();
@@ -64,7 +65,7 @@ void kill_launchers(int runs) {
     CHECK(figures.at(0.99) < limit_ms(2'000));
 }
 
-// The node rank of a worker, as the worker knows it.
+// Returns the node rank of a worker, from the worker's environment.
 int node_rank_of(pid_t pid) {
     const std::string text = process_file(pid, "environ");
     const size_t at = text.find("GROUP_RANK=");
@@ -103,7 +104,8 @@ void kill_agents(int runs) {
         REQUIRE(nothing_left(kGoneMaxMs));
         figures.add(milliseconds_since(began));
         INFO(job.process.err());
-        // Its end is seen, not missed after a silence.
+        // The launcher sees the end of the agent itself; it does not have to conclude it from
+        // silence.
         CHECK_FALSE(mentions(job.process.err(), "has sent nothing"));
         const bool right =
             mentions(job.process.err(), "host h" + std::to_string(node + 1) + " is lost");
@@ -121,7 +123,7 @@ struct Way {
     const char* words;
 };
 
-// The time from the rank's death to the launcher's end.
+// Returns the time from the rank's death to the launcher's end.
 double since_death_ms(const TemporaryFolder& folder, Steady::time_point ended) {
     int64_t death_ns = 0;
     std::ifstream(folder.path() + "/pids.death") >> death_ns;
@@ -131,7 +133,7 @@ double since_death_ms(const TemporaryFolder& folder, Steady::time_point ended) {
         .count();
 }
 
-// Lets one rank of 16 on 4 hosts die in WAY; true if the report names exactly it.
+// Makes one of 16 ranks on 4 hosts die in WAY. Returns true if the report names exactly this rank.
 bool dies_and_is_named(const Way& way, Dice& dice, Figures& figures, const Words& before = {}) {
     const TemporaryFolder folder;
     const int rank = dice.between(0, 15);
@@ -173,7 +175,8 @@ void let_ranks_die(int runs) {
     CHECK(figures.at(0.99) < limit_ms(5'000));
 }
 
-// A memory cgroup of version 1 or 2 of our own, limited to LIMIT bytes; empty: not possible here.
+// Makes a memory cgroup, of version 1 or 2, with a limit of LIMIT bytes. Returns its path; empty if
+// this is not possible here.
 std::string memory_group(const std::string& limit) {
     for (const std::string base : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
         const std::string path = base + "/dslaunch-test-" + std::to_string(::getpid());
@@ -206,7 +209,7 @@ TEST_CASE("P2 with 200 agents", "[.long]") {
 
 namespace {
 
-// The processes that the launcher itself has started, dead ones apart.
+// Returns the living processes that the launcher itself has started.
 std::vector<ProcessName> children_of(pid_t parent) {
     std::vector<ProcessName> found;
     for (const ProcessName& each : descendants(parent))
@@ -216,11 +219,11 @@ std::vector<ProcessName> children_of(pid_t parent) {
 
 struct Child {
     std::string launcher;
-    std::string program;    // program that must be there
-    bool is_needed = true;  // false: the job goes on without it
+    std::string program;    // program that must be installed
+    bool is_needed = true;  // false: the job continues without it
 };
 
-// Kills the launcher's first child while two ranks on two hosts run.
+// Kills the launcher's first child while two ranks run on two hosts.
 void kill_child(const Child& child, const Words& launch) {
     const TemporaryFolder folder;
     std::ofstream(folder.path() + "/hostfile") << "n[1-2] slots=1\n";
@@ -254,7 +257,8 @@ TEST_CASE("P2: a job whose launcher loses a child is never a success, and leaves
     kill_child({"local", ""}, {kDslaunch, "--quiet"});
     const RigHosts rig(2, "P2: killed children of the launcher over ssh");
     if (!rig.usable()) return;
-    // Agents that pdsh has started have called back: they do not need it any more.
+    // Agents that pdsh has started have connected to the launcher, so they do not need pdsh any
+    // more.
     const Child children[] = {
         {"openssh", "ssh"}, {"pdsh", "pdsh", /*is_needed=*/false}, {"openmpi", "mpirun"}};
     for (const Child& child : children) {
@@ -282,7 +286,7 @@ TEST_CASE("P3: a rank that the kernel kills for memory is named with the kernel'
     if (group.empty()) return report_skipped(what, "no memory cgroup can be made here");
     Dice dice;
     Figures figures;
-    // The shell joins the group before it becomes dslaunch.
+    // The shell joins the control group before it becomes dslaunch.
     CHECK(
         dies_and_is_named({"oom", 128 + SIGKILL, "killed by SIGKILL (Killed); "}, dice, figures,
                           {"sh", "-c", "echo $$ > " + group + "/cgroup.procs; exec \"$@\"", "sh"}));

@@ -1,7 +1,7 @@
-// P34: differences between hosts in version, library, driver or processor are told by host before
-// any rank starts. Host n2 gets a second sshd for each case, in a mount namespace of its own where
-// one thing is another one. Negative control, done by hand: with decode<AgentHello>() reading a
-// hello of another protocol as its own, that case is told as nonsense.
+// P34: if hosts differ in version, library, driver or processor, the report says so for each host
+// before any rank starts. For each case, host n2 gets a second sshd in a mount namespace of its
+// own, in which one thing differs. Negative control, done by hand: if decode<AgentHello>() reads a
+// hello of another protocol like its own, the report for that case makes no sense.
 #include <fmt/core.h>
 
 #include <filesystem>
@@ -26,8 +26,8 @@ const std::string kFixtures = std::string(test::source_dir()) + "/tests/fixtures
 
 struct Case {
     std::string what;
-    std::string changes;  // shell commands before n2's sshd; {0}: a folder for them
-    std::string command;  // program in the agent's place; empty: the agent
+    std::string changes;  // shell commands before n2's sshd; {0}: a folder for their files
+    std::string command;  // program that runs instead of the agent; empty: the agent
     std::string words;    // words about n2 in the message
 };
 
@@ -41,7 +41,7 @@ class Hosts {
     }
     [[nodiscard]] bool usable() const { return rig_.usable(); }
     [[nodiscard]] std::string config() const { return folder_.path() + "/config.json"; }
-    // Starts an sshd on host NUMBER at PORT after CHANGES; whoever comes gets COMMAND.
+    // Starts an sshd on host NUMBER at PORT after CHANGES. Every connection runs COMMAND.
     void serve(int number, int port, const std::string& changes, const std::string& command) const {
         std::ifstream file(rig_.folder() + "/host.pub");
         std::string type, key;
@@ -65,7 +65,7 @@ class Hosts {
         REQUIRE(rig_.run(number, words) == 0);
         rig_.wait_for_port(number, port);
     }
-    // Returns the command of one training step on both; HOSTS with their ports.
+    // Returns the command of one training step on both hosts. HOSTS: the hosts with their ports.
     [[nodiscard]] Words train(const std::string& hosts, const std::string& device) const {
         std::ofstream(folder_.path() + "/hostfile") << hosts;
         return rig_.on(0, {kDslaunch, "--hostfile", folder_.path() + "/hostfile", "--ssh-config",
@@ -79,7 +79,7 @@ class Hosts {
     RigHosts rig_;
 };
 
-// The library of LibTorch named NAME as dsworker loads it here; empty: none.
+// Returns the library of LibTorch named NAME that dsworker loads here; empty if there is none.
 std::string torch_library(const std::string& name) {
     for (const SharedLibrary& library : list_libraries(kWorker))
         if (library.path.ends_with("/" + name)) return library.path;
@@ -91,7 +91,8 @@ std::string replaced(const std::string& file) {
                        file);
 }
 
-// Writes the hello of an agent of the next protocol: more fields than this one knows.
+// Writes the hello of an agent with the next protocol, which has more fields than this version
+// knows.
 void write_next_hello(const std::string& path) {
     AgentHello hello;
     hello.protocol_version = kAgentProtocolVersion + 1;
@@ -133,7 +134,7 @@ std::vector<Case> cases(const Hosts& hosts) {
     return list;
 }
 
-// True if the message about the hosts tells WORDS of n2, and of nobody else.
+// Returns true if the report contains WORDS about n2, and does not name the other host.
 bool names_n2(const std::string& report, const std::string& words) {
     const size_t at = report.find("\n  n2: ");
     if (at == std::string::npos || mentions(report, "\n  n1: ")) return false;
@@ -166,7 +167,7 @@ TEST_CASE("P34: what differs between hosts is told of the host that differs, bef
         found += right ? 1 : 0;
     }
     figures.print(fmt::format("P34 hosts that differ: {} of {} found", found, tried));
-    // The same hosts train when nothing is changed.
+    // Without a change, the same hosts train.
     hosts.serve(2, 2999, "true", "");
     const TemporaryFolder folder;
     JobProcess job(folder, hosts.train("n1 slots=1\nn2 slots=1 port=2999\n", "cpu"));
@@ -181,7 +182,7 @@ TEST_CASE("P34: a host with another NVIDIA driver, or with none, is told before 
                               "the CUDA plugin is not built");
     const Hosts hosts;
     if (!hosts.usable()) return;
-    // The script makes a /dev with a GPU's node in it, and the driver's files in /proc.
+    // The script makes a /dev with the node of a GPU, and the driver's files in /proc.
     const std::string gpu = dev_with_gpus("{0}", 1) + " && mount -t tmpfs none /proc/driver";
     const auto driver = [&](const std::string& version) {
         return gpu +

@@ -1,7 +1,7 @@
-// P31, P32: the output of ranks is kept whole and in order, and reaches a terminal as text only.
-// Negative controls, done by hand: with an agent that leaves after a second although its launcher
-// still reads (Agent::flush_before_leaving) the first test missed 2,272 of 55,482 lines on a busy
-// machine; with main() printing what() as it is, the test of the command line found ESC bytes.
+// P31, P32: the output of ranks is complete and in order, and a terminal gets it only as plain
+// text. Negative controls, done by hand: if an agent leaves after a second although its launcher
+// still reads (Agent::flush_before_leaving), the first test missed 2,272 of 55,482 lines on a busy
+// machine; if main() prints what() unchanged, the test of the command line finds ESC bytes.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -31,15 +31,15 @@ Log read_log(const std::string& path, int rank) {
     return log;
 }
 
-// The lines that the rank had written when it died, as it counted itself.
+// Returns the number of lines that the rank had written when it died, by its own count.
 long written_by(const std::string& path) {
     long lines = 0;
     std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(&lines), sizeof lines);
     return lines;
 }
 
-// Runs ranks that write until SIGKILL, each by itself; the first that is through takes the others
-// along in the middle of their writing.
+// Runs ranks that each write LINES lines and then kill themselves. The first rank that dies ends
+// the others in the middle of their writing.
 void count_lines(int lines, int rounds) {
     long written = 0, kept = 0;
     int disorder = 0;
@@ -61,13 +61,14 @@ void count_lines(int lines, int rounds) {
         "P31 16 ranks, both streams, all killed: %ld lines written, %ld lost, %d logs out "
         "of order\n",
         written, written - kept, disorder);
-    // A rank may be killed between a write and its count: one more line is no loss.
+    // A rank may be killed after it has written a line but before it has counted the line, so one
+    // more line is correct.
     CHECK(kept >= written);
     CHECK(kept <= written + 16 * rounds);
     CHECK(disorder == 0);
 }
 
-// Texts that a terminal would obey, one a line.
+// Returns texts that a terminal would obey, one per line.
 std::string attacks() {
     return "\x1b[31mred\x1b[0m\n"
            "\x1b]0;title\x07\n"
@@ -91,8 +92,9 @@ std::string attacks() {
            "plain \xc3\xa9 and \xe6\x97\xa5\n";
 }
 
-// Takes out of TEXT what the launcher itself tells a terminal: it erases a line, and it writes a
-// rank's piece of a line, which its rank's number begins, over the piece before.
+// Removes from TEXT the codes that the launcher itself sends to a terminal. The launcher erases a
+// line, and it overwrites a rank's incomplete line, which begins with the rank's number, by a
+// longer piece of it.
 void erase_own_words(std::string& text) {
     const std::string erase = "\x1b[K";
     for (size_t at = 0; (at = text.find('\r', at)) != std::string::npos;) {
@@ -104,7 +106,7 @@ void erase_own_words(std::string& text) {
     }
 }
 
-// Returns the number of bytes that a terminal could obey, without the launcher's own.
+// Returns the number of bytes that a terminal could obey, not counting the launcher's own.
 int obeyed_bytes(std::string text) {
     erase_own_words(text);
     int count = 0;
@@ -113,7 +115,8 @@ int obeyed_bytes(std::string text) {
         // The terminal itself puts \r before each \n.
         const bool line_end = byte == '\r' && i + 1 < text.size() && text[i + 1] == '\n';
         const bool plain = (byte >= 0x20 && byte < 0x7f) || byte == '\n' || byte == '\t';
-        // The only text beyond ASCII is the two letters of the last line and our own ellipsis.
+        // Beyond ASCII, only the two letters of the last line and the launcher's own ellipsis may
+        // appear.
         size_t letter = 0;
         for (const std::string known : {"\xc3\xa9", "\xe6\x97\xa5", "\xe2\x80\xa6"})
             if (text.compare(i, known.size(), known) == 0) letter = known.size();
@@ -185,7 +188,7 @@ TEST_CASE("P32: a link that somebody laid where a log shall be is not followed")
         JobProcess job(folder, {kDslaunch, "--output", folder.path() + "/out", "/bin/echo", "x"});
         const int code = job.wait();
         INFO(name << "\n" << job.err());
-        // run.json is written beside and renamed: the link itself is replaced.
+        // run.json is written as another file and then renamed, so it replaces the link itself.
         CHECK(code == (name == "run.json" ? 0 : 72));
         CHECK(folder.read("victim") == "mine");
         if (code != 0) CHECK(mentions(job.err(), name));

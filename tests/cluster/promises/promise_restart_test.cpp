@@ -1,5 +1,6 @@
-// P35: a job under faults keeps working. Ranks are killed at random moments (a Poisson process on
-// the wall clock), --max-restarts starts the job again, and it goes on from what its target saved.
+// P35: a job with faults continues to work. Ranks are killed at random moments (a Poisson process
+// on the wall clock), --max-restarts starts the job again, and the job continues from the state
+// that its target has saved.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,15 +17,17 @@ namespace {
 struct Work {
     double mtbf_s;
     int work_s;  // useful time of the whole job
-    // The share that must be reached, of the best with restarts as long as here; 0: it is printed
-    // only, as three faults tell little of it.
+    // The share of useful time that must be reached, relative to the best possible share with
+    // restarts as slow as here. If 0, the share is only printed, because three faults say little
+    // about it.
     double least;
     int faults_max = 1'000'000;
     int step_ms = 50;
     int save_ms = 100;
 
-    // Young's interval between two saves, and Daly's expectation of the wall time at it when a
-    // restart costs RESTART_S: M e^(R/M) (e^((t+d)/M) - 1) W/t.
+    // Return Young's interval between two saves, and the useful share of the wall time that Daly's
+    // formula expects with this interval if a restart costs RESTART_S. Daly's wall time is M
+    // e^(R/M) (e^((t+d)/M) - 1) W/t.
     [[nodiscard]] double interval_s() const { return std::sqrt(2 * save_ms / 1e3 * mtbf_s); }
     [[nodiscard]] double expected_share(double restart_s) const {
         const double cycle_s = interval_s() + save_ms / 1e3;
@@ -37,8 +40,8 @@ bool is_rank(const ProcessName& process) {
     return process_file(process.pid, "cmdline").starts_with(kStub);
 }
 
-// Kills a rank of JOB at each event of a Poisson process, as long as it lives. An event at which no
-// rank runs is no fault.
+// Kills a rank of JOB at each event of a Poisson process until this object is destroyed. An event
+// at which no rank runs is not counted as a fault.
 class Faults {
   public:
     Faults(pid_t job, const Work& work) : thread_([this, job, work] { strike(job, work); }) {}
@@ -49,7 +52,7 @@ class Faults {
         thread_.join();
     }
     [[nodiscard]] int count() const { return count_; }
-    // The time from each fault to the moment when a rank ran again, in all.
+    // Returns the total time from each fault to the moment when new ranks ran.
     [[nodiscard]] double down_s() const { return down_s_; }
 
   private:
@@ -124,15 +127,15 @@ void work_under_faults(const Work& work) {
         "one took here\n",
         work.work_s, work.mtbf_s, work.save_ms, work.interval_s(), faults, share,
         work.expected_share(0), work.expected_share(restart_s), restart_s);
-    // The rest is chance: the number of faults, and the time from a save to each.
+    // The rest depends on chance: the number of faults, and the time from a save to each fault.
     CHECK(share > work.least * work.expected_share(restart_s));
 }
 
 }  // namespace
 
 TEST_CASE("P35: a job whose ranks are killed at random comes to its end by restarts") {
-    // Waits before restarts in a row grow: with faults every few seconds they are most of the time,
-    // so there are three.
+    // If several restarts follow each other, the waits before them grow. With faults every few
+    // seconds, the waits would take most of the time, so there are only three faults.
     work_under_faults({1.5, 5, 0, 3});
 }
 TEST_CASE("P35: under faults each minute the useful share of the time is near the best",

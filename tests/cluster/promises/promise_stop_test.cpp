@@ -1,7 +1,7 @@
-// P6: stopping never blocks, neither on a process that cannot die nor on a terminal that stands
-// still. Negative controls, done by hand: without the agents' last words in the report
-// (Supervisor::run) 0 of 2 are named; with a launcher that never looks at its agents while the
-// terminal stands still the last test loses its host.
+// P6: a stop never blocks, neither because a process cannot die nor because a terminal stands
+// still. Negative controls, done by hand: without the agents' last messages in the report
+// (Supervisor::run), 0 of 2 processes are named; if a launcher never looks at its agents while the
+// terminal stands still, the last test loses its host.
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// It waits for the answer to a stat().
+// Returns true if PROCESS waits for the answer to a stat().
 bool asks_for_file(const ProcessName& process) {
     std::ifstream file("/proc/" + std::to_string(process.pid) + "/syscall");
     std::string call;
@@ -51,7 +51,7 @@ TEST_CASE("P6: a process that cannot be killed is named with its state, and nobo
     CHECK(code == 76);
     int named = 0;
     for (const ProcessName& worker : workers) {
-        CHECK(name_process(worker.pid) == worker);  // the worker is still there: nothing can end it
+        CHECK(name_process(worker.pid) == worker);  // it is still there: it cannot be ended
         named += mentions(job.err(), std::to_string(worker.pid) + " (stub_rank, state D") ? 1 : 0;
     }
     std::printf(
@@ -68,7 +68,7 @@ TEST_CASE("P6: Ctrl-C ends a job although its terminal stands still") {
     const TemporaryFolder folder;
     PtyProcess job(on_pretended_hosts(folder, "h[1-2] slots=2\n") + Words{"--grace", "600", "yes"});
     REQUIRE(wait_until([&] { return descendants(job.pid()).size() >= 8; }));
-    // The ranks' output has filled the terminal by then.
+    // By now, the ranks' output has filled the terminal.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const auto all = descendants(job.pid());
     CHECK(all.size() >= 8);

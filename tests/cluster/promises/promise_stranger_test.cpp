@@ -1,7 +1,8 @@
-// P12: a stranger at the port where a launcher waits for its agents, without the token, neither
-// joins nor learns anything nor disturbs the job: noise, other protocols, half a handshake, a
-// recorded one, thousands of connections. Negative control, done by hand: over channels that pass
-// the bytes as they are, the recorded handshake takes the second agent's place.
+// P12: a stranger without the token connects to the port at which a launcher waits for its agents.
+// It cannot join, learns nothing, and does not disturb the job. It tries noise, other protocols,
+// half a handshake, a recorded handshake, and thousands of connections. Negative control, done by
+// hand: over channels that pass the bytes unchanged, the recorded handshake takes the second
+// agent's place.
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <poll.h>
@@ -28,7 +29,8 @@ void say(const UniqueFd& socket, const std::string& bytes) {
     static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
 }
 
-// Returns the bytes that come until SIZE are there, the other end closes, or LIMIT_MS are over.
+// Returns the bytes that arrive until there are SIZE bytes, the other end closes, or nothing
+// arrives for LIMIT_MS.
 std::string hear(const UniqueFd& socket, size_t size, int limit_ms) {
     std::string heard;
     while (heard.size() < size) {
@@ -45,8 +47,8 @@ std::string hear(const UniqueFd& socket, size_t size, int limit_ms) {
 
 struct Toll {
     int connections = 0;
-    size_t heard = 0;     // bytes that are neither an opening, a handshake nor a refusal
-    int tokens_seen = 0;  // tokens in anything that was heard
+    size_t heard = 0;     // bytes that do not belong to an opening, a handshake or a refusal
+    int tokens_seen = 0;  // tokens in anything that was received
 };
 
 void make_noise(int port, Toll& toll) {
@@ -69,14 +71,16 @@ void make_noise(int port, Toll& toll) {
         say(socket, bytes);
         ::shutdown(socket.get(), SHUT_WR);
         const std::string heard = hear(socket, 1 << 20, 5'000);
-        // A stranger of another handshake version is told so; nothing else gets an answer.
+        // A stranger with another handshake version gets an answer that says so. Nothing else gets
+        // an answer.
         toll.tokens_seen += mentions(heard, kToken) ? 1 : 0;
         if (!bytes.starts_with("dslaunch-join")) toll.heard += heard.size();
         ++toll.connections;
     }
 }
 
-// Opens a handshake and goes no further; the sockets stay.
+// Sends only the opening of a handshake on COUNT connections. Returns their sockets, which stay
+// open.
 std::vector<UniqueFd> stop_half_way(int port, int count, Toll& toll) {
     std::vector<UniqueFd> sockets;
     for (int i = 0; i < count; ++i) {
@@ -90,7 +94,7 @@ std::vector<UniqueFd> stop_half_way(int port, int count, Toll& toll) {
     return sockets;
 }
 
-// Says what an agent that joined has said, word for word.
+// Sends, word for word, the bytes that an agent sent when it joined.
 void replay(int port, const std::string& recorded, int count, Toll& toll) {
     for (int i = 0; i < count; ++i) {
         const UniqueFd socket = connect_to(port);
@@ -109,7 +113,7 @@ void knock(int port, int count, Toll& toll) {
         UniqueFd socket = connect_to(port);
         REQUIRE(socket.valid());
         ++toll.connections;
-        // One in six stays without a word.
+        // One connection in six stays open and silent.
         if (i % 6 == 0 && open.size() < 500) open.push_back(std::move(socket));
     }
 }
@@ -146,7 +150,7 @@ TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor 
     REQUIRE(wait_until([&] { return connect_to(port).valid(); }));
     Toll toll;
     make_noise(port, toll);
-    // The agents have no names: whoever is accepted takes the next place.
+    // The agents have no names: each accepted agent takes the next free place.
     const auto agent = [&](int at) {
         return Words{kDslaunch,      "agent",   "--join", fmt::format("127.0.0.1:{}", at),
                      "--token-file", token_file};
@@ -160,7 +164,7 @@ TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor 
     const size_t files = open_files(job.pid());
     const int64_t memory_kib = peak_memory_kib(job.pid());
     const bool stranger_joined = mentions(job.err(), "agent 2 of 2");
-    // The second agent comes through among all of them.
+    // The second agent can join in spite of all these connections.
     JobProcess second(second_folder, agent(port));
     const int code = job.wait();
     INFO(job.err());

@@ -1,5 +1,5 @@
-// `dslaunch tune` on real jobs of two ranks: the table, the written config, which trains, a trial
-// that fails, Ctrl-C, and what is left afterwards.
+// Runs `dslaunch tune` on real jobs of two ranks: the table, the written config, with which a
+// training runs, a trial that fails, Ctrl-C, and the files and processes that are left afterwards.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -46,7 +46,8 @@ Result run(const TemporaryFolder& folder, const std::vector<std::string>& words)
     return result;
 }
 
-// A folder with the config of a small GPT that two ranks train: 8 rows a step, micro batches of 2.
+// Writes the config of a small GPT that two ranks train with 8 rows a step, in micro batches of 2.
+// Returns its path.
 std::string write_config(const TemporaryFolder& folder, Json more = {}) {
     Json config = fixture_config(facts_of("gpt"), 2, 500);
     config["train_micro_batch_size_per_gpu"] = 2;
@@ -83,7 +84,7 @@ bool has_process(const TemporaryFolder& folder) {
 TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing else") {
     const TemporaryFolder folder;
     const std::string config = write_config(folder);
-    // The stage and recompute are given, so that few configs are left; two are tried.
+    // The stage and recompute are set, so few configs are left; tune tries two of them.
     const Result result =
         run(folder, {"tune", "--set", "zero_optimization.stage=0", "--set",
                      "activation_checkpointing.number_checkpoints=0", "--num_gpus", "2", "--device",
@@ -106,7 +107,7 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
                      "--steps", "2", "--no-output", archive_of("gpt")});
     CAPTURE(trained.err);
     CHECK(trained.code == 0);
-    // A file of the user is not replaced.
+    // tune does not replace a file of the user.
     const Result again =
         run(folder, {"tune", "--config", config, "-o", "tuned.json", archive_of("gpt")});
     CHECK(again.code == 66);
@@ -115,7 +116,8 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
 
 TEST_CASE("a trial that fails is named and passed over, and --autotuning writes as DeepSpeed") {
     const TemporaryFolder folder;
-    // 192 samples: a run refuses a micro batch of 2048 rows, which a forecast does not see.
+    // There are 192 samples. A run refuses a micro batch of 2048 rows, but a forecast does not
+    // notice this.
     Json config = fixture_config(facts_of("mlp"), 256, 500);
     config["autotuning"] = {{"enabled", true},
                             {"fast", true},

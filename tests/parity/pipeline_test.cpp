@@ -114,7 +114,7 @@ TEST_CASE("pipelines of processes train bit for bit as one rank does") {
     const Json config = config_of("gpt", 3);
     const Alone pair("gpt", config, 2);
     check_alike("gpt", config, pair, {2, 2, "1f1b", 2});
-    // The weights contain the running averages, which only one stage updates.
+    // The weights contain running averages; each one is updated by the stage that has its layer.
     const Alone averages("convnet", config_of("convnet", 3), 1);
     check_alike("convnet", config_of("convnet", 3), averages, {2, 1, "1f1b", 0});
 }

@@ -21,7 +21,7 @@ struct AgentWorker {
     bool ended = false;
     UniqueFd stdout_pipe;
     UniqueFd stderr_pipe;
-    UniqueFd control;  // not valid: this worker has none, or closed it
+    UniqueFd control;  // not valid: the worker has no control socket, or has closed it
     LineSplitter stdout_lines;
     LineSplitter stderr_lines;
     ControlDecoder control_frames;
@@ -44,8 +44,7 @@ struct WorkerStdin {
                         // end
 };
 
-// The descriptors that all workers of a node share; each worker inherits them under the same
-// numbers.
+// The descriptors that the workers of a node inherit from their agent, under the same numbers.
 struct SharedDescriptors {
     int arena_fd = -1;
     int rendezvous_fd = -1;  // only rank 0 inherits it

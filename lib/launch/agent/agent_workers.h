@@ -23,7 +23,7 @@ struct WorkerSources {
     std::optional<std::string> visible_devices;
 };
 
-// Starts workers, and sends the launcher their output, control frames and ends.
+// Starts workers. Sends the launcher their output and control frames, and reports their ends.
 class AgentWorkers {
   public:
     // SEND gets the frames for the launcher.
@@ -32,14 +32,14 @@ class AgentWorkers {
 
     // Starts the workers of REQUEST; reports the ones that cannot be started. Throws Error{kSetup}
     // if this machine refuses something that all workers need. REQUIRES: no earlier call has
-    // started any.
+    // started a worker.
     void start(const StartRequest& request, const WorkerSources& sources);
     // Returns the workers; they stay at their places in memory after start().
     [[nodiscard]] std::vector<AgentWorker>& all() { return workers_; }
 
     // Passes on what WORKER has written on STREAM; TO_THE_END as in read_lines().
     void read_output(AgentWorker& worker, OutputStream stream, bool to_the_end);
-    // Passes on the control frames of WORKER; false if some are left.
+    // Passes on the control frames of WORKER. Returns false if some are left.
     bool read_control(AgentWorker& worker);
     // Sends a signal to the process groups of all workers that have not ended.
     void signal(int signal_number) const;

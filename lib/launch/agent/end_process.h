@@ -21,7 +21,7 @@ struct EndProcessRequest {
 struct EndProcessReply {
     static constexpr const char* kWhat = "an answer about an ended process";
     bool has_ended = false;
-    bool was_killed = false;  // true: it needed KILL
+    bool was_killed = false;  // true: only KILL ended it
     std::string error;        // the reason why nothing was done, or why it does not die
 };
 

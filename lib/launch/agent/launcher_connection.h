@@ -40,7 +40,8 @@ class LauncherConnection {
 
     // Queues bytes for the launcher; they are dropped once nobody listens.
     void say(std::string_view bytes);
-    // Sends as many queued bytes as possible; false if it finds that nobody listens any more.
+    // Sends as many queued bytes as possible. Returns false if it finds that nobody listens any
+    // more.
     [[nodiscard]] bool flush();
     // Returns the number of queued bytes.
     [[nodiscard]] size_t unsent_bytes() const { return channel_.to_connection().size(); }

@@ -37,9 +37,9 @@ struct StopJobReply {
     std::vector<LeftProcess> processes;
 };
 
-// Returns this user's living processes that belong to the launch in REQUEST, as shown by the
-// environment they were started with or by their control group. Never returns this process or its
-// ancestors.
+// Returns this user's living processes of the launch in REQUEST. They are recognized by the
+// environment with which they were started, or by their control group. Never returns this process
+// or its ancestors.
 [[nodiscard]] std::vector<LeftProcess> find_leftovers(const StopJobRequest& request);
 
 // Sends TERM to the processes that find_leftovers() returns, then KILL after 0.25 s, and repeats

@@ -1,6 +1,6 @@
 // The host's half of a push: receives one file at a time, chunk by chunk, under a temporary name in
-// the target's folder, and renames it when it is complete. The next push continues from what an
-// interrupted one left. One thread: the agent's; blocks while it reads, writes and syncs.
+// the target's folder, and renames it when it is complete. After an interrupted push, the next push
+// needs to send only the rest. One thread: the agent's; blocks while it reads, writes and syncs.
 #pragma once
 
 #include <functional>

@@ -49,8 +49,9 @@ class FileWriter {
     [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1,
                             std::chrono::milliseconds all_max = std::chrono::hours(24));
     // Does WORK on the thread, after all work that is queued, and waits until it is done. Rethrows
-    // an Error of WORK. Throws Error{kInterrupted} with DOING, "FILES were being opened", if
-    // WAKE_FD becomes readable first; WORK then still runs, and must own all that it uses.
+    // an Error of WORK. Throws Error{kInterrupted} if WAKE_FD becomes readable first; its message
+    // contains DOING, such as "FILES were being opened". WORK then still runs, so it must own all
+    // that it uses.
     void run_and_wait(const std::function<void()>& work, int wake_fd, std::string_view doing);
     // Returns the bytes that queued work keeps in memory.
     [[nodiscard]] size_t kept_bytes() const;

@@ -65,7 +65,7 @@ class Fleet {
         AgentHello hello;
         Time greeted_at;
         // The time when the connection was lost without the agent's farewell or exit status: the
-        // processes that the agent started may keep running until its lease is over.
+        // processes that the agent started may keep running until the agent's lease is over.
         std::optional<Time> cut_off_at;
 
         // Returns true if the agent runs and no fault of the host is known.
@@ -121,9 +121,9 @@ class Fleet {
     [[nodiscard]] bool heard_all_since(Time time) const;
     // Returns the number of hosts with an error.
     [[nodiscard]] size_t bad_count() const;
-    // If a host is bad, throws Error{CODE} with WHAT, the bad hosts with their errors (equal errors
-    // together), and ADVICE as the last line, unless ADVICE is empty or somebody has asked for the
-    // end.
+    // If a host is bad, throws Error{CODE}. The message contains WHAT, then the bad hosts with
+    // their errors (equal errors together). Its last line is ADVICE, unless that is empty or
+    // somebody has asked for the end.
     void fail_if_bad(const std::string& what, ExitCode code = ExitCode::kHosts,
                      const std::string& advice = "") const;
     // Returns the time of the call of connect().

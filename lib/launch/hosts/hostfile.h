@@ -41,7 +41,7 @@ struct Host {
 [[nodiscard]] std::vector<Host> read_hostfile(const std::string& path);
 
 // Returns true for [A-Za-z0-9]([A-Za-z0-9._-]*) or a bracketed IPv6 address, at most 253
-// characters: a shell, ssh or a terminal can only take it for a name.
+// characters. Such a text has no special meaning to a shell, to ssh or to a terminal.
 [[nodiscard]] bool is_host_name(std::string_view text);
 
 // Returns true for localhost, 127.*, [::1], or MACHINE_NAME (with or without its domain).

@@ -31,7 +31,7 @@ inline constexpr int kGuestOpeningsMax = 5;
 // Returns the answer to a guest whose key was changed on the way; KEY is the key that arrived.
 [[nodiscard]] std::string changed_key_answer(std::string_view key);
 
-// An answer as it arrived: unchanged, with changed bits, or another one.
+// The way in which an answer arrived: unchanged, with changed bits, or as another answer.
 enum class Arrival { kWhole, kChanged, kOther };
 // Compares RECEIVED with the answer EXPECTED. A few changed bits do not turn it into another
 // answer: two different answers differ in about half of their bits.
@@ -51,8 +51,8 @@ class Guests {
     void set_key(std::string key);
     // Accepts some of the connections that wait at LISTENER, which does not block.
     void accept_from(int listener, Time now);
-    // Reads from FD. Returns false if FD is not a guest's. REQUIRES: if FD is one of descriptors(),
-    // it is readable.
+    // Reads from FD. Returns false if FD belongs to no guest. REQUIRES: if FD is one of
+    // descriptors(), it is readable.
     [[nodiscard]] bool hear(int fd);
     // Closes the connections of guests whose time is over.
     void drop_late(Time now);

@@ -31,10 +31,12 @@ struct InterfaceAddress {
 // Frame kListen: asks an agent to listen for the other hosts at these addresses.
 struct ListenRequest {
     static constexpr const char* kWhat = "a request to listen";
-    std::vector<std::string> addresses;  // or one name, which the host looks up
+    std::vector<std::string> addresses;  // addresses, or one name that the host looks up
     int64_t port = 0;                    // 0: a free port for each
-    int64_t node = 0;                    // the number of this node, which it answers with
-    std::string key;                     // a question that does not begin with it gets no answer
+    int64_t node = 0;                    // node number of the listening host, which its answers
+                                         // contain
+    std::string key;                     // a question that does not begin with this key gets no
+                                         // answer
 };
 
 // Frame kListening: the answer to a ListenRequest.

@@ -36,7 +36,7 @@ class JobFiles {
     void open_ranks(int world_size);
     // Writes TEXT, whole lines of RANK.
     void rank_lines(int rank, std::string_view text);
-    // Adds one line of the launcher's own to the end of every rank's log.
+    // Adds LINE, a line of the launcher itself, to the end of every rank's log.
     void mark_logs(std::string_view line);
     // Adds RECORD to metrics.jsonl and passes it to the monitors.
     void metrics(const MetricsRecord& record);

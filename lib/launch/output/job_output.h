@@ -44,12 +44,12 @@ class JobOutput {
     JobOutput(const JobOutput&) = delete;
     JobOutput& operator=(const JobOutput&) = delete;
 
-    // Adds one line of the launcher's own to the end of every rank's log file.
+    // Adds LINE, a line of the launcher itself, to the end of every rank's log file.
     void mark_logs(std::string_view line);
-    // Writes a line of the launcher's own to the log files and the record; on stderr only if debug
-    // lines are shown.
+    // Writes LINE, a line of the launcher itself, to the log files and the record; on stderr only
+    // if debug lines are shown.
     void detail(std::string_view line);
-    // Writes one or more lines of the launcher's own on stderr; on a terminal they are wrapped
+    // Writes one or more lines of the launcher itself on stderr; on a terminal they are wrapped
     // between words at its width.
     void note(std::string_view line);
 

@@ -27,7 +27,7 @@ class LinePrinter {
     [[nodiscard]] std::string cut_to_width(int fd, std::string text) const;
     // Writes one or more lines, without the last newline, as they are.
     void print(int fd, const std::string& line) { streams_.write(fd, line + "\n"); }
-    // Writes one or more lines of the launcher's own on stderr; on a terminal they are wrapped
+    // Writes one or more lines of the launcher itself on stderr; on a terminal they are wrapped
     // between words at its width.
     void note(std::string_view line);
 

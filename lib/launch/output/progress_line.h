@@ -10,9 +10,9 @@
 
 namespace dslaunch::launch {
 
-// The progress of a job: on a terminal the last line, which is rewritten in place; elsewhere a new
-// line whenever kToldEach has passed without a progress line. Scripts and programs have no such
-// line, since it would disturb their own output.
+// The progress of a job. On a terminal it is the last line, which is rewritten in place. Elsewhere
+// it is a new line, whenever kToldEach has passed since the last progress line. Scripts and
+// programs have no such line, since it would disturb their own output.
 class ProgressLine {
   public:
     // CLOCK: null means the system's clock. All must outlive this object.
@@ -28,7 +28,7 @@ class ProgressLine {
     // Shows rank 0's progress (Heartbeat::progress) instead of this launcher's work; empty: nothing
     // to show.
     void set_rank_progress(std::string_view text);
-    // Takes note that a progress line was printed as text.
+    // Takes note that a progress line was printed as a normal line.
     void note_printed() { told_at_ = clock_.now(); }
     // Shows the line in place if the terminal can move a line, and returns an empty text. Otherwise
     // returns the line that the caller must print; empty if no line is due.

@@ -18,7 +18,7 @@
 
 namespace dslaunch::launch {
 
-// Passes on the lines of every rank, and keeps each rank's last ones for the report of a failure.
+// Passes on the lines of every rank, and keeps each rank's last lines for the report of a failure.
 class RankLines {
   public:
     // RECORD may be null. All must outlive this object.

@@ -41,8 +41,8 @@ using ValueOf = std::function<const std::string*(const std::string& name)>;
 // WORLD_SIZE, MASTER_PORT, ….
 [[nodiscard]] bool is_rank_variable(std::string_view name);
 
-// Returns true if NAME begins with a prefix whose variables remote workers get from the launcher's
-// environment: NCCL_ GLOO_ TORCH_ OMP_ ….
+// Returns true if NAME begins with one of the prefixes (NCCL_ GLOO_ TORCH_ OMP_ …) of variables
+// that remote workers get from the launcher's environment.
 [[nodiscard]] bool has_forwarded_prefix(std::string_view name);
 
 }  // namespace dslaunch::launch

@@ -20,8 +20,9 @@ enum class BindMode : uint8_t {
                    // processors of the host
     kNone,         // no rank is bound
     kCore,         // each rank has its own share of the cores, in order
-    kNuma,         // all processors of a NUMA node: the node of the rank's GPU, else spread
-    kSocket,       // all processors of a package, chosen like kNuma's node
+    kNuma,         // each rank has all processors of a NUMA node: the node of its GPU; ranks
+                   // without a GPU are spread over the nodes
+    kSocket,       // each rank has all processors of a package, chosen in the same way
     kExclusive,    // each rank has its own share of the cores of its NUMA node
     kCoreComplex,  // each rank has one group of cores that share a last-level cache, in its NUMA
                    // node

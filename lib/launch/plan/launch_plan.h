@@ -21,7 +21,7 @@ struct RankPlace {
     bool operator==(const RankPlace&) const = default;
 };
 
-// The question for place_ranks(), about the ranks of one host.
+// The arguments of place_ranks(), about the ranks of one host.
 struct PlacementRequest {
     BindingRequest binding;
     // The GPU of each local rank, as an index into MachineTopology::gpu_nodes; -1: none. The length
@@ -44,7 +44,7 @@ struct PlacementRequest {
 // The facts from which the launch plan is made.
 struct PlanRequest {
     std::vector<HostSlots> hosts;           // not empty
-    std::vector<std::string> command_head;  // the command up to the target, which is included
+    std::vector<std::string> command_head;  // the command, up to and including the target
     std::vector<std::string> command_tail;  // the target's arguments
     bool append_local_rank = false;         // true: --local_rank=N follows command_head, as under
                                             // deepspeed

@@ -42,7 +42,7 @@ bool enter_kill_group(const std::string& launch_id, int64_t attempt);
 void kill_groups(const std::string& launch_id, int64_t attempt);
 
 // Removes the group that process AGENT had entered, if it is empty. REQUIRES: this process is in
-// the group that AGENT had left to enter it.
+// the group in which AGENT was before it entered its own.
 void remove_kill_group_of(pid_t agent);
 
 // Runs BODY in a child, the agent, and stays as its guardian, to end the processes that the agent

@@ -83,7 +83,8 @@ class StandardStreams {
     static constexpr size_t kCongestedBytes = 1U << 20;
     static constexpr size_t kKeptBytesMax = 64U << 20;
     static constexpr std::chrono::milliseconds kHurry{200};
-    static constexpr std::chrono::milliseconds kTick{20};  // between tries while text is kept
+    static constexpr std::chrono::milliseconds kTick{20};  // pause between two tries while text is
+                                                           // kept
     static constexpr std::chrono::milliseconds kLook{1'000};
 
   private:
@@ -123,7 +124,7 @@ class StandardStreams {
     std::array<Stream, 2> streams_ = {{{1}, {2}}};
     bool are_one_ = false;      // stdout and stderr lead to one terminal or file
     mutable std::mutex mutex_;  // guards the members from here to hurries_
-    std::string piece_;         // the last one that was written
+    std::string piece_;         // the last piece that was written
     MovingLine moving_{2};
     // False if stdout goes to a program that may be about to write on this terminal.
     bool shows_again_ = true;

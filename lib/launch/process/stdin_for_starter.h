@@ -37,7 +37,7 @@ class StdinForStarter {
   private:
     void pass_on();
 
-    UniqueFd own_;  // not a terminal
+    UniqueFd own_;  // stdin itself, if it is not a terminal
     UniqueFd terminal_;
     Pipe typed_;
     Pipe wake_;

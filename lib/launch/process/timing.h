@@ -8,8 +8,7 @@ namespace dslaunch::launch {
 inline constexpr auto kNever = std::chrono::steady_clock::time_point::max();
 // The time between TERM and KILL.
 inline constexpr std::chrono::milliseconds kTermToKill{250};
-// The time, from the beginning of the end, that processes have to die. Then they are given up and
-// reported.
+// After the end has begun, processes have this time to die; then they are given up and reported.
 inline constexpr std::chrono::milliseconds kUnkillableMax{10'000};
 // The time that an earlier attempt's processes on a host may take to end: a killed process ends
 // only after it has run once more on a processor, which takes time on a busy machine.
@@ -35,8 +34,8 @@ inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{1'000};
 // … and is considered silent if its silence is longer than another rank's by this much.
 inline constexpr std::chrono::milliseconds kHeartbeatSilenceMax{2'500};
-// If a rank has lost its peer, the launcher waits this long for a report of the lost rank, counted
-// from the time when all other hosts have answered a ping or are known to be lost …
+// If a rank has lost its peer, the launcher waits this long for a report about the lost rank,
+// counted from the time when all other hosts have answered a ping or are known to be lost …
 inline constexpr std::chrono::milliseconds kCulpritWait{50};
 // … which may take at most this long.
 inline constexpr std::chrono::milliseconds kCulpritWaitMax{5'000};

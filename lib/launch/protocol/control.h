@@ -46,8 +46,8 @@ using ControlDecoder = BasicFrameDecoder<ControlKind>;
 inline constexpr const char* kLinkLane = "link";
 inline constexpr const char* kDiskLane = "disk";
 
-// The time that a lane of a rank has worked since its start, without the time it waited for other
-// ranks.
+// The time that a lane of a rank has worked since its start, without the time in which it waited
+// for other ranks.
 struct LaneTime {
     std::string lane;
     std::chrono::nanoseconds busy{0};

@@ -53,7 +53,7 @@ enum class FrameKind : uint16_t {
     kPushOffer = 151,      // PushOffer
     kPushChunks = 152,     // PushChunks
     kPushPiece = 153,      // PushPiece
-    kFetch = 154,          // FetchRequest, of a job too
+    kFetch = 154,          // FetchRequest; jobs use it too
     // agent -> launcher
     kNodeReport = 160,  // NodeReport
     kPushAnswer = 161,  // PushAnswer

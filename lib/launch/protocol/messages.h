@@ -55,7 +55,7 @@ struct CheckRequest {
     bool all_bytes = false;  // false: files over 1 GiB by size and 64 sampled blocks
 };
 
-// The facts by which hosts compare one file.
+// The facts about one file by which hosts are compared.
 struct FileFacts {
     std::string path;
     int64_t bytes = 0;
@@ -92,7 +92,7 @@ struct StartRequest {
 
     // One worker to start.
     struct Worker {
-        bool is_rank = false;     // false: a command, which has no place
+        bool is_rank = false;     // false: a command that is not a rank and has no place
         WorkerEnvironment place;  // without descriptors; rank 0 gets the socket of PrepareRequest
         std::vector<std::string> command;
         EnvironmentList environment;    // set before the variables of `place`

@@ -40,8 +40,8 @@ struct InstallationPaths {
 [[nodiscard]] std::vector<PushFile> agent_files();
 // Returns the agent's files and, if they are built, dsworker, its plugin for GPUs, and their
 // libraries. The plugin is for hosts with GPUs. If this machine lacks libraries of the plugin, the
-// plugin is left out, and NOTE says so. Throws Error{kSetup} if another library is missing here, or
-// as lead_to_torch() does.
+// plugin is left out, and NOTE says so. Throws Error{kSetup} if another library is missing here;
+// also throws as lead_to_torch() does.
 [[nodiscard]] std::vector<PushFile> installation_files(std::string& note);
 
 // Returns the command that the hosts' shells run to unpack the files; ID (hexadecimal digits) makes
@@ -129,7 +129,8 @@ class PushSender final : private FleetListener {
 // A push to several hosts.
 struct PushJob {
     std::vector<HostAddress> hosts;
-    std::function<std::unique_ptr<Transport>()> make_transport;  // a new one each time
+    std::function<std::unique_ptr<Transport>()> make_transport;  // returns a new transport each
+                                                                 // time
     std::vector<PushFile> files;
     std::string check_program;  // not empty: started with --help on each host at the end
     std::chrono::milliseconds connect_max{30'000};

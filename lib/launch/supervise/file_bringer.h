@@ -40,7 +40,7 @@ struct Brought {
         kFailed,    // for the reason in `error`; some may be here
     };
     State state = State::kFailed;
-    int64_t bytes = 0;  // of all files that exist
+    int64_t bytes = 0;  // bytes of all files that exist
     std::string error;
     ExitCode code = ExitCode::kOk;  // with kFailed: kDisk for an error on this machine, else kHosts
                                     // or kInterrupted

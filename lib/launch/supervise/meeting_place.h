@@ -45,7 +45,7 @@ class MeetingPlace {
         std::optional<PrepareReply> prepared;
         std::optional<ListenReply> listening;
         std::optional<ProbeReply> probed;
-        std::chrono::nanoseconds asked_clock{0};  // when it was asked to listen
+        std::chrono::nanoseconds asked_clock{0};  // when the host was asked to listen
         ClockOffset clock;
         EnvironmentList network;
     };

@@ -11,7 +11,7 @@
 
 namespace dslaunch::launch {
 
-// The failure of an attempt that lived this long does not count as one "in a row": the next attempt
+// If an attempt lived this long, its failure does not count as a quick failure: the next attempt
 // begins at once.
 inline constexpr std::chrono::seconds kSteadyAttempt{60};
 // A host that has not answered an elastic restart within this time is left out until the next

@@ -43,7 +43,7 @@ class StragglerWatch {
         std::vector<LaneTime> lanes;
         std::chrono::steady_clock::time_point at;
     };
-    // The work of one lane of one rank since the marks, per step.
+    // The work of one lane of one rank per step, as a mean since the marks.
     struct Work {
         size_t rank = 0;
         std::string lane;

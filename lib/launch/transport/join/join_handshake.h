@@ -138,7 +138,8 @@ struct JoinRequest {
     JoinEndpoint endpoint;
     std::string token;  // empty only over a Unix socket
     JoinIdentity identity;
-    bool removes_socket = false;  // removes the Unix socket, which nobody else uses, when joined
+    bool removes_socket = false;  // true: the Unix socket, which nobody else uses, is removed after
+                                  // joining
     // The time for which the agent tries again, every 50 ms to 2 s, if no launcher listens yet or
     // something else is in its place.
     std::chrono::milliseconds connect_max{300'000};

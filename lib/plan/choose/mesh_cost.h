@@ -75,7 +75,7 @@ struct MeshCost {
     std::array<AxisTraffic, kMeshAxes> traffic{};
     std::vector<MeshMemory> stages;  // by stage, the memory of one rank
     int fullest_stage = 0;
-    Bytes host;  // memory of the host that needs most, with programs
+    Bytes host;  // memory of the host that needs most, programs included
     // Times of the stage that ends last. UNITS: seconds.
     double pipeline_s = 0;  // forwards, backwards, transfers, and the gaps between them
     double sums_s = 0;      // sums of gradients and gathers of parameters that nothing hides

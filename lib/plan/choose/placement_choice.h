@@ -42,7 +42,7 @@ struct PlacementFacts {
 // REQUIRES: RANKS is not empty.
 [[nodiscard]] PlacementFacts agreed_facts(std::span<const PlacementFacts> ranks);
 
-// A rank's chunks that may move, and their present places.
+// The chunks of a rank that may move, and where they are now.
 struct PlacementSpace {
     std::span<const Bytes> chunks;  // memory of each chunk, in the order in which they are kept
     int64_t swap_buffers = 0;       // buffers for the chunks that are not kept

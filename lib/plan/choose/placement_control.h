@@ -54,8 +54,8 @@ class PlacementControl {
     // Adds the times of a step that has run. Returns true if all ranks must choose now, with
     // decide().
     [[nodiscard]] bool add(const StepTimes& step);
-    // Returns what this rank has measured since the last choice. The caller fills in the bytes and
-    // the free memory.
+    // Returns what this rank has measured since the last choice. The caller fills in the bytes read
+    // and written, and the free memory.
     [[nodiscard]] PlacementFacts measured() const;
     // Chooses from AGREED, which is the same on all ranks, so that all of them make the same
     // choice.
@@ -92,7 +92,7 @@ class PlacementControl {
     std::optional<Change> unjudged_;
     // The fields below are used only by summary().
     std::optional<double> first_step_s_;
-    std::optional<double> expected_step_s_;  // promised by the last change that was made for speed
+    std::optional<double> expected_step_s_;  // time that the last change made for speed promised
     double last_step_s_ = 0;                 // the ranks' common value at the last choice
 };
 

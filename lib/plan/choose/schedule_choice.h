@@ -1,8 +1,9 @@
 // Chooses the schedule of a pipeline from the known costs of its parts. For zb-v, this is the best
 // order that is found for the costs: the regular order of make_schedule leaves gaps if forwards and
 // backwards differ in length or if micro batches are few. Also compares all schedules for a model:
-// for each, the stages are chosen, the orders made, and the step simulated. Data path: costs of
-// parts -> [here] -> simulator, step plans, pipeline_text. Pure; every rank computes the same.
+// for each schedule, it chooses the stages, makes the orders and simulates the step. Data path:
+// costs of parts -> [here] -> simulator, step plans, pipeline_text. Pure; every rank computes the
+// same.
 //
 // For zb-v, a few heuristic rules are tried, each by simulating a step: a free stage runs the work
 // for which others wait, and runs backward_weights until such work can begin. Like the heuristic of

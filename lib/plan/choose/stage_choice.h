@@ -45,7 +45,7 @@ struct StageRequest {
 struct StageLoad {
     double micro_batch_s = 0;  // forward and backward of all its parts
     Bytes states;              // a parameter is counted once, even if several segments read it
-    Bytes activations;         // at most, counted as in the simulator
+    Bytes activations;         // the most at once, counted as in the simulator
 
     // Returns the largest number of bytes that the rank needs at once.
     [[nodiscard]] Bytes memory() const { return states + activations; }
@@ -82,9 +82,9 @@ class LiveFront {
 // Chooses the segments of the stages. The slowest stage decides the time of a step. If each stage
 // has one chunk, the result is exact: it considers all choices that fit in memory_max and whose
 // slowest stage is within kSlowestSlack of the best, and takes the choice that sends least. If
-// stages have several chunks, the search begins with parts of even time and moves borders by one
-// segment at a time, as long as the slowest stage gets faster, or stays as fast and less is sent.
-// Throws Error{kConfig} if there are fewer segments than parts, or if nothing fits.
+// stages have several chunks, the search begins with parts that take equally long. It moves borders
+// by one segment at a time, while this makes the slowest stage faster, or leaves it as fast and
+// sends less. Throws Error{kConfig} if there are fewer segments than parts, or if nothing fits.
 [[nodiscard]] StageChoice choose_stages(const StageRequest& request);
 inline constexpr double kSlowestSlack = 1.02;
 
@@ -106,8 +106,8 @@ inline constexpr double kSlowestSlack = 1.02;
 // stage decides how much of a parameter each rank holds. The activations of a segment are the
 // tensors that autograd keeps and the live values before the segment. With recomputation they are
 // only the live values, and a backward takes one more forward and the memory that this forward
-// keeps. The bytes between the two halves of a backward are as measured in MODEL, or if not
-// measured, as many as before the backward.
+// keeps. The bytes held between the two halves of a backward are taken from MODEL; if they were not
+// measured, they are as many as before the backward.
 [[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
                                               const StepPlanOptions& options,
                                               const std::vector<SegmentTimes>& times);

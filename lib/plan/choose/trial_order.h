@@ -48,7 +48,7 @@ enum class WhyUntried { kTried, kDoesNotFit, kExpectedSlower, kNoGain, kTrialsMa
 // Returns WHY as a clause: "it is expected to be slower".
 [[nodiscard]] std::string_view why_text(WhyUntried why);
 
-// A search: the candidates, what was measured, and what comes next.
+// A search: its candidates, their measurements, and the choice of the next candidate.
 class TrialOrder {
   public:
     // The first candidate is the given config, which is tried first. REQUIRES: there is one.
@@ -91,7 +91,7 @@ class TrialOrder {
 
     std::vector<TrialCandidate> candidates_;
     TrialRules rules_;
-    std::vector<int> order_;    // of kGrid and kRandom
+    std::vector<int> order_;    // candidates in the order of kGrid or kRandom
     std::vector<Tries> tries_;  // by candidate
     int tried_ = 0;
     int without_gain_ = 0;

@@ -35,7 +35,7 @@ struct SegmentInfo {
     std::string name;
     std::vector<int> parameters;  // indices into ModelInfo::parameters, each once
     int64_t nodes = 0;
-    Bytes output_bytes;      // the live values at its end, of one micro step
+    Bytes output_bytes;      // live values at the segment's end, of one micro step
     Bytes activation_bytes;  // kept by autograd for its backward, without parameters and inputs
     // The largest number of bytes that the segment's tensors take at once, without parameters and
     // inputs. It includes outputs and the activations that autograd keeps; in the backward also the

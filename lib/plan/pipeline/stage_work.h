@@ -45,8 +45,8 @@ struct StageWork {
 
     // Returns true if the step consists of works, false if each micro step runs as a whole.
     [[nodiscard]] bool in_pipeline() const { return !order.empty(); }
-    // Returns true if the values on this SIDE of a part stay on this stage, because the
-    // neighbouring part is here too.
+    // Returns true if the values on SIDE of a part stay on this stage, because the neighbouring
+    // part is here too.
     [[nodiscard]] bool stay(const StageSide& side) const { return side.stage == stage; }
 };
 

@@ -1,6 +1,6 @@
-// A pipeline's schedule as a timed plan, which gives the begin and the end of each work, the idle
-// time of the stages, and the activations that they hold. Data path: schedule and costs of parts ->
-// [here] -> time/timed_plan.h -> searches, plan's tables and pictures. Pure.
+// A pipeline's schedule as a timed plan, which gives the beginning and the end of each work, the
+// idle time of the stages, and the activations that they hold. Data path: schedule and costs of
+// parts -> [here] -> time/timed_plan.h -> searches, plan's tables and pictures. Pure.
 //
 // Model: each stage is a lane of works. A message to another stage is sent when the work that
 // produces it ends; a stage sends messages to the same neighbour one after the other. The step ends

@@ -50,9 +50,9 @@ inline constexpr Bytes kProgramStacks = mib(32);
 // Code that the trial run does not execute: optimizer, communication, saving.
 inline constexpr Bytes kCodeLater = mib(1);
 
-// Workspaces that LibTorch allocates on a GPU in addition to tensors: cuBLAS's for each stream (32
-// MiB on sm_90, 8 MiB before) and cuBLASLt's (1 MiB), once for the compute lane and once for
-// autograd's thread.
+// Workspaces that LibTorch allocates on a GPU in addition to tensors: one for cuBLAS (32 MiB on
+// sm_90, 8 MiB before) and one for cuBLASLt (1 MiB), each for the stream of the compute lane and
+// for the stream of autograd's thread.
 inline constexpr Bytes kDeviceWorkspaces = mib(66);
 // The unused rest of the blocks that LibTorch's allocator takes from the GPU: blocks of 2 MiB, or
 // of 20 MiB for tensors between 1 and 10 MiB.
@@ -63,8 +63,8 @@ inline constexpr Bytes kDeviceGroup = mib(296);
 
 // Returns the memory that NCCL uses on a GPU for the groups of a rank with OPTIONS.
 [[nodiscard]] Bytes group_memory(const StepPlanOptions& options);
-// Returns the memory on a GPU that a job with OPTIONS needs in addition to its plan: LibTorch's and
-// NCCL's. REQUIRES: OPTIONS.on_device.
+// Returns the memory on a GPU that a job with OPTIONS needs in addition to its plan: the memory of
+// LibTorch and of NCCL. REQUIRES: OPTIONS.on_device.
 [[nodiscard]] Bytes device_extra(const StepPlanOptions& options);
 
 // Returns the memory and disk that a host needs. PLANS are the plans of its ranks. ARENA is the

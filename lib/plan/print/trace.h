@@ -12,7 +12,7 @@ namespace dslaunch::plan {
 
 // Returns the trace. SPANS are the spans of the plan's instructions, in order. PREDICTED are the
 // spans of the same instructions as predicted by step_forecast.h. If they are not empty, they are
-// shown as a second group of tracks beside the measured one. Times in the trace are in
+// shown as a second group of tracks beside the measured group. Times in the trace are in
 // microseconds.
 [[nodiscard]] std::string trace_json(const StepPlan& plan, const ModelInfo& model,
                                      std::span<const InstructionSpan> spans,

@@ -54,21 +54,21 @@ class ChunkPasses {
         return options_.keeps_reduced() && chunk(c).states_on_disk();
     }
     // before_accumulate and after_accumulate are called around a chunk's Accumulate, in the order
-    // of add_buffers(). They read the sums that it adds to, and write them if their buffer is
-    // needed for other sums. join_accumulate adds that buffer to the instruction; it is only for
-    // chunks whose sums pass.
+    // of add_buffers(). They add the read of the chunk's sums and, if other sums need the buffer,
+    // the write of these sums. join_accumulate adds the buffer of the sums to the instruction; it
+    // is only for chunks whose sums pass.
     void before_accumulate(int c);
     void join_accumulate(Instruction& accumulate) const;
     void after_accumulate(int c);
     // Called when all sums are complete. Reads the sums of the first turns.
     void begin_updates();
     // Called before and after a chunk's Update. join_update adds the buffers of the chunk and of
-    // its sums to the instruction. after_update writes the chunk if another one needs its buffer,
+    // its sums to the instruction. after_update writes the chunk if another chunk needs its buffer,
     // and reads the next chunk and the next sums.
     void join_update(Instruction& update);
     void after_update(int c);
-    // Do one half of the same: join_chunk and after_chunk for an update that uses no sums of this
-    // step (kUpdateRest), join_sums and after_sums for an update that leaves the chunk in its
+    // Do one half of this. join_chunk and after_chunk are for an update that uses no sums of this
+    // step (kUpdateRest). join_sums and after_sums are for an update that leaves the chunk in its
     // place.
     void join_chunk(Instruction& update);
     void after_chunk(int c);

@@ -44,7 +44,7 @@ struct GatherSchedule {
 // Returns the schedule. BUCKETS_OF[s] lists the gathered buckets that segment s reads; POSITIONS
 // come from compute_positions. A bucket is kept between two uses if they are within the reuse
 // distance and the limit of live elements is not exceeded. The limit is exceeded only if two
-// neighbouring segments need more than that.
+// neighbouring segments need more elements than the limit.
 [[nodiscard]] GatherSchedule make_gather_schedule(const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of,
                                                   std::span<const int> positions,

@@ -55,7 +55,7 @@ class HeldTensors {
   private:
     struct MicroStep {
         std::vector<int> values;         // live values, by cut
-        std::vector<int> gradients;      // of the live values, by cut
+        std::vector<int> gradients;      // gradients of the live values, by cut
         std::vector<int> activations;    // by segment
         std::vector<int> weight_halves;  // by segment
         std::map<int, int> sums;

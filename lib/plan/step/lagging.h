@@ -45,7 +45,7 @@ struct LagPlan {
     // The fields below differ from step to step.
     Lag kind = Lag::kWhole;
     bool selects = false;  // important units are chosen again, from this step's gradients
-    bool fills = false;    // this step's gradients are the last of a late update
+    bool fills = false;    // this step's gradients are the last ones that a late update uses
 
     bool operator==(const LagPlan&) const = default;
 };

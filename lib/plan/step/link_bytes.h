@@ -29,7 +29,7 @@ class LinkBytes {
     [[nodiscard]] Bytes sent_by_gather(int bucket) const;
     // Returns the bytes of the sums of squares of this host's blocks in all trained buckets, with
     // their lengths. The first bridge of the host sends them to all other hosts, unless each host
-    // has all of them.
+    // already has all these sums.
     [[nodiscard]] Bytes sent_by_norm() const;
     // Returns the number of elements of a bucket whose rounding errors this rank keeps.
     [[nodiscard]] int64_t error_numel(int bucket) const;

@@ -22,7 +22,7 @@ struct PersistentBuffers {
     std::vector<int> errors;            // by trained bucket, errors of compression; empty without
                                         // it
     std::vector<int> waiting;           // by trained bucket, waiting gradients; empty without lag
-    int choice = -1;                    // which units are important
+    int choice = -1;                    // the choice of important units
     int exchange = -1;                  // values that hosts exchange in compressed form
     int norm = -1;
 };

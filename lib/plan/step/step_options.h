@@ -65,7 +65,7 @@ struct StepPlanOptions {
     std::vector<int> node_sizes = {};      // ranks of each host; empty: all on one
     int64_t parameter_bytes = 4;           // bytes of an element in the form that segments read
     bool master = false;                   // true: 16-bit parameters have an fp32 copy
-    bool check_overflow = false;           // true: kNorm as with clip, for the loss scale
+    bool check_overflow = false;           // true: needs kNorm as `clip` does, for the loss scale
     const Partition* partition = nullptr;  // owners of shards. REQUIRES: given from stage 1 on
     GatherLimits gather = {};
     OffloadPlan offload = {};
@@ -107,7 +107,8 @@ struct StepPlanOptions {
     [[nodiscard]] bool shards_over_hosts() const {
         return node_count() > 1 && shard_ranks() > local_world_size;
     }
-    // Returns true if the full sums of gradients are only over the ranks of a host.
+    // Returns true if gradients are summed only over the ranks of a host: there is only one host,
+    // or hosts exchange something else than full gradients.
     [[nodiscard]] bool sums_on_host() const {
         return node_count() == 1 || exchange != Exchange::kExact;
     }

@@ -55,11 +55,11 @@ enum class Op : uint8_t {
 };
 
 // Transfers in the two directions run at the same time, so each direction has a lane. Between
-// stages, values and the gradients that come back have separate lanes, so that neither waits for a
-// neighbour that is busy with the other. If parts go up the stages again (kZeroBubbleV), the upward
-// direction has separate lanes too. Thus both ends of a lane have the same messages in the same
-// order in every schedule. Updates that lag have a separate lane beside the lane of a step's other
-// updates.
+// stages, values and the gradients that come back have separate lanes, so that neither kind waits
+// for a neighbour that is busy with the other kind. If parts go up the stages again (kZeroBubbleV),
+// the upward direction has separate lanes too. Thus both ends of a lane have the same messages in
+// the same order in every schedule. Updates that lag have a separate lane beside the lane of a
+// step's other updates.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,
@@ -161,7 +161,8 @@ struct StepPlan {
     Exchange exchange = Exchange::kExact;
     LagPlan lag;
     std::vector<PlanBuffer> buffers;
-    std::vector<Instruction> instructions;  // in program order, also on each lane
+    std::vector<Instruction> instructions;  // in program order; so are the instructions of each
+                                            // lane
     // The gradient buffer of each trained bucket, if buckets share memory (stages 2, 3), and the
     // fp32 elements of each buffer, flags included. Empty: every bucket has its own buffer.
     std::vector<int> gradient_buffer_of_bucket;
@@ -180,7 +181,7 @@ struct StepPlan {
     // Returns the FNV-1a hash of the parts that are the same in all plans of one data-parallel
     // group: the instructions and their order.
     [[nodiscard]] uint64_t hash() const;
-    [[nodiscard]] Bytes sent() const;  // by all instructions
+    [[nodiscard]] Bytes sent() const;  // bytes that all instructions send
     [[nodiscard]] std::array<Bytes, kTrafficKinds> sent_by_kind() const;
 
     // Adds a buffer and returns its index.

@@ -79,8 +79,9 @@ struct MachineRates {
     // share processors without loss, 1 if each has separate processors.
     double computing_beside = 0.5;
     double updating_beside = 0.5;
-    double host_bytes_per_s = 0;  // received from another rank of the host
-    double link_bytes_per_s = 0;  // received by a host from another one; shared by its ranks
+    double host_bytes_per_s = 0;  // bytes that a rank receives from another rank of its host
+    double link_bytes_per_s = 0;  // bytes that a host receives from another host; its ranks share
+                                  // this rate
     DiskRates disk = {};          // rates of a host; its ranks share them
 
     // Returns the time in which the optimizer updates NUMEL elements.

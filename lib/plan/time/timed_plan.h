@@ -33,7 +33,7 @@ struct TimedTask {
     bool shares = false;  // true: shares processors with lanes that have the same `processors`
     Holding takes = {};   // added to its lane's holding when the task begins
     Holding gives = {};   // subtracted from it when the task ends
-    int waits_end = 0;    // end of its waits in TimedLane::waits, which add() fills
+    int waits_end = 0;    // end of this task's waits in TimedLane::waits; add() sets it
 };
 
 // Tasks that run one after the other.

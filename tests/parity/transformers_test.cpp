@@ -1,7 +1,7 @@
-// Compares with stock transformers. It reads models that were trained here; this needs the Python
-// environment of tools/peers.sh (DSL_PEERS, or the place where `make bench` makes it). With a
-// generation_config.json, the generated texts are equal to the texts of its generate(). Also tests
-// which options win over that file.
+// Comparisons with stock transformers. It reads models that were trained here, which needs the
+// Python environment of tools/peers.sh (DSL_PEERS, or the place where `make bench` makes it). With
+// a generation_config.json, the texts generated here are equal to the texts of its generate(). The
+// last tests show which options win over that file.
 #include <cstdlib>
 #include <filesystem>
 

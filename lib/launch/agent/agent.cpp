@@ -145,7 +145,7 @@ void Agent::read_input() {
     if (input == LauncherConnection::Input::kNothing) return;
     silence_.end(steady_clock::now());
     take_frames();
-    silence_.end(steady_clock::now());  // time spent hashing is no silence of the launcher
+    silence_.end(steady_clock::now());  // the launcher was not silent while this agent hashed
 }
 
 void Agent::take_frames() {
@@ -299,7 +299,7 @@ void Agent::begin_end() {
     workers_.signal(SIGTERM);
     for (const ProcessName& process : descendants(::getpid())) {
         signal_process(process, SIGTERM);
-        signal_process(process, SIGCONT);  // a stopped process must run to end
+        signal_process(process, SIGCONT);  // a stopped process must run again before it can end
     }
     reap();
 }
@@ -313,7 +313,9 @@ void Agent::check_lease(steady_clock::time_point now) {
     if (state_ != State::kServing) return;
     std::string over;
     if (launcher_.is_greeted()) {
-        if (silence > kPingInterval) say_alive();  // the launcher's machine must acknowledge it
+        if (silence > kPingInterval)
+            say_alive();  // shows whether the launcher's machine still
+                          // acknowledges bytes
         over = silence_.over(silence);
     } else if (silence > kFirstByteMax) {
         over = fmt::format("the launcher has sent nothing for {} s",
@@ -424,7 +426,7 @@ int Agent::run() {
     flush();
     while (state_ != State::kDone) {
         try {
-            take_frames();  // some may have arrived with the handshake
+            take_frames();  // frames may have arrived with the handshake
             const std::vector<Watched> watched = watch();
             std::vector<pollfd> entries;
             for (const Watched& item : watched) entries.push_back({item.fd, item.events, 0});

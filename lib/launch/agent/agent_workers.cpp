@@ -23,7 +23,7 @@ void AgentWorkers::start(const StartRequest& request, const WorkerSources& sourc
         if (!arena.valid())
             fail(ExitCode::kSetup, "cannot make the shared arena: {}", errno_text(errno));
     } else {
-        sources.rendezvous.socket.reset();  // these programs bind the port themselves
+        sources.rendezvous.socket.reset();  // scripts and programs bind the port themselves
     }
     oom_before_ = count_oom_kills();
     std::vector<RankPlace> places;

@@ -50,7 +50,7 @@ EndProcessReply end_process(const EndProcessRequest& request,
     };
     const milliseconds grace(std::clamp<int64_t>(request.grace_ms, 0, kGraceMax));
     signal_process(request.name, SIGTERM);
-    signal_process(request.name, SIGCONT);  // a stopped process must run to end
+    signal_process(request.name, SIGCONT);  // a stopped process must run again before it can end
     reply.has_ended = gone_by(steady_clock::now() + grace);
     if (reply.has_ended) return reply;
     reply.was_killed = true;

@@ -73,7 +73,8 @@ std::vector<LeftProcess> end_leftovers(const StopJobRequest& request,
             if (!known) {
                 all.push_back(process);
                 signal_process(process.name, SIGTERM);
-                signal_process(process.name, SIGCONT);  // a stopped process must run to end
+                signal_process(process.name, SIGCONT);  // a stopped process must run again before
+                                                        // it can end
             }
             if (time >= kTermToKill) signal_process(process.name, SIGKILL);
         }

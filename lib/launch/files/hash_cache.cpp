@@ -96,7 +96,8 @@ void HashCache::save() {
         text += fmt::format("{} {} {} {} {} {} {}\n", file.device, file.inode, file.bytes,
                             file.modified_ns, file.changed_ns, sampled ? 1 : 0, hashes_.at(key));
     }
-    static_cast<void>(make_folders(folder_of(path_)));  // opening the file reports errors
+    static_cast<void>(make_folders(folder_of(path_)));  // errors are reported when the file is
+                                                        // opened
     const TemporaryFile temporary = open_temporary(path_, 0600);
     int status = temporary.fd.valid() ? write_full(temporary.fd.get(), text) : -errno;
     if (status == 0 && ::rename(temporary.path.c_str(), path_.c_str()) != 0) status = -errno;

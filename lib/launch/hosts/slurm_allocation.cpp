@@ -30,7 +30,8 @@ class NodelistReader {
     }
 
   private:
-    // prefix[…]middle[…]suffix gives every combination.
+    // Reads one name. If it has several brackets, as prefix[…]middle[…]suffix, it gives every
+    // combination.
     void name() {
         std::vector<std::string> names = {""};
         const size_t start = at_;

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr int kWatchersMax = 4096;  // in the queue; the kernel may allow fewer
+constexpr int kWatchersMax = 4096;  // watchers in the queue; the kernel may allow fewer
 constexpr milliseconds kLookInterval{100};
 
 struct Address {

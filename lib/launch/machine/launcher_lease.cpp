@@ -31,7 +31,7 @@ ConnectionSigns signs_in(const tcp_info& info) {
 
 // Returns the address family of TEXT and writes its bytes to ADDRESS; 0: not an address.
 int read_address(std::string text, void* address) {
-    text.resize(std::min(text.size(), text.find('%')));  // fe80::1%eth0
+    text.resize(std::min(text.size(), text.find('%')));  // cuts off the scope in fe80::1%eth0
     if (::inet_pton(AF_INET, text.c_str(), address) == 1) return AF_INET;
     return ::inet_pton(AF_INET6, text.c_str(), address) == 1 ? AF_INET6 : 0;
 }

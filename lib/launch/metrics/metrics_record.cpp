@@ -11,7 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Fields that are not events: the axis and counts like it, and a field that is equal at every step.
+// Fields that are not events: the step and the counts of samples, which are the axis, and a field
+// that is equal at every step.
 constexpr std::array<std::string_view, 4> kNoEvents{"step", "samples", "eval_samples",
                                                     "peak_tflops"};
 // DeepSpeed's names of fields that have other names in metrics.jsonl.

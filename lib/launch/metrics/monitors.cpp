@@ -58,8 +58,8 @@ UniqueFd lock_folder(const std::string& folder) {
     return lock;
 }
 
-// Returns the lock FILE.lock of FILE, which each write replaces. The lock's file stays: without it,
-// two later jobs could each lock a file of their own.
+// Returns the lock of FILE. It is on a separate file, FILE.lock, since each write replaces FILE.
+// The file FILE.lock stays: without it, two later jobs could each lock a file of their own.
 UniqueFd lock_file(const std::string& file) {
     const std::string path = file + ".lock";
     UniqueFd lock(

@@ -31,7 +31,7 @@ struct JobFiles::Files {
     std::string each;
     std::unique_ptr<MetricsFeed> metrics;  // null: there is no output folder
     std::vector<Rank> ranks;
-    std::optional<Error> run_file_error;  // of the newest run.json
+    std::optional<Error> run_file_error;  // error of the newest run.json
 
     void open() {
         if (!each.empty()) make_folder_for(each, kOtherOutput);

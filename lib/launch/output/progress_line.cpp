@@ -43,7 +43,9 @@ std::string ProgressLine::show() {
         }
         return "";
     }
-    if (!std::exchange(moving_, {}).empty()) streams_.show_moving({});  // left the foreground
+    if (!std::exchange(moving_, {}).empty())
+        streams_.show_moving({});  // the launcher has left the
+                                   // foreground
     if (text.empty() || now - told_at_ < kToldEach) return "";
     told_at_ = now;
     return text;

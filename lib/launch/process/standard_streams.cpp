@@ -156,7 +156,7 @@ void StandardStreams::write_or_keep(int fd, std::string_view text) {
     while (!text.empty()) {
         const ssize_t n = try_write(fd, text);
         if (n == -EAGAIN) return keep(fd, text);
-        if (n < 0) return;  // the job decides what that means
+        if (n < 0) return;  // the job decides what a failed write means
         text.remove_prefix(static_cast<size_t>(n));
     }
 }

@@ -134,7 +134,8 @@ std::vector<std::string> serve(const std::vector<HostAddress>& hosts, std::strin
 }
 
 constexpr milliseconds kBusyWait{200};
-constexpr std::chrono::minutes kBusyMax{30};  // for a large file that another job pushes
+constexpr std::chrono::minutes kBusyMax{30};  // limit of the wait while another job pushes the same
+                                              // large file
 constexpr milliseconds kAlive{100};
 
 constexpr int64_t kMib = int64_t{1} << 20;

@@ -16,7 +16,8 @@ namespace {
 // The largest number of ranks that are listed individually; if there are more, they are grouped.
 constexpr size_t kSingleRanksMax = 16;
 constexpr size_t kOtherMessagesMax = 4;
-constexpr std::string_view kSettingUp = "setting up";  // a heartbeat before the first step
+constexpr std::string_view kSettingUp = "setting up";  // position in a heartbeat before the first
+                                                       // step
 
 // Returns true if LINE is a line of MESSAGE, perhaps after the prefix of a log line.
 bool repeats(std::string_view line, std::string_view message) {

@@ -18,8 +18,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr int kPiecesAtOnce = 16;            // 4 MiB
-constexpr milliseconds kDiskLook{20};        // between checks for the disk's answers
-constexpr int64_t kHashBytesPerMs = 50'000;  // of a slow host
+constexpr milliseconds kDiskLook{20};        // pause between checks for the disk's answers
+constexpr int64_t kHashBytesPerMs = 50'000;  // rate of a slow host
 
 // Returns true if a file with the size and time in FACTS is at PATH here: on a shared disk, or
 // brought before.

@@ -10,7 +10,8 @@
 namespace dslaunch::launch {
 namespace {
 
-// Returns true if a signal of ours ended the rank, or if the rank ended because it obeyed one.
+// Returns true if one of our signals ended the rank, or if the rank ended because it obeyed such a
+// signal.
 bool ended_on_request(const RankRecord& record) {
     return record.told_to_end && !(record.failure && !record.only_lost_a_peer());
 }

@@ -63,7 +63,7 @@ ExitCode Supervisor::bring_weights() {
         ranks_.conclude().exit_code != 0) {
         return ExitCode::kOk;
     }
-    constexpr size_t kHost = 0;  // of rank 0
+    constexpr size_t kHost = 0;  // rank 0's host
     std::vector<std::string> paths;
     for (const std::string& name : spec_.weight_files)
         paths.push_back(spec_.output_directory + "/" + name);
@@ -132,8 +132,8 @@ std::vector<CutOffHost> Supervisor::cut_off_hosts() const {
     return found;
 }
 
-// Ends what earlier attempts left: their ranks on one host must not meet new ranks on another. All
-// hosts must answer before any host starts ranks.
+// Ends the processes that earlier attempts left: old ranks on one host must not meet new ranks on
+// another. All hosts must answer before any host starts ranks.
 void Supervisor::end_earlier_attempts(const AttemptNumber& number) {
     left_before_.assign(spec_.nodes.size(), std::nullopt);
     fleet_.send_all(FrameKind::kStopJob, encode(StopJobRequest{spec_.launch_id, number.starts}));
@@ -231,7 +231,8 @@ void Supervisor::host_ended(size_t host, bool lost) {
 bool Supervisor::end_wished(const std::string& cause) {
     if (ranks_.begun() && !fleet_.stopping() && !bringer_) return ranks_.end_wished(cause);
     output_.streams().hurry();
-    return !fleet_.stopping();  // waits for the agents' farewell as long as usual
+    return !fleet_.stopping();  // once the fleet is stopping, pump() waits for the agents' farewell
+                                // as long as usual
 }
 
 std::optional<milliseconds> Supervisor::pause(milliseconds left) {

@@ -29,7 +29,7 @@ struct Value {
     uint16_t type;
     union {
         char* string;
-        char room[56];  // no version's value is larger
+        char room[56];  // large enough for the value in every version
     } data;
 };
 constexpr uint16_t kString = 3;

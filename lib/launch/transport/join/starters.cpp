@@ -29,8 +29,8 @@ namespace dslaunch::launch {
 namespace {
 
 // Variables that salloc, sbatch or an outer srun set for their own tasks. Our srun would take them
-// as its own options, but the agents' step must be one task per node with everything that the job
-// has there.
+// as its own options, but the agents' step must have one task per node, with all resources that the
+// job has there.
 constexpr std::string_view kSteersSrun[] = {
     "SLURM_NTASKS",     "SLURM_NPROCS",   "SLURM_CPUS_PER_", "SLURM_CPU_BIND",
     "SLURM_GPUS_PER",   "SLURM_GPU_BIND", "SLURM_MEM_PER_",  "SLURM_MEM_BIND",

@@ -46,8 +46,9 @@ struct Unproven {
 
 struct Member {
     HostAddress host;
-    UniqueFd socket;                        // invalid before it joined and after it ended
-    std::optional<JoinChannel> channel;     // absent before it joined
+    UniqueFd socket;                        // invalid before the agent has joined and after it has
+                                            // ended
+    std::optional<JoinChannel> channel;     // absent before the agent has joined
     std::string waiting;                    // bytes to send when it has joined
     std::string came_from;                  // "10.0.0.2:41712 (pod-a)"; empty: not yet
     std::deque<std::string> starter_lines;  // the last lines about this host
@@ -174,7 +175,9 @@ void JoinTransport::flush(Member& member) {
     std::string& outbox = member.channel->to_connection();
     const Sending sending = send_now(member.socket.get(), outbox);
     if (sending == Sending::kLater) return;
-    if (sending == Sending::kGone) outbox.clear();  // the member's end is seen when reading
+    if (sending == Sending::kGone)
+        outbox.clear();  // reading from the member will show that it has
+                         // ended
     if (member.close_when_sent) {
         ::shutdown(member.socket.get(), SHUT_WR);
         member.close_when_sent = false;

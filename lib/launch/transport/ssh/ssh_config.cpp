@@ -317,7 +317,8 @@ constexpr KeywordRow kKeywords[] = {
     // Launcher and agent detect each other's silence themselves.
     {SshKeyword::kIgnored,
      " serveralivecountmax serveraliveinterval tcpkeepalive keepalive ipqos connectionattempts "},
-    // Used only by `canonicalizehostname`, which is refused, or no longer used by ssh at all.
+    // Directives that only `canonicalizehostname` uses, which is refused, or that ssh no longer
+    // uses at all.
     {SshKeyword::kIgnored,
      " canonicaldomains canonicalizefallbacklocal canonicalizemaxdots "
      "canonicalizepermittedcnames cipher protocol useprivilegedport useroaming usersh "

@@ -289,7 +289,8 @@ std::string Relay::check_lease() {
     const auto now = steady_clock::now();
     const auto silence = silence_.look(now);
     if (silence > kPingInterval && silence_.sends_sign(now))
-        send(RelayFrameKind::kPong);  // the launcher's machine must acknowledge it
+        send(RelayFrameKind::kPong);  // shows whether the launcher's machine still acknowledges
+                                      // bytes
     return silence_.over(silence);
 }
 

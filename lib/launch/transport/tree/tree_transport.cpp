@@ -72,13 +72,13 @@ class TreeTransport final : public Transport {
         bool spoke = false;
         bool ended = false;
         bool held = false;
-        int64_t owed_bytes = 0;  // taken, but not yet returned to its relay as credit
+        int64_t owed_bytes = 0;  // bytes taken, but not yet returned to their relay as credit
     };
     struct Relay {
         size_t base = 0;
         std::vector<size_t> hosts;  // by place; place 0 is the relay's own host
         RelayDecoder frames{true};
-        std::string last_line;  // on its stderr; often the reason for its end
+        std::string last_line;  // last line on the relay's stderr; often the reason for its end
         bool serves = false;
         bool ended = false;
         // The launcher tries to reach a host that the relay cannot reach. Hosts that end meanwhile
@@ -133,7 +133,7 @@ class TreeTransport final : public Transport {
     TreeOptions options_;
     SystemClock system_clock_;
     Attention attention_;
-    const Clock& clock_;  // system_clock_, or the one of the options
+    const Clock& clock_;  // system_clock_, or the clock of the options
     std::vector<Host> hosts_;
     std::vector<Relay> relays_;
     std::vector<Trial> trials_;

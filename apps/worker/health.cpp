@@ -134,7 +134,8 @@ void HealthRole::open_device() {
     device_name_ = device_->device_name();
 }
 
-// Returns the GPU's facts as nvidia-smi reports them; it numbers GPUs as CUDA_VISIBLE_DEVICES does.
+// Returns the facts that nvidia-smi reports about this rank's GPU. nvidia-smi numbers GPUs as
+// CUDA_VISIBLE_DEVICES does.
 std::string HealthRole::device_facts() const {
     if (!uses_gpu_) return "";
     const launch::GpuUse use = launch::look_at_gpus();

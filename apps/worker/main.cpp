@@ -61,8 +61,8 @@ int dispatch(int argc, char** argv) {
          printable(name));
 }
 
-// Messages begin with the name that the user typed: `dslaunch plan`, `model` and `generate` start
-// this program under the name dslaunch.
+// Reports the error MESSAGE under the name that the user typed: `dslaunch plan`, `model` and
+// `generate` start this program under the name dslaunch.
 void tell(const char* program, const std::string& message) {
     if (program != nullptr && std::string_view(program) == "dslaunch") {
         print_message(fmt::format("dslaunch: error: {}", printable_lines(message, 0)));

@@ -1,6 +1,6 @@
 // Converts one number between fp32 and the 16-bit types, with the same result on processors and
-// GPUs. Rounding is to nearest even. A NaN keeps its sign and its upper bits and becomes quiet: x86
-// and ARM convert it in the same way, and so does PyTorch to fp16 (PyTorch's bf16 NaN differs by
+// GPUs. Rounding is to nearest even. A NaN keeps its sign and its upper bits and becomes quiet, as
+// on x86 and ARM. PyTorch does the same when it converts to fp16 (its bf16 NaN differs by
 // processor: 0x7FC0 or 0xFFFF). Everything here has internal linkage, since it is compiled once for
 // each instruction set.
 #pragma once

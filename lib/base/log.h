@@ -30,9 +30,9 @@ void set_log_level(LogLevel level);
 [[nodiscard]] LogLevel parse_log_level(std::string_view name);
 // Returns true if a line of LEVEL would be written.
 [[nodiscard]] bool log_enabled(LogLevel level);
-// While a LogSink lives, its WRITE gets each log line, with its newline, in place of stderr: on the
-// thread that logs, one line at a time. WRITE must neither log nor wait. If there are several
-// sinks, the newest one gets the lines.
+// While a LogSink exists, its WRITE gets each log line, with its newline, and stderr gets none.
+// WRITE is called on the thread that logs, for one line at a time. It must neither log nor wait. If
+// there are several sinks, the newest one gets the lines.
 class LogSink {
   public:
     explicit LogSink(std::function<void(std::string_view line)> write);

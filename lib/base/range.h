@@ -19,8 +19,8 @@ struct PartOf {
     int index = 0;
     int parts = 1;
 };
-// Returns the elements of PART of NUMEL elements, which are cut into adjacent parts without gaps.
-// The borders are multiples of a cache line (16 fp32), so that with few elements the last parts are
+// Divides NUMEL elements into adjacent parts without gaps, and returns the elements of PART. The
+// borders are multiples of a cache line (16 fp32), so that with few elements the last parts are
 // empty. REQUIRES: 0 <= index < parts, numel >= 0.
 [[nodiscard]] Range part_range(int64_t numel, PartOf part);
 

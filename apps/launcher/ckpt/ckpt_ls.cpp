@@ -96,7 +96,7 @@ void print_json(const std::vector<LsRow>& rows) {
     fmt::print("{}\n", json.text());
 }
 
-// Returns the result of the evaluation after just the checkpoint's step, and whether it is the
+// Returns the result of the evaluation directly after the checkpoint's step, and whether it is the
 // best.
 std::string held_out_text(const storage::StoredCheckpoint& stored) {
     if (!stored.evaluated) return "-";

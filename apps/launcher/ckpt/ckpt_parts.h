@@ -39,7 +39,7 @@ using Parse = std::function<bool()>;
 [[nodiscard]] std::string shape_text(const std::vector<int64_t>& shape);
 // Returns true if GLOB, with `*` and `?`, matches the tensor's name or one of its aliases.
 [[nodiscard]] bool matches_glob(const std::string& glob, const storage::CheckpointTensor& tensor);
-// Prints one line on stderr that names the weights written and the place they are in.
+// Prints one line on stderr that says which weights were written, and where they are.
 void tell_exported(const storage::TensorSource& source, const storage::ExportReport& report);
 
 }  // namespace dslaunch::launcher

@@ -37,10 +37,10 @@ struct IoFigure {
 // requests as CELL's depth needs.
 [[nodiscard]] Bytes io_measure_bytes(const IoCell& cell);
 
-// Reads or writes FILES from begin to end, again and again, until DURATION is over. MEMORY has at
-// least io_measure_bytes() and is aligned to kBlockAlignment. Calls CHECK every few ms; CHECK may
-// throw to end the run. Throws Error{kDisk} if a request fails, Error{kSetup} if the engine is not
-// available.
+// Reads or writes FILES from the beginning to the end, again and again, until DURATION is over.
+// MEMORY has at least io_measure_bytes() and is aligned to kBlockAlignment. Calls CHECK every few
+// ms; CHECK may throw to end the run. Throws Error{kDisk} if a request fails, Error{kSetup} if the
+// engine is not available.
 [[nodiscard]] IoFigure measure_io(const storage::BackingFiles& files, const IoCell& cell,
                                   std::span<std::byte> memory, Duration duration,
                                   const std::function<void()>& check);

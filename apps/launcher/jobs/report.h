@@ -46,8 +46,9 @@ class NameMask {
 // Error{kInput} if FOLDER has no run.json.
 [[nodiscard]] std::vector<ReportSection> folder_report(const std::string& folder, NameMask& mask);
 
-// Reads /proc and /sys and runs a few programs, such as `ssh -V`, `nvidia-smi`, and `ldd` on
-// dsworker, each for at most 5 s. Reports what is missing as missing.
+// Returns the report on this machine. Reads /proc and /sys and runs a few programs, such as `ssh
+// -V`, `nvidia-smi`, and `ldd` on dsworker, each for at most 5 s. Reports missing things as
+// missing.
 [[nodiscard]] std::vector<ReportSection> machine_report();
 
 // Returns the number of hosts and slots, and the fields of the hostfile's lines, without names.

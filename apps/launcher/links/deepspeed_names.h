@@ -28,8 +28,8 @@ struct DeepSpeedName {
 [[nodiscard]] const DeepSpeedName* find_deepspeed_name(std::string_view name);
 
 // Returns the words that dslaunch should run when it was started as PROGRAM (argv[0], perhaps with
-// folders) with WORDS: WORDS themselves unless PROGRAM is a name of DeepSpeed's. Throws the errors
-// of DeepSpeedName::translate.
+// folders) with WORDS. If PROGRAM is not the name of one of DeepSpeed's programs, returns WORDS
+// themselves. Throws the errors of DeepSpeedName::translate.
 [[nodiscard]] std::vector<std::string> meant_words(std::string_view program,
                                                    std::vector<std::string> words);
 

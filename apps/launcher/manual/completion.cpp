@@ -150,7 +150,7 @@ class Completer {
         return value(*entry, current_.substr(equals + 1), current_.substr(0, equals + 1));
     }
 
-    // Completes a word that is not an option, by the arguments in the page.
+    // Completes a word that is not an option, with the arguments in the page.
     Completion plain_word() {
         const auto arguments = entries_of(page_, "arguments");
         if (arguments.empty()) {

@@ -34,8 +34,8 @@ void refuse_tilde(const Option& option, const std::string& typed, const std::str
          typed, printable(value.substr(1)));
 }
 
-// If WORD begins with a typesetter's dash (U+2010 to U+2015, U+2212), returns the text after the
-// dashes; otherwise nullopt. Editors, chats and web pages write such dashes instead of `-` and
+// Returns the text after the dashes if WORD begins with a typesetter's dash (U+2010 to U+2015,
+// U+2212); otherwise nullopt. Editors, chats and web pages write such dashes instead of `-` and
 // `--`.
 std::optional<std::string> after_other_dash(std::string_view word) {
     const auto is_dash = [](std::string_view text) {

@@ -1,8 +1,8 @@
-// The options of commands, written as deepspeed's and torchrun's: `-` and `_` are the same in a
+// The options of commands, in the style of deepspeed and torchrun: `-` and `_` are the same in a
 // name, a value follows as the next word or after `=`, and the first word that is not an option may
 // end the options (it is a program, and its own arguments follow). A command declares rows; the
-// parser and the help read the same rows. Commands with the other grammar use
-// base/text/command_line.h (docs/decisions/012). Pure.
+// parser and the help read the same rows. Commands in another style use base/text/command_line.h
+// (docs/decisions/012). Pure.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ struct Option {
                                   // the first is canonical
     std::string_view value_name;  // empty: no value; "[DIR]": a value may follow after `=`
     std::string_view help;        // for a refused option the reason and an alternative
-    // Throws Error{kUsage}; its message is printed after "--NAME: ". If this function is empty, the
-    // option is refused.
+    // Applies VALUE. Throws Error{kUsage}, whose message is printed after "--NAME: ". If this
+    // function is empty, the option is refused.
     std::function<void(const std::string& value)> apply;
     bool repeatable = false;
     bool may_be_empty = false;           // true: an empty value means that the option is not given

@@ -10,10 +10,12 @@
 
 namespace dslaunch::launcher {
 
-// The most runs on one page: their curves differ in colours and dashes.
+// The largest number of runs on one page. Up to this number, the curves of the runs differ in
+// colours or dashes.
 inline constexpr size_t kRunsMax = 32;
 
-// Returns the page about RUNS, whose names differ. MADE: when and by which version, for the foot.
+// Returns the page about RUNS, whose names differ. MADE is a text for the foot: when, and by which
+// version, the page was made.
 [[nodiscard]] std::string html_page(std::span<const RunFolder> runs, const std::string& made);
 
 // Gives different names to runs that have the same name: their paths, or numbers.

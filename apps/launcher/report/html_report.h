@@ -14,8 +14,8 @@ struct HtmlReportRequest {
 };
 
 // Writes the page and names it. Throws Error{kUsage} for no run, too many, or a job without a
-// folder, Error{kInput} if a folder is not of a run, and Error{kDisk} if the page exists or cannot
-// be written.
+// folder, Error{kInput} if a folder is not the folder of a run, and Error{kDisk} if the page exists
+// or cannot be written.
 int write_html_report(const HtmlReportRequest& request);
 
 }  // namespace dslaunch::launcher

@@ -15,8 +15,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// The functions up to fact_rows() return the numbers of a run as texts; empty if a number is not
-// known.
+// Returns the number of steps of a run as a text. Like the functions below, returns "" if the
+// number is not known.
 std::string steps_fact(const RunFolder& run) {
     const MetricSeries* const loss = run.metrics.find("loss");
     std::string text = loss == nullptr ? "" : number_text(loss->back().step);
@@ -108,7 +108,8 @@ std::string config_html(const RunFolder& run) {
                      defaults.rows.empty() ? "" : table_html(defaults));
 }
 
-// Returns the HTML of PART of each run: under its name if there are several.
+// Returns the HTML of PART for each run. If there are several runs, each part is under the name of
+// its run.
 template <typename Part>
 std::string for_each_run(std::span<const RunFolder> runs, Part part) {
     std::string html;

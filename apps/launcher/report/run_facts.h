@@ -16,7 +16,7 @@ struct RunConfigValue {
     std::string path, value, origin;
 };
 
-// One instruction in trace.json, in ms since the begin of the step.
+// One instruction in trace.json, in ms since the beginning of the step.
 struct RunTraceSpan {
     size_t lane = 0;  // in RunTrace::lanes
     std::string kind;

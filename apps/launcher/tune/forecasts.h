@@ -1,6 +1,6 @@
-// The configs that a search may try, with their forecasts: `dslaunch plan --tune --json`, run in a
-// process of its own, as only dsworker can read models. Data path: options, hosts -> [here] ->
-// tune. One thread: the caller's, which waits.
+// The configs that a search may try, with their forecasts. They come from `dslaunch plan --tune
+// --json`, which runs in a separate process, because only dsworker can read models. Data path:
+// options, hosts -> [here] -> tune. One thread: the caller's, which waits.
 #pragma once
 
 #include <chrono>

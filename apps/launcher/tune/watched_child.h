@@ -1,6 +1,6 @@
-// Follows a child process of `dslaunch tune` that writes lines for this program and messages for
-// the user, until it ends or is to end. Data path: child -> [here] -> forecasts, trial. One thread:
-// the caller's, which waits.
+// Follows a child process of `dslaunch tune` until it ends or must end. The child writes lines for
+// this program and messages for the user. Data path: child -> [here] -> forecasts, trial. One
+// thread: the caller's, which waits.
 #pragma once
 
 #include <sys/types.h>

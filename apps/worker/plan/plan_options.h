@@ -35,8 +35,8 @@ struct PlanArguments {
     bool tune = false;  // list the configs that `dslaunch tune` considers
     bool instructions = false;
     bool learning_rate = false;
-    int beside_ranks = 0;  // ranks of the host; not 0: this process only measures, at the same
-                           // time as one of them
+    int beside_ranks = 0;  // not 0: this process only measures, beside another one, as a rank of a
+                           // host with this number of ranks
     job::TensorRequest tensor;
     int sequence = 0;                       // ranks that share positions; 0: not given
     std::vector<std::string> tensor_rules;  // PATTERN=RULE

@@ -1,4 +1,4 @@
-// The parts of `dslaunch plan` that print something else than the plan of one job: meshes and
+// The parts of `dslaunch plan` that print something other than the plan of one job: meshes and
 // pipelines, shared layers, the ways of sharding, the rules of the cache, the learning rate.
 // Contacts no host, and runs only single segments and checks.
 #pragma once
@@ -72,9 +72,9 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 [[nodiscard]] std::string tensor_report(const job::JobSetup& setup,
                                         const job::TensorRequest& request, bool json);
 
-// Returns a comparison of the ways of sharding, as a table or one JSON object: the largest and the
-// smallest share of a rank, the number of pieces, and the bytes that a step reads, writes and sends
-// because of them.
+// Returns a comparison of the ways of sharding, as a table or one JSON object. For each way, it has
+// the largest and the smallest share of a rank, the number of pieces, and the bytes that the
+// sharding makes a step read, write and send.
 [[nodiscard]] std::string compare_shards(const job::JobSetup& setup, bool in_json);
 
 // Returns the comparison of cache rules for the rank of SETUP's plan, as a table or one JSON

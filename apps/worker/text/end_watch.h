@@ -27,10 +27,10 @@ class EndWatch {
     EndWatch& operator=(const EndWatch&) = delete;
     ~EndWatch();
 
-    // Serves until a signal, the launcher or a failure of SERVICE asks it to end. Texts that have
-    // begun may then continue for GRACE, or until another signal comes. Half a second later the
-    // process stops waiting and exits with 0, unless a launcher ends it. Throws Error{kSetup} if
-    // the server can no longer accept connections.
+    // Serves until a signal, the launcher or a failure of SERVICE asks the server to end. Texts
+    // that have begun may then continue for GRACE, or until another signal comes. Half a second
+    // later the process stops waiting and exits with 0, unless a launcher ends it. Throws
+    // Error{kSetup} if the server can no longer accept connections.
     void serve(server::HttpServer& server, server::TextService& service, Duration grace);
 
   private:

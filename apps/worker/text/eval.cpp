@@ -216,7 +216,7 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
     return questions;
 }
 
-// A model's log-probabilities of the two answers of each pair in a file of rows.
+// A model's log-probabilities of both answers, for each pair in a file of rows.
 struct PairScores {
     // The log-probability, in nats, of the answer in each row, and its number of tokens.
     std::vector<float> of_answer;

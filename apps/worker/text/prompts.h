@@ -41,7 +41,7 @@ struct Prompt {
 [[nodiscard]] std::string text_of_stdin();
 
 // Returns TEXT, a JSON object, as template variables. WHERE names it in messages. Throws
-// Error{kUsage} for anything else, and for names that templates do not leave to the user.
+// Error{kUsage} for anything else, and for names that a user may not set.
 [[nodiscard]] text::TemplateVariables template_variables_of(const std::string& text,
                                                             const char* where);
 

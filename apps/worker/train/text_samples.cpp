@@ -57,7 +57,7 @@ std::string short_text(const std::string& text, size_t length_max) {
     return printable(text.substr(0, end)) + " …";
 }
 
-// Removes a line that a killed run has not finished from the end of the file at PATH.
+// Removes an unfinished line of a killed run from the end of the file at PATH.
 void cut_torn_line(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     if (!in) return;

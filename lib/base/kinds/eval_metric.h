@@ -43,8 +43,8 @@ inline constexpr std::array<std::string_view, 5> kEvalMetricNames{
     return metric != EvalMetric::kLoss && metric != EvalMetric::kRejected;
 }
 
-// Returns true if VALUE of METRIC is better than OTHER. A NaN is never better, and anything but a
-// NaN is better than a NaN.
+// Returns true if VALUE of METRIC is better than OTHER. A NaN is never better, and every other
+// value is better than a NaN.
 [[nodiscard]] constexpr bool is_better(EvalMetric metric, double value, double other) {
     if (value != value) return false;
     if (other != other) return true;

@@ -34,8 +34,8 @@ bool is_allowed(std::string_view name, const cpu_set_t& allowed) {
     return number && *number < CPU_SETSIZE && CPU_ISSET(static_cast<size_t>(*number), &allowed);
 }
 
-// Returns the sum of the lines "cpu<N> user nice system idle iowait irq softirq steal ..." without
-// idle and iowait, in seconds, for the processors that this process may use.
+// Returns the sum, in seconds, of the lines "cpu<N> user nice system idle iowait irq softirq steal
+// ..." without idle and iowait, for the processors that this process may use.
 double busy_seconds(const std::string& path) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -54,8 +54,8 @@ double busy_seconds(const std::string& path) {
     return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-// Returns the sum of the second number in each thread's schedstat, the nanoseconds spent waiting to
-// run, in seconds.
+// Returns how many seconds this process's threads have waited to run: the sum of the second number
+// in each thread's schedstat, which is in nanoseconds.
 double delayed_seconds(const std::string& path) {
     std::error_code unreadable;
     double sum = 0;

@@ -61,7 +61,7 @@ Bytes kib_of(const std::string& path, std::string_view name) {
     return kib(sum_of(path, std::span(&name, 1)));
 }
 
-// A mount point, and the path within the cgroup hierarchy of the folder that is mounted there.
+// A mount point, and the folder of the cgroup hierarchy that is mounted there.
 struct Mount {
     std::string point;
     std::string root;

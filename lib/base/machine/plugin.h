@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// The facts that a plugin of one kind is opened and checked with.
+// The facts with which a plugin of one kind is opened and checked.
 struct PluginKind {
     const char* name = "";        // "GPU"
     const char* entry = "";       // the name of its function

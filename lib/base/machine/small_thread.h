@@ -1,5 +1,5 @@
-// A thread with a small stack of fixed size, whatever `ulimit -s` says, for small tasks: a limit on
-// data (RLIMIT_DATA) counts the whole stack.
+// A thread for small tasks. Its stack is small and has a fixed size, whatever `ulimit -s` says,
+// because a limit on data (RLIMIT_DATA) counts the whole stack.
 #pragma once
 
 #include <pthread.h>

@@ -1,8 +1,7 @@
 // The progress of a command's long operations. If stderr is a terminal, a line is redrawn each
 // second; otherwise a line is logged after 10 s and then every 20 s, so that a sequence of
-// operations never leaves 30 s without output. Log lines of this process are written as lines of
-// their own meanwhile. A small thread draws the line, so that it moves even during a long call into
-// a library.
+// operations never leaves 30 s without output. Log lines of this process appear above the redrawn
+// line. A small thread draws the line, so that it moves even during a long call into a library.
 #pragma once
 
 #include <condition_variable>

@@ -28,8 +28,8 @@ class Declared {
     Declared& required();
     Declared& show_default();  // the help shows the value that the variable has now
     Declared& hidden();        // not in the help
-    // Restrict the value; parsing throws Error{kUsage} if it is outside. LEAST and MOST are
-    // allowed.
+    // Restrict the value: parsing throws Error{kUsage} for any other value. LEAST and MOST
+    // themselves are allowed.
     Declared& one_of(const std::vector<std::string>& words);
     Declared& at_least(int64_t least);
     Declared& range(int least, int most);

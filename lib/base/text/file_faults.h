@@ -20,8 +20,8 @@ namespace dslaunch {
 // or a web page. Returns "" for any other content.
 [[nodiscard]] std::string download_fault(std::string_view content);
 
-// Returns the same for the file at PATH, or that PATH is a link to a missing file. "" if nothing is
-// at PATH.
+// Returns the same for the file at PATH. If PATH is a link to a missing file, the text says so. ""
+// if nothing is at PATH.
 [[nodiscard]] std::string download_fault_at(const std::string& path);
 
 }  // namespace dslaunch

@@ -11,14 +11,14 @@
 
 namespace dslaunch::config {
 
-// Returns the null, bool or number that TEXT is in JSON; nothing if TEXT is not such a value.
+// Returns the null, bool or number that TEXT means in JSON; nothing if TEXT is not such a value.
 [[nodiscard]] std::optional<Value> json_literal(std::string_view text);
 
 // Returns the reason why the number that TEXT describes, such as 1e400, cannot be represented here.
 // Returns nothing if it can be represented, or if TEXT is not written as a number.
 [[nodiscard]] std::optional<std::string> number_mistake(std::string_view text);
 
-// The place in a text at which it is probably wrong, and what to say about it.
+// The place of a probable mistake in a text, and the message about it.
 struct Mistake {
     size_t at = 0;  // the index of a byte in the text
     std::string message;

@@ -75,15 +75,15 @@ class TreeBuilder {
 };
 
 // Defined in hjson.cpp. Reads JSON as DeepSpeed's reader, Python's `hjson`, accepts it: with
-// comments (`#`, `//`, `/* */`), with commas missing at the end of a line or one too many, with
-// keys and text without quotes, with '…' and '''…''' over several lines, and without braces around
-// the whole. Adds the contents of TEXT to TREE, and nothing if TEXT has only comments. Throws
-// StopReading with the place if a limit is exceeded or there is a mistake, even one that HJSON
-// would read as text (quoteless.h).
+// comments (`#`, `//`, `/* */`), with a comma missing at the end of a line or one comma too many,
+// with keys and text without quotes, with '…' and '''…''' over several lines, and without braces
+// around the whole. Adds the contents of TEXT to TREE, and nothing if TEXT has only comments.
+// Throws StopReading with the place if a limit is exceeded or there is a mistake, even one that
+// HJSON would read as text (quoteless.h).
 void read_hjson(std::string_view text, TreeBuilder& tree);
 
-// Returns the number that the four hexadecimal digits of TEXT at AT are; nothing if they are not
-// four such digits.
+// Returns the number that the four hexadecimal digits at index AT of TEXT mean; nothing if there
+// are no four such digits.
 [[nodiscard]] std::optional<uint32_t> hex4(std::string_view text, size_t at);
 
 }  // namespace dslaunch::config

@@ -12,7 +12,7 @@ namespace dslaunch::config {
 // The place where a value was given: "ds_config.json:3:5", "--set" or "--steps".
 using Origin = std::string;
 
-// A value and all values in it. The field that KIND names is in use, the others are not.
+// A value and all values in it. Only the field that KIND names is in use.
 struct Value {
     // kFloat: every number that is not written as an integer of 64 bits.
     enum class Kind { kNull, kBool, kInt, kFloat, kString, kList, kObject };

@@ -31,7 +31,7 @@ class KeyReader {
     // Returns the facts about the run that resolve() was called with.
     [[nodiscard]] const ResolveOptions& options() const { return options_; }
 
-    // Adds a problem of the value given at PATH; resolving goes on with the next key.
+    // Adds a problem about the value given at PATH; resolving goes on with the next key.
     void problem(const std::string& path, std::string message);
     // Records that PATH has the value VALUE, from ORIGIN. UNSAID: see ResolvedValue::unsaid.
     void record(const std::string& path, Value value, Origin origin, bool unsaid = false);
@@ -42,7 +42,8 @@ class KeyReader {
     // Returns the value that the user gave; nullptr if there is no value, or if it is null, `auto`
     // or of the wrong type. A wrong type was reported already.
     [[nodiscard]] const Value* given(const std::string& path);
-    // has(): the user gave a value that can be used. is_true(): it is the bool true.
+    // has() returns true if the user gave a value that can be used, is_true() if this value is the
+    // bool true.
     [[nodiscard]] bool has(const std::string& path) { return given(path) != nullptr; }
     [[nodiscard]] bool is_auto(const std::string& path);
     [[nodiscard]] bool has_or_auto(const std::string& path) { return has(path) || is_auto(path); }

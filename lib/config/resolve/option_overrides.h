@@ -13,7 +13,7 @@ namespace dslaunch::config {
 // that names a bad piece.
 [[nodiscard]] std::vector<std::string> lora_overrides(const std::string& spec);
 
-// Returns the override of the config for the option --op-library given once for each of FILES.
+// Returns the config's override for several options `--op-library FILE`, one for each of FILES.
 [[nodiscard]] std::string op_libraries_override(const std::vector<std::string>& files);
 
 // Throws Error{kConfig} if RESOLVED names operator libraries that the user did not ask for: a

@@ -13,8 +13,8 @@ namespace {
 struct StageNumber {
     const char* name;  // a key of zero_optimization
     int64_t ZeroConfig::*field;
-    // If it is set, and the key is not given, the number is 0 for the reason in this text;
-    // DeepSpeed's default would keep most models whole.
+    // If this is set and the user does not give the key, the number is 0, for the reason in this
+    // text. DeepSpeed's default would keep most models whole.
     const char* unless_given = nullptr;
 };
 
@@ -102,7 +102,7 @@ void reduce_when(KeyReader& keys, RunConfig& run) {
 void resolve_zero(KeyReader& keys, RunConfig& run) {
     ZeroConfig& zero = run.zero;
     zero.stage = keys.take_integer("zero_optimization.stage");
-    // At stage 0 each host would round its own copy of the values, and the hosts cut them into
+    // At stage 0, each host would round its own copy of the values, and hosts cut their copies into
     // different blocks.
     const char* const wants_shards =
         "needs ZeRO stage 1 or higher: at stage 0 each host would round its own copy";

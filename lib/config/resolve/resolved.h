@@ -24,8 +24,8 @@ struct ResolveOptions {
     // The model is a Hugging Face folder: its forward computes a cross entropy whose mean is over
     // the targets of the global batch, as in transformers.
     bool model_is_folder = false;
-    // The folder has weights: unless the user gives others, learning rate, clipping and batch are
-    // the usual ones for tuning.
+    // The folder has weights. Learning rate, clipping and batch then have the usual values for
+    // tuning, unless the user gives others.
     bool is_pretrained = false;
     // The number of training samples; an epoch is one pass over them. Unset: not known yet, and
     // `steps` stays 0.

@@ -164,8 +164,7 @@ struct PipelineConfig {
     int64_t stages = 1;
     ScheduleKind schedule = ScheduleKind::k1F1B;
     int64_t chunks = 1;               // parts of the model that a stage has
-    std::vector<int> first_segments;  // where each part after the first begins; empty: chosen by
-                                      // cost
+    std::vector<int> first_segments;  // first segment of each part after the first; empty: by cost
 
     bool operator==(const PipelineConfig&) const = default;
 };

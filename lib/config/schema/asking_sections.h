@@ -11,7 +11,7 @@ namespace dslaunch::config {
 // section asks for its feature if its switch is on. Returns nothing if it has no switch.
 [[nodiscard]] std::optional<std::string_view> switch_name_of(std::string_view path);
 
-// Returns true for a section without a switch that asks for the feature by being present.
+// Returns true if the section PATH has no switch: it asks for its feature if it is present.
 [[nodiscard]] bool asks_by_presence(std::string_view path);
 
 }  // namespace dslaunch::config

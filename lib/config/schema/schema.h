@@ -1,6 +1,6 @@
-// The table of all config keys, DeepSpeed's documented ones and "dslaunch": keys.tsv. All code that
-// needs to know keys reads it: the checker, the defaults, `config keys`, docs/config-keys.md. No
-// threads.
+// The table of all config keys (keys.tsv): the keys that DeepSpeed documents, and the section
+// `dslaunch`. All code that needs to know keys reads it: the checker, the defaults, `config keys`,
+// docs/config-keys.md. No threads.
 #pragma once
 
 #include <cstdint>
@@ -95,8 +95,8 @@ struct KeySpec {
 // similar. Returns nothing if NAME does not affect training.
 [[nodiscard]] std::optional<std::string> meant_key(const std::string& path, const std::string& name,
                                                    const Value& value);
-// Returns the section that has a key NAME, "zero_optimization", for a NAME given in the wrong
-// section; empty if no section has it.
+// Returns a section that has a key NAME, such as "zero_optimization"; empty if no section has it.
+// It is for a user who gave NAME in the wrong section.
 [[nodiscard]] std::string home_of(const std::string& name);
 
 // Return the schema as a Markdown page (docs/config-keys.md), or as a plain list: one line for each

@@ -20,7 +20,7 @@ using Kind = Value::Kind;
 // The switches of sections that are not supported yet. Such a section is refused only if its switch
 // is on. The switch is the first of these names that the schema has for the section.
 constexpr std::array kGates = {"enabled", "deepcompile", "shared_parameters.enabled"};
-// Sections without a switch, which ask for the feature by being present.
+// Sections without a switch. Such a section asks for its feature if it is present.
 constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
                                       "zero_optimization.zeropp_loco_param"};
 

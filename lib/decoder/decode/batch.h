@@ -1,6 +1,6 @@
-// One step of a decoder as data: the rows to compute, each a token of a sequence at some position,
-// and the cache pages of those sequences. All ranks of a group compute the same batch. Data path:
-// engine -> [here] -> decoder. A value.
+// One step of a decoder as data: the rows to compute, and the cache pages of their sequences. A row
+// is one token at one position of a sequence. All ranks of a group compute the same batch. Data
+// path: engine -> [here] -> decoder. A value.
 #pragma once
 
 #include <algorithm>

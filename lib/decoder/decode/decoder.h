@@ -1,9 +1,8 @@
-// A decoder that computes batches of rows: they pass through the layers that this rank holds, and
-// the keys and values of earlier positions come from a paged cache. Activations are fp32 whatever
-// the type of the weights. The logits of a row depend only on the row and its own text, not on the
-// other rows of the batch, so that a text gets the same result alone and among others. Data path:
-// batch -> [here] -> logits, or hidden rows for the next stage. One thread calls; the team's
-// threads compute.
+// A decoder that computes batches of rows. The rows pass through the layers that this rank holds,
+// and the keys and values of earlier positions come from a paged cache. Activations are always
+// fp32. The logits of a row depend only on the row and its own text, not on the other rows of the
+// batch, so a text gets the same result alone and among others. Data path: batch -> [here] ->
+// logits, or hidden rows for the next stage. One thread calls; the team's threads compute.
 #pragma once
 
 #include <cstdint>

@@ -83,7 +83,7 @@ void Sampler::penalize(std::span<float> logits, std::span<const int32_t> text) {
     }
 }
 
-// Applies the penalties of OpenAI's protocol, for which only tokens that were made count.
+// Applies the penalties of OpenAI's protocol. Only tokens that were made count for these penalties.
 void Sampler::penalize_made(std::span<float> logits, std::span<const int32_t> made) {
     if (options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
     penalized_.assign(logits.size(), false);

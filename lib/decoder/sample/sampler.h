@@ -23,8 +23,8 @@ struct TokenBias {
 // Rules for single tokens, from generation_config.json and from `logit_bias` in a request.
 struct TokenRules {
     std::vector<TokenBias> biases;
-    std::vector<std::vector<int32_t>> bad_words;  // the last token of each is not made if the
-                                                  // text ends with the others
+    std::vector<std::vector<int32_t>> bad_words;  // after all tokens of a list but its last, the
+                                                  // last one is not made
     std::vector<int32_t> suppressed;              // never made
     std::vector<int32_t> suppressed_first;        // not made as the first token
     int64_t ngram = 0;          // no sequence of this many tokens may occur twice; 0: no rule

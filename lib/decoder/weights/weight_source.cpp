@@ -56,7 +56,7 @@ std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part
     return numbers;
 }
 
-// Returns the numbers in ROWS, for the inputs of PART, from NUMBERS, which is the whole matrix.
+// Returns the numbers in ROWS for the inputs of PART. NUMBERS is the whole matrix.
 std::vector<float> cut(const std::vector<float>& numbers, const MatrixPart& part, Range rows) {
     std::vector<float> some;
     some.reserve(static_cast<size_t>(rows.numel * part.inputs.numel));
@@ -91,8 +91,8 @@ bool holds_pair(const WeightChange& change) {
     return change.pair && (change.magnitude || change.pair->is_of_table);
 }
 
-// Scales each row of NUMBERS (or each column, unless BY_ROW) so that its norm is its element of
-// MAGNITUDES.
+// Scales each row of NUMBERS (or each column, if BY_ROW is false) to the norm that MAGNITUDES has
+// for it.
 void set_norms(std::vector<float>& numbers, int64_t columns, const std::vector<float>& magnitudes,
                bool by_row) {
     const int64_t rows = std::ssize(numbers) / columns;

@@ -29,8 +29,9 @@ std::string agreed(runtime::Collectives& collectives, std::string text) {
     return collectives.all_gather(text).front();
 }
 
-// Returns the complete and finite checkpoints in ROOT, newest first; empty if the folder does not
-// exist. Warns about each other checkpoint that is newer than the first one returned.
+// Returns the checkpoints in ROOT that are complete and contain no NaN or infinity, newest first;
+// empty if the folder does not exist. Warns about each skipped checkpoint that is newer than the
+// first one returned.
 std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root) {
     std::vector<std::string> folders;
     for (const storage::StoredCheckpoint& stored : storage::CheckpointStore(tree, root, 0).list()) {

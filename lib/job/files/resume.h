@@ -16,8 +16,8 @@ struct ResumeRequest {
     // otherwise a folder that must contain a checkpoint.
     std::string from;
     std::string output;      // folder of the run
-    bool restarted = false;  // true: restarted by this launcher, the job's own checkpoints come
-                             // first
+    bool restarted = false;  // true: this launcher restarted the job, and the job's own checkpoints
+                             // come first
     bool via_first = false;  // true: hosts share no file system; rank 0's checkpoint is sent to the
                              // other hosts
 };

@@ -20,12 +20,13 @@ namespace dslaunch::job {
 
 // The result of admit_host() for one host.
 struct HostAdmission {
-    ProgramMemory program;  // before the plan takes memory, with buffers for saving and other hosts
+    ProgramMemory program;  // memory before the plan takes any, with buffers for saving and other
+                            // hosts
     plan::HostNeed need;
     std::vector<plan::TierVerdict> verdicts;
     std::string advice;  // empty: everything fits
     // The largest number of rows in a micro batch with which everything would fit. nullopt: the job
-    // does not fit even as it is, no limit is known, or the number was not searched.
+    // does not fit even as it is, no limit is known, or no search was made.
     std::optional<int64_t> most_rows;
 };
 

@@ -9,8 +9,9 @@
 
 namespace dslaunch::job {
 
-// If the host's ranks use exactly the processors of this machine, pins each rank to separate ones.
-// Otherwise other work may run too, and the system decides. Returns a text about what was done.
+// Pins each rank to its own processors if the host's ranks together use exactly the processors of
+// this machine. Otherwise other work may run too, and the system decides. Returns a text about what
+// was done.
 std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads);
 
 // Makes the allocator return freed memory to the system while a job is loaded: large blocks become

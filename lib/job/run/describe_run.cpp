@@ -155,8 +155,8 @@ std::string modes_text(const JobSetup& setup) {
         kept.size() == 1 ? "stays" : "stay");
 }
 
-// Returns a warning that the processor has no instructions for bf16, in which the run computes;
-// empty if it has them or the run does not need them.
+// Returns a warning if the run computes in bf16 and the processor has no instructions for it;
+// otherwise an empty text.
 std::string slow_bf16_text(const JobSetup& setup) {
     const kernels::Isa isa = kernels::isa_in_use();
     const bool has_none =

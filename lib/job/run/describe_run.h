@@ -1,4 +1,4 @@
-// The first rank's description of a job before training: a few lines in the log, and all of it for
+// The first rank describes a job before training: in a few lines of the log, and completely in
 // run.json.
 #pragma once
 

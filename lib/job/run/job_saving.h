@@ -24,7 +24,8 @@ struct SavingOptions {
     std::string output;      // folder of the run; empty: nothing is saved
     std::string resume;      // see ResumeRequest::from
     bool restarted = false;  // see ResumeRequest::restarted
-    // The model: saved adapters name it, and a run without adapters copies its folder's files.
+    // The path of the model. Saved adapters name it; a run without adapters copies files from the
+    // model's folder.
     std::string model_path;
     std::string owner;      // owner of the folder, for messages: job, attempt, host
     bool new_data = false;  // true: may continue with other data than the checkpoint's

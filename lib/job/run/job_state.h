@@ -27,7 +27,7 @@ class JobState {
     JobState(const JobSetup& setup, const launch::WorkerEnvironment& environment,
              const runtime::RankDevice& gpu, Duration time_limit);
 
-    // Adds what the state needs to the arena that the ranks of this host share. Adds nothing if
+    // Adds the slices of the state to the arena that the ranks of this host share. Adds nothing if
     // each rank uses the memory of a GPU.
     void add_slices(runtime::ArenaLayout& arena);
 

@@ -31,11 +31,12 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 // error message; empty if it allows one.
 [[nodiscard]] std::string why_no_plan(const JobSetup& setup);
 
-// Returns a line with the reason for the choice of shard auto; empty if the config names the shard.
+// Returns a line that says why shard auto has chosen its kind of shard; empty if the config names
+// the kind.
 [[nodiscard]] std::string shard_text(const JobSetup& setup);
 
 // Returns the step plan of KIND for the rank at PLACE among the ranks of SETUP's stage.
-// make_host_plans returns the step plans of all ranks of that stage on its host.
+// make_host_plans returns the step plans of all ranks of that stage on the same host.
 [[nodiscard]] plan::StepPlan make_plan(const JobSetup& setup, const runtime::Topology& place,
                                        const plan::StepKind& kind = {});
 [[nodiscard]] std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup,

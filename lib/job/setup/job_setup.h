@@ -77,7 +77,8 @@ struct JobSharing {
     [[nodiscard]] bool is_split(int parameter) const {
         return splits() && plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
-    // Returns how many of the ranks that ZeRO shards over have the same rows.
+    // ZeRO shards over several ranks. Returns the number of these ranks that have the same rows as
+    // this rank.
     [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
 };
 

@@ -30,7 +30,7 @@ struct TensorRequest {
 [[nodiscard]] TensorRequest tensor_request(const config::RunConfig& config);
 
 // Returns LOWERED, the graph of MODEL, rewritten for a group of ranks as REQUEST says. The shapes
-// are those from one micro batch; FIRST_INPUTS are the inputs of its first segment. Throws what
+// come from one micro batch; FIRST_INPUTS are the inputs of its first segment. Throws what
 // make_tensor_parallel throws.
 [[nodiscard]] graph::TensorModel rewrite_for_group(const graph::Model& model,
                                                    const graph::LoweredGraph& lowered,

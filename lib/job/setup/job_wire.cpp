@@ -41,7 +41,7 @@ bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     return true;
 }
 
-// Words for each WirePacking, for people, in the order of the enum.
+// Names of each WirePacking for messages, in the order of the enum.
 constexpr std::array kPackingWords = {"exact", "in 8 bits", "in 4 bits", "in bf16", "in fp16"};
 
 // Returns a text about the gradients that are rounded; empty if all are.

@@ -20,7 +20,8 @@ namespace dslaunch::job {
 // the slices.
 [[nodiscard]] Bytes touched_bytes(const runtime::ArenaLayout& arena);
 
-// Owns the channels of one rank. REQUIRES, for all calls but open() and poison(): it is open.
+// Owns the channels of one rank. REQUIRES, for all calls except open() and poison(): open() has
+// been called.
 class RankComms {
   public:
     // Called by all ranks of the job. SETUP must outlive this object. OWN is the arena of the ranks

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kUnit = 0x1p-23;  // twice the relative rounding error of fp32
 
-// A sum: its value, and the sum of the terms' magnitudes, to which its rounding is relative.
+// The value of a sum, and the sum of its terms' magnitudes. The rounding error is relative to the
+// second.
 struct Sum {
     Sum(std::initializer_list<double> terms) {
         for (const double term : terms) {
@@ -27,8 +28,8 @@ double error(double found, const Sum& expected, double more = 0) {
     return std::isfinite(found) ? std::abs(found - expected.value) / allowed : INFINITY;
 }
 
-// Returns the error of FOUND, which should be PARAMETER after a step of DELTA. Allows a rounding of
-// 16 units in DELTA, and MORE.
+// Returns the error of FOUND, which should be PARAMETER after a step of DELTA. Allows an error of
+// 16 rounding units in DELTA, plus MORE.
 double moved(double found, double parameter, double delta, double more = 0) {
     return error(found, {parameter, -delta}, 16 * kUnit * std::abs(delta) + more);
 }

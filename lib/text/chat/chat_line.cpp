@@ -152,8 +152,8 @@ class RowReader {
                                    kReadColumns, meant_text()));
     }
 
-    // Returns a hint about what the keys of a row without known columns may mean, or "" if there is
-    // none.
+    // Returns a hint about the meaning of the keys in a row without known columns, or "" if there
+    // is none.
     [[nodiscard]] std::string meant_text() const {
         for (const auto& [key, value] : row_.dict().entries) {
             const std::string name = printable(key.text());

@@ -17,7 +17,7 @@ inline constexpr std::string_view kReadColumns =
     "text; messages; conversations; a question (instruction, prompt, question, query, problem or "
     "input) and its answer (output, response, completion, answer or solution); chosen and rejected";
 
-// A sample, or the reason why there is none: the fault and where it is in the line.
+// A sample, or the reason why there is none. The reason names the fault and its place in the line.
 struct [[nodiscard]] ChatLine {
     std::optional<ChatSample> sample;
     std::vector<std::string> unread;  // the columns that the sample does not need
@@ -27,7 +27,7 @@ struct [[nodiscard]] ChatLine {
 // The size of the longest line that is read.
 constexpr size_t kChatLineBytesMax = size_t{64} << 20;
 
-// Returns the sample of LINE, or a reason. Throws only if it is out of memory.
+// Returns the sample of LINE, or a reason. Throws only if memory runs out.
 ChatLine parse_chat_line(std::string_view line);
 
 }  // namespace dslaunch::text

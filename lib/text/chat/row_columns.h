@@ -23,7 +23,8 @@ inline constexpr std::array<std::string_view, 7> kQuestionColumns = {
 inline constexpr std::array<std::string_view, 6> kAnswerColumns = {
     "output", "response", "completion", "answer", "solution", "targets"};
 
-// Returns all columns that change what a row teaches. They are either read, or the row is refused.
+// Returns all columns that change what a row teaches. If a row has such a column, either the column
+// is read or the row is refused.
 [[nodiscard]] std::span<const std::string_view> row_columns();
 
 // The columns of one row, and which of them have been read.

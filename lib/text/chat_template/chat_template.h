@@ -30,9 +30,9 @@ struct ChatInput {
     // If true, the text ends at the end of the last message's content, so that a model continues
     // it.
     bool continue_final_message = false;
-    // If true, arguments of calls that were sent as JSON strings become objects whenever the
-    // template accepts objects, as vLLM does for clients. If false, only when it accepts no
-    // strings.
+    // Clients send the arguments of calls as JSON strings. If true, the strings become objects
+    // whenever the template accepts objects, as in vLLM. If false, they become objects only when
+    // the template accepts no strings.
     bool prefers_objects = false;
     TemplateVariables more;  // the template's own, such as enable_thinking
 };

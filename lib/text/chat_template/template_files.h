@@ -31,7 +31,8 @@ struct TemplateSources {
 class ChatTemplates {
   public:
     // Parses SOURCES. FOLDER appears in messages. Returns nothing if the model has no template.
-    // Throws Error{kInput} if a file is not what it should be, or a template has a mistake.
+    // Throws Error{kInput} if a file does not have the expected form, or if a template has a
+    // mistake.
     [[nodiscard]] static std::optional<ChatTemplates> parse(const std::string& folder,
                                                             const TemplateSources& sources);
     // Does the same with the files in FOLDER. Throws Error{kInput} for the same reasons. Blocks for

@@ -51,8 +51,8 @@ struct [[nodiscard]] EncodedSample {
 EncodedSample encode_sample(const ChatSample& sample, const EncodeRules& rules,
                             PreferenceSide side = PreferenceSide::kChosen);
 
-// Makes both answers of a pair begin after the same number of tokens, the smaller of the two
-// numbers, so that the compared likelihoods have the same prompt.
+// Makes both answers of a pair begin after the same number of tokens, so that the compared
+// likelihoods have the same prompt. Uses the smaller of the two numbers.
 void share_prompt(EncodedSample& chosen, EncodedSample& rejected);
 
 }  // namespace dslaunch::text

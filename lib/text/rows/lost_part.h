@@ -1,4 +1,5 @@
-// The parts of a sample that a chat template does not support, and so leaves out of its text. Pure.
+// The parts of a sample that a chat template does not support, so that it does not write them.
+// Pure.
 #pragma once
 
 #include <string>

@@ -56,7 +56,7 @@ struct PackRules {
     int32_t padding = 0;  // the token after the last document of a row
 };
 
-// The number of documents so far, by what happened to them, and the size of their rows.
+// Counts of the documents so far, by the treatment that they got, and the sizes of their rows.
 struct PackCounts {
     int64_t documents = 0, rows = 0;
     int64_t cut = 0, dropped = 0, split = 0;  // documents longer than a row

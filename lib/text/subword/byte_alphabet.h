@@ -1,5 +1,6 @@
-// The characters that byte-level tokenizers write for bytes: a byte that is a printable character
-// of Latin-1 is written as this character, all others as U+0100 and up. Threads: any.
+// The characters that byte-level tokenizers write for bytes. A byte that is a printable character
+// of Latin-1 is written as this character, every other byte as a character from U+0100 on. Threads:
+// any.
 #pragma once
 
 #include <optional>

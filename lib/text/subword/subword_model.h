@@ -27,8 +27,8 @@ struct ModelScratch {
         uint64_t order = 0;  // rank, then place
         int32_t id = kNoToken;
     };
-    // The best division of the piece up to one of its bytes: its score, and the beginning and the
-    // number of its last token (Unigram).
+    // The best division of the beginning of the piece, up to one byte, into tokens: the division's
+    // score, and the place and the number of its last token (Unigram).
     struct Node {
         double score = 0;
         int64_t begin = -1;
@@ -63,8 +63,8 @@ class SubwordModel {
                         std::vector<int32_t>& out) const = 0;
     // Returns all tokens of the model; the added tokens are not among them.
     [[nodiscard]] virtual const Vocabulary& vocabulary() const = 0;
-    // Returns true if a piece has the same tokens as its parts when it is cut at each U+2581 that
-    // follows another character.
+    // Returns true if a piece keeps its tokens when it is cut at each U+2581 that follows another
+    // character.
     [[nodiscard]] virtual bool may_cut_words() const { return false; }
 };
 

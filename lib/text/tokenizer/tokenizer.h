@@ -57,7 +57,8 @@ class Tokenizer {
     // characters belong to no token. Tokens that are added around the text have empty spans.
     // REQUIRES: valid UTF-8.
     [[nodiscard]] EncodedText encode_spans(std::string_view text, EncodeOptions options = {}) const;
-    // Appends the tokens to OUT, which saves an allocation for each text.
+    // Does the same as encode(), but appends the tokens to OUT, to save an allocation for each
+    // text.
     void encode_to(std::string_view text, EncodeOptions options, std::vector<int32_t>& out) const;
 
     // Returns the text of IDS, which is valid UTF-8. Numbers that are not tokens are skipped, as in

@@ -1,5 +1,5 @@
-// A text that stores, for each byte, its place in an original text, through all steps that rewrite
-// it. Used by one thread.
+// A text that several steps rewrite. For each of its bytes, it stores the place in the original
+// text. Used by one thread.
 #pragma once
 
 #include <cstdint>

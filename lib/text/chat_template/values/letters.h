@@ -14,7 +14,7 @@ namespace dslaunch::text::jinja {
 [[nodiscard]] bool is_letter_or_number_point(char32_t point);  // str.isalnum()
 [[nodiscard]] bool is_line_end_point(char32_t point);          // ends a line for str.splitlines()
 
-// Each does what the method of Python's str does. REQUIRES: valid UTF-8.
+// Do the same as the methods of Python's str. REQUIRES: valid UTF-8.
 [[nodiscard]] std::string upper_text(std::string_view text);
 [[nodiscard]] std::string lower_text(std::string_view text);
 [[nodiscard]] std::string capitalized_text(std::string_view text);
@@ -22,8 +22,8 @@ namespace dslaunch::text::jinja {
 // Does what the filter `title` does: words begin only after blanks, `-` and opening brackets.
 [[nodiscard]] std::string title_words(std::string_view text);
 
-// The sides of a string from which blanks as Python defines them, or the code points of CHARS, are
-// removed.
+// The sides of a string from which code points are removed: blanks as Python defines them, or the
+// code points of CHARS.
 struct StripSides {
     bool left = true;
     bool right = true;

@@ -64,7 +64,7 @@ class Value {
     [[nodiscard]] static Value real(double number);
     // Returns an undefined value for the missing NAME, which must outlive the value.
     [[nodiscard]] static Value undefined(const std::string& name);
-    // Returns an undefined value for KEY, a string, which a dict does not have.
+    // Returns an undefined value for KEY, a string that a dict does not have as a key.
     [[nodiscard]] static Value undefined_key(const Value& key);
     // Returns a value of KIND that shares OBJECT. REQUIRES: OBJECT is of the type for KIND.
     [[nodiscard]] static Value of(ValueKind kind, std::shared_ptr<Object> object);

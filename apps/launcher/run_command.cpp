@@ -350,7 +350,7 @@ int check_and_run(BuiltJob job, const JobRequest& request, const Machine& machin
         job.spec.resume_command = resume_command(request.words, options, output.is_made());
         if (options.no_output) job.notes.emplace_back("--no-output: no results are kept");
         if (request.metrics) {
-            job.spec.monitors = {};  // a trial is no run to be seen
+            job.spec.monitors = {};  // monitors do not show trials
         } else {
             for (std::string& line :
                  describe_monitors(facts.monitors, job.spec.monitors, machine.binary_directory))

@@ -102,7 +102,7 @@ bool trained_archive(const std::string& path) {
     return false;
 }
 
-// Refuses the config of another model: SOURCE must have an embedding for as many tokens.
+// Refuses the config of another model: SOURCE's embedding must have as many tokens as the config.
 void require_own_config(const storage::TensorSource& source, const std::string& folder) {
     storage::TransformerConfig config;
     try {

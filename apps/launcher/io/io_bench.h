@@ -56,7 +56,7 @@ struct IoFigure {
 // A run of fio that is comparable to measure_io().
 struct FioRequest {
     std::string program;  // fio's path
-    std::string engine;   // fio's name for it: "io_uring", "libaio"
+    std::string engine;   // fio's name of the engine: "io_uring", "libaio"
     std::string file;     // an existing file of at least LENGTH
     Bytes length;
     IoCell cell;        // the cell's engine is ignored

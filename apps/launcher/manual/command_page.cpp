@@ -51,7 +51,8 @@ HelpPage read_help_json(std::string_view text) {
 
 HelpPage page_of(const CommandPath& path) {
     ::setenv(kHelpFormVariable, "json", 1);
-    std::vector<std::string> command = {"/proc/self/exe"};  // there even if the file was replaced
+    std::vector<std::string> command = {"/proc/self/exe"};  // exists even if the program's file was
+                                                            // replaced
     command.insert(command.end(), path.begin(), path.end());
     command.emplace_back("--help");
     const std::string printed = launch::program_output(command, kPageTimeMax);

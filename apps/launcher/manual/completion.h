@@ -28,7 +28,7 @@ struct Completion {
     std::vector<Offer> offers = {};  // each begins with the current word after the prefix
 };
 
-// The places where words come from.
+// The sources of the words.
 struct CompletionSources {
     PageSource pages;
     std::function<std::vector<KnownJob>()> jobs;

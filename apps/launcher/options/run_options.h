@@ -49,7 +49,8 @@ struct MeetingOptions {
     std::optional<int> node_rank;
     std::string listen;      // HOST:PORT for --launcher join; empty: not given
     std::string token_file;  // empty: not given
-    std::optional<std::chrono::milliseconds> connect_timeout;  // until all agents have connected
+    std::optional<std::chrono::milliseconds> connect_timeout;  // longest wait until all agents have
+                                                               // connected
     std::string master_address;
     int master_port = 0;
 };

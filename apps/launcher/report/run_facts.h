@@ -32,7 +32,7 @@ struct RunTrace {
 // The name of a fact and its text.
 using RunFact = std::pair<std::string, std::string>;
 
-// A table: the head, and rows of as many cells.
+// A table: the head, and rows with the same number of cells.
 struct ReportTable {
     std::vector<std::string> head;
     std::vector<std::vector<std::string>> rows;

@@ -63,7 +63,7 @@ double end_of(const RunTrace& trace, bool is_predicted) {
     return end;
 }
 
-// Returns the kinds of TRACE in the order in which they appear.
+// Returns the kinds of instructions in TRACE, in the order in which they appear.
 std::vector<std::string> kinds_of(const RunTrace& trace) {
     std::vector<std::string> kinds;
     for (const RunTraceSpan& span : trace.spans)

@@ -30,7 +30,7 @@ void become_worker(std::span<const std::string> words) {
     launch::EnvironmentList environment = launch::own_environment();
     launch::lead_to_torch(worker, environment);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
-    std::string own_name = "dslaunch";  // in dsworker's messages, as the user typed it
+    std::string own_name = "dslaunch";  // the name that the user typed, for dsworker's messages
     std::vector<char*> argv = {own_name.data()};
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);

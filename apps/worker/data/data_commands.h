@@ -8,7 +8,7 @@
 
 namespace dslaunch::worker {
 
-// The page that --help of each of these commands names.
+// The page of the documentation that the --help of these commands names.
 inline constexpr const char* kDataDocs = "docs/guide/data.md";
 
 // Each function adds one subcommand to APP, and returns the work to do if the user chose it. The

@@ -143,7 +143,7 @@ std::string json_of(const job::JobSetup& setup, const std::vector<Row>& rows,
 
 std::string compare_shards(const job::JobSetup& setup, bool in_json) {
     plan::StepPlanOptions options = setup.plan_options;
-    options.stage = std::max(1, options.stage);  // at stage 0: if it were sharded
+    options.stage = std::max(1, options.stage);  // stage 0 is compared as if it were sharded
     const std::vector<plan::ShardCost> costs = plan::shard_costs(setup.info, setup.layout, options);
     const plan::DiskRates rates = job::stored_rates(setup.config().offload);
     JsonWriter json;

@@ -13,7 +13,7 @@ namespace dslaunch::worker {
 
 namespace {
 
-constexpr size_t kNamedHostsMax = 8;  // the most hosts named in a text
+constexpr size_t kNamedHostsMax = 8;  // largest number of hosts named in a text
 constexpr const char* kFilters[] = {"--include", "--exclude", "--num-nodes", "--num-gpus"};
 
 int ranks_on(const launch::HostSlots& host) {

@@ -19,7 +19,7 @@ namespace dslaunch::worker {
 
 // The options of `dslaunch plan` with --stages or --search.
 struct MeshArguments {
-    // Stages 0: no pipeline, or, with SEARCH, any number of stages. micro_batches 0: the config's
+    // stages 0: no pipeline; in a search, any number of stages. micro_batches 0: the config's
     // number.
     plan::PipelineWish wish = {.stages = 0, .micro_batches = 0};
     std::string schedule;           // name of the schedule; empty: all schedules

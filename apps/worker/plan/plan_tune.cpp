@@ -39,7 +39,7 @@ struct Considered {
     plan::TunedSettings settings;
     bool is_possible = true;
     double step_s = 0;  // 0: not known
-    Bytes rank;         // memory of the rank that needs most; on a GPU, its memory
+    Bytes rank;         // memory of the rank that needs most; on GPUs, of a GPU
     bool fits = true;
 };
 

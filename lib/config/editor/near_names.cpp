@@ -7,7 +7,7 @@
 namespace dslaunch::config {
 
 std::string near_names_pattern(const std::string& name, const std::vector<std::string>& known) {
-    constexpr size_t kDistanceMax = 2;  // of a name that the pattern can match
+    constexpr size_t kDistanceMax = 2;  // largest distance of a name that the pattern matches
     constexpr size_t kLongName = 7;
     std::vector<std::string> others;
     for (const std::string& other : known)

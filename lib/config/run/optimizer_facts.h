@@ -33,7 +33,7 @@ struct OptimizerFacts {
     // True if the first value is a mean or a sum of squares. The second value always is.
     bool first_is_square = false;
     bool has_betas = true;         // it has the decay rates that OneCycle can move
-    bool has_usual_rate = false;   // the usual learning rates of fine-tuning are for it
+    bool has_usual_rate = false;   // the usual rates of fine-tuning are meant for it
     bool decays_gradient = false;  // weight decay is added to the gradient, not to parameters
     // The update of an element depends on all other elements of its tensor.
     bool needs_whole_tensors = false;

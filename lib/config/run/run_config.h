@@ -83,7 +83,7 @@ struct ZeroConfig {
     // Used at stage 3.
     int64_t prefetch_bucket_numel = 50'000'000;  // limit of elements gathered ahead of use
     int64_t live_numel_max = 1'000'000'000;      // limit of elements gathered at one time
-    int64_t reuse_distance_numel_max = 0;        // kept if used again within so many elements
+    int64_t reuse_distance_numel_max = 0;        // kept if used again within this many elements
     int64_t persistent_parameter_numel = 0;      // parameters up to this size stay whole ...
     // ... if they have at most this number of elements in total.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();

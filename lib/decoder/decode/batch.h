@@ -55,7 +55,8 @@ struct Batch {
 class StepRunner {
   public:
     virtual ~StepRunner() = default;
-    [[nodiscard]] virtual int64_t vocabulary() const = 0;  // tokens, and logits of a row
+    [[nodiscard]] virtual int64_t vocabulary() const = 0;  // number of tokens, and of logits in a
+                                                           // row
     [[nodiscard]] virtual int64_t context() const = 0;     // largest number of positions in a
                                                            // sequence
     [[nodiscard]] virtual int64_t pages() const = 0;       // pages in the cache

@@ -18,7 +18,7 @@ inline constexpr int32_t kNoTarget = text::kNotLearned;
 struct TextScore {
     double loss = 0;        // sum over the targets that are scored, in nats
     int64_t targets = 0;    // targets that are scored
-    int64_t likeliest = 0;  // those that were the likeliest token
+    int64_t likeliest = 0;  // scored targets that were the likeliest token
 
     TextScore& operator+=(const TextScore& other);  // adds each field
 };

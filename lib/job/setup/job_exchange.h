@@ -24,7 +24,7 @@ struct StepPhase {
 // one kind. If the config has no number of steps, the first 10,000 updates are counted.
 [[nodiscard]] std::vector<StepPhase> step_phases(const JobSetup& setup);
 
-// Returns "hosts exchange …" or "a step updates …".
+// Returns the title of PHASE: "hosts exchange …" or "a step updates …".
 [[nodiscard]] std::string phase_title(const StepPhase& phase);
 
 // Returns a table of the bytes that the phases send; empty if there is only one phase.

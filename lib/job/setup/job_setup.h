@@ -106,7 +106,7 @@ struct JobSetup {
     plan::ModelInfo info;
     plan::FlatLayout layout;
     std::vector<plan::ShardCost> shard_costs;    // empty unless shard auto has chosen
-    ShardBy shard = ShardBy::kFlat;              // the way of sharding of the partition
+    ShardBy shard = ShardBy::kFlat;              // the partition's kind of shard
     std::unique_ptr<plan::Partition> partition;  // the owners, used from ZeRO stage 1 on
     zero::UpdateRules update_rules;              // by parameter of the model
     plan::StepPlanOptions plan_options;          // options of this rank

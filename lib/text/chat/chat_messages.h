@@ -32,7 +32,8 @@ class RowFault : public std::runtime_error {
 // "messages". Messages in other usual forms are converted to role and content; their other keys are
 // kept:
 //   {"from": "human", "value": …}, the form of ShareGPT;
-//   a tool call as `function_call`, which becomes one of tool_calls, in either of these forms;
+//   a tool call in a message of the speaker `function_call` or under the key `function_call`:
+//   it becomes one of tool_calls;
 //   {"input": …, "output": …} and similar pairs: a question and its answer;
 //   strings: the user says the first one, then the two speakers take turns.
 // Throws RowFault.

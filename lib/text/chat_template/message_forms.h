@@ -32,7 +32,7 @@ struct MessageForms {
     // The result of rendering a message with calls, for each BareContent. If not set, in_form()
     // leaves the contents of such messages as they are.
     std::optional<std::array<CallsBecome, 3>> bare_calls;
-    bool takes_argument_text = true;  // of tool calls: a JSON string
+    bool takes_argument_text = true;  // arguments of tool calls as a JSON string
     bool takes_argument_objects = true;
     bool shows_arguments = false;  // in at least one of the two forms
     bool knows_developer = true;   // the role `developer`

@@ -35,7 +35,7 @@ struct ModelScratch {
         int32_t id = kNoToken;
     };
     std::vector<int32_t> ids;
-    std::vector<uint32_t> ends;  // where in the last piece each of its tokens ends
+    std::vector<uint32_t> ends;  // the ends of the tokens in the last piece
     std::vector<Symbol> symbols;
     std::vector<Merge> heap;
     std::vector<Node> nodes;

@@ -45,7 +45,7 @@ class ScopePool {
     std::vector<Scope*> free_;
 };
 
-// A scope that is open for as long as this object exists.
+// A scope that is open while this object exists.
 class OpenScope {
   public:
     OpenScope(ScopePool& pool, Scope* parent) : pool_(pool), scope_(pool.open(parent)) {}

@@ -313,9 +313,8 @@ void Agent::check_lease(steady_clock::time_point now) {
     if (state_ != State::kServing) return;
     std::string over;
     if (launcher_.is_greeted()) {
-        if (silence > kPingInterval)
-            say_alive();  // shows whether the launcher's machine still
-                          // acknowledges bytes
+        // Shows whether the launcher's machine still acknowledges bytes.
+        if (silence > kPingInterval) say_alive();
         over = silence_.over(silence);
     } else if (silence > kFirstByteMax) {
         over = fmt::format("the launcher has sent nothing for {} s",

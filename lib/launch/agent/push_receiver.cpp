@@ -70,9 +70,8 @@ void PushReceiver::give_up(const std::string& cause) {
     struct stat status {};
     const bool is_empty =
         part_.valid() && ::fstat(part_.get(), &status) == 0 && status.st_size == 0;
-    if (is_empty)
-        ::unlinkat(folder_.get(), part_name_.c_str(), 0);  // an empty one is of no use to
-                                                           // a later push
+    // An empty file is of no use to a later push.
+    if (is_empty) ::unlinkat(folder_.get(), part_name_.c_str(), 0);
     part_.reset();
     folder_.reset();
     wants_chunks_ = false;

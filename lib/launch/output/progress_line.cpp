@@ -43,9 +43,8 @@ std::string ProgressLine::show() {
         }
         return "";
     }
-    if (!std::exchange(moving_, {}).empty())
-        streams_.show_moving({});  // the launcher has left the
-                                   // foreground
+    // A line shown until now means that the launcher has just left the foreground.
+    if (!std::exchange(moving_, {}).empty()) streams_.show_moving({});
     if (text.empty() || now - told_at_ < kToldEach) return "";
     told_at_ = now;
     return text;

@@ -175,9 +175,8 @@ void JoinTransport::flush(Member& member) {
     std::string& outbox = member.channel->to_connection();
     const Sending sending = send_now(member.socket.get(), outbox);
     if (sending == Sending::kLater) return;
-    if (sending == Sending::kGone)
-        outbox.clear();  // reading from the member will show that it has
-                         // ended
+    // A member that has gone is reported by the next read from it.
+    if (sending == Sending::kGone) outbox.clear();
     if (member.close_when_sent) {
         ::shutdown(member.socket.get(), SHUT_WR);
         member.close_when_sent = false;

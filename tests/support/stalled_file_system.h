@@ -1,4 +1,5 @@
-// A file system that never answers, for processes that cannot be killed. Needs root and /dev/fuse.
+// A file system that never answers, so that a process that uses it cannot be killed. Needs root and
+// /dev/fuse.
 #pragma once
 
 #include <fcntl.h>

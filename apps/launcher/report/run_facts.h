@@ -45,7 +45,7 @@ struct RunFolder {
     std::string target, end, started, took;  // empty: not known
     int64_t world_size = 0;                  // 0: not known
     std::optional<int64_t> parameters;
-    std::vector<RunFact> said;  // what rank 0 said at the start: model, data, run
+    std::vector<RunFact> said;  // facts that rank 0 reported at the start: model, data, run
     std::vector<RunConfigValue> config;
     ReportTable hosts, ranks, checkpoints;
     RunTrace trace;

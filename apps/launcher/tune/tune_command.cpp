@@ -71,7 +71,7 @@ TuneOutcome conclude(const TuneOptions& options, const JobConfig& config,
     const std::string why = best ? choice_text(result) : "";
     const std::vector<std::string> set =
         best ? forecasts.candidates[static_cast<size_t>(*best)].set : std::vector<std::string>();
-    // The file is written first: nobody may be reading stdout any more.
+    // The file is written first, because printing fails if nobody reads stdout any more.
     if (best && !options.output.empty())
         write_file_atomically(options.output,
                               tuned_config_text(config.text, set, why, options.output));

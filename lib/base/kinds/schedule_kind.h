@@ -12,7 +12,7 @@ namespace dslaunch {
 // The order in which one stage works on the forwards and backwards of a step.
 enum class ScheduleKind : uint8_t {
     kGPipe,         // all forwards, then all backwards
-    k1F1B,          // one forward, one backward, as soon as there is a backward
+    k1F1B,          // forwards and backwards in turn, as soon as a backward can begin
     kInterleaved,   // 1F1B with several chunks a stage: smaller bubble, more transfers
     kZeroBubbleH1,  // 1F1B with split backwards; no more activations than 1F1B's first stage
     kZeroBubbleV,   // two chunks a stage, the second half of the model in reverse; split backwards

@@ -60,7 +60,7 @@ class Node {
     Value value_;
 };
 
-// Returns a schema that nothing fits, with MESSAGE for the user.
+// Returns a schema that no value fits, with MESSAGE for the user.
 Node never(const std::string& message) {
     return std::move(Node()
                          .put("not", Node())
@@ -309,7 +309,7 @@ class SchemaMaker {
     }
 
     void put_object(const KeySpec& key, Node& schema, bool quiet) {
-        // A section in a list of sections or among sections of any name has this form too.
+        // A section in a list, or under a name that the user chooses, has this form too.
         std::vector<std::string> kinds = {"object", "null"};
         if (key.path == "zero_optimization") kinds.emplace_back("boolean");  // an old form
         const bool refused = key.status == KeyStatus::kNotYet && !quiet;

@@ -31,7 +31,7 @@ struct AioConfig {
 
 // The places of a rank's values, and the parts in which they move.
 struct OffloadConfig {
-    // Moments, master copies and reduced gradients, at ZeRO stages 1 to 3.
+    // The place of moments, master copies and reduced gradients, at ZeRO stages 1 to 3.
     OffloadDevice optimizer = OffloadDevice::kNone;
     OffloadDevice parameters = OffloadDevice::kNone;  // stage 3
     // Folders, one on each disk; data is striped over them if there are several. Empty unless

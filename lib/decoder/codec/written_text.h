@@ -20,7 +20,7 @@ class StopTexts {
     // REQUIRES: no stop text is empty.
     explicit StopTexts(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
-    // Adds TEXT. Returns the text that is certain by now; after a stop, nothing.
+    // Adds TEXT. Returns the text that certainly belongs to no stop text; after a stop, nothing.
     [[nodiscard]] std::string push(std::string_view text);
     // Returns the text that was held back, when no more text arrives.
     [[nodiscard]] std::string finish();

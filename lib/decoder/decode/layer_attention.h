@@ -23,8 +23,8 @@ class LayerAttention {
 
     // Computes what all layers need to know about BATCH. Call it before run().
     void prepare(const Batch& batch) { rotary_.prepare(batch); }
-    // Computes OUT from X for the layer INDEX, and stores the keys and values of BATCH. SHAPE of
-    // both: [rows, width]. With several ranks, OUT must be summed over them.
+    // Computes OUT from X for the layer INDEX, and stores the keys and values of BATCH. SHAPE of X
+    // and OUT: [rows, width]. With several ranks, OUT must be summed over them.
     void run(const Batch& batch, const LayerWeights& layer, size_t index, const float* x,
              float* out);
 

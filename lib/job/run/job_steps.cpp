@@ -79,7 +79,8 @@ const plan::StepPlan* JobSteps::plan_of(int64_t update) {
 void JobSteps::end_step(int64_t step, double /*loss*/, bool /*skipped*/) {
     if (setup_.config().average_buffers) buffers_.average();
     const int64_t interval = setup_.config().check_equal_interval;
-    // Hosts that compress what they exchange step on their own for a while.
+    // Hosts that compress what they exchange step on their own for a while. Then their parameters
+    // differ, so they are not compared.
     if (interval > 0 && step % interval == 0 && !setup_.config().optimizer.compresses())
         equal_check_.check(step, state_);
 }

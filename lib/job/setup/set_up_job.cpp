@@ -348,7 +348,7 @@ plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IVal
     return info;
 }
 
-// Checks the labels before the graph is shared, because classes must be whole for this.
+// Checks the labels before the layers are split among ranks, because this check needs all classes.
 void check_whole(const JobSetup& setup, const std::vector<c10::IValue>& batch,
                  const runtime::Topology& place) {
     const bool has_labels = setup.data && setup.data->train.tokens_per_sample() == 0 &&

@@ -120,7 +120,7 @@ class Value {
 using Values = std::vector<Value>;
 using Entry = std::pair<Value, Value>;
 
-// A string, and the digits of a large whole number.
+// A string, or the digits of a large whole number.
 struct Text : Object {
     std::string text;
     int64_t points = 0;    // its length in Python

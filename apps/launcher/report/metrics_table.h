@@ -26,7 +26,7 @@ struct MetricsTable {
     // of lists are left out. Steps of a series rise.
     std::map<std::string, MetricSeries, std::less<>> series;
     int64_t damaged_lines = 0;
-    int64_t skipped_steps = 0;    // steps that updated nothing, because of gradients not finite
+    int64_t skipped_steps = 0;    // steps without an update, because gradients were not finite
     int64_t repeated_steps = 0;   // steps that a restart did again: the last line counts
     bool has_more_names = false;  // more names than kNamesMax: the others are left out
 

@@ -84,8 +84,8 @@ struct ZeroConfig {
     int64_t prefetch_bucket_numel = 50'000'000;  // limit of elements gathered ahead of use
     int64_t live_numel_max = 1'000'000'000;      // limit of elements gathered at one time
     int64_t reuse_distance_numel_max = 0;        // kept if used again within this many elements
-    int64_t persistent_parameter_numel = 0;      // parameters up to this size stay whole ...
-    // ... if they have at most this number of elements in total.
+    int64_t persistent_parameter_numel = 0;      // parameters up to this size stay whole
+    // The largest number of elements that all parameters that stay whole may have together.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
 
     bool operator==(const ZeroConfig&) const = default;

@@ -28,9 +28,8 @@ void require_pass(int64_t pass) {
              pass, kHealthPasses);
 }
 
-// Returns the newest sample of each path, by rate, the slowest first. If a pass has two samples of
-// a path, the sample with more exchanges is used; the other sample is only the count of changed
-// answers.
+// Returns the newest sample of each path, sorted by rate, the slowest path first. If a pass has two
+// samples of a path, uses the one with more exchanges; the other one only counts changed answers.
 std::vector<LinkSample> newest(const std::vector<LinkSample>& samples) {
     std::map<NodeLink, LinkSample> by_link;
     for (const LinkSample& sample : samples) {

@@ -84,7 +84,8 @@ std::string LinkFigures::wrong() const {
         sum(samples_, &LinkSample::wrong));
 }
 
-// Uses the best figures of the link: they show what it cannot do, not what went badly once.
+// Uses the best figure of the links: if even this one is low, the cause is not a single bad
+// measurement.
 std::string LinkFigures::rate(const LinkFigures& good) const {
     const double best = rates_.empty() ? 0 : *std::max_element(rates_.begin(), rates_.end());
     return fmt::format("slow, {} at best{}", rate_text(best),

@@ -34,7 +34,8 @@ class LinkFigures {
     // Return how many messages had to be sent again, and how many came twice.
     [[nodiscard]] std::string loss() const;
     [[nodiscard]] std::string duplicates() const;
-    // Return the median, and the 99th percentile, of the round-trip times.
+    // Return the medians of two figures of each sample's round-trip times: of their median, and of
+    // their 99th percentile.
     [[nodiscard]] std::string delay(const LinkFigures& good) const;
     [[nodiscard]] std::string tail(const LinkFigures& good) const;
 

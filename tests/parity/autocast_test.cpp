@@ -33,7 +33,8 @@ const Json& nearest_of(const Json& run, const std::vector<double>& losses) {
     return *nearest;
 }
 
-// Checks the runs of the reference: each type in one world size or, if ALL_WORLDS, in both.
+// Checks the runs of the reference. Each element type runs in one world size, or in both world
+// sizes if ALL_WORLDS.
 void check_autocast(bool all_worlds) {
     const Json reference = Json::parse(
         content_of(source_dir() + std::string("/tests/parity/autocast_reference.json")));

@@ -454,10 +454,10 @@ TEST_CASE("packed and unpacked rows give equal losses") {
     CHECK(packed.at("samples").get<int64_t>() < alone.at("samples").get<int64_t>());
     CHECK(packed.at("targets") == alone.at("targets"));
     CHECK(packed.at("accuracy") == alone.at("accuracy"));
-    // Each target has the same tokens before it, at the same positions. Products with another
-    // number of rows add in the same order.
+    // Each target has the same tokens before it, at the same positions. A product of matrices adds
+    // in the same order for any number of rows.
     CHECK(packed.at("loss").get<double>() == Approx(alone.at("loss").get<double>()).epsilon(1e-6));
-    // If documents see each other, the loss is another one: the column has an effect.
+    // If documents see each other, the loss differs. So the column has an effect.
     const Json together =
         judged.judge(judged.prepare("together.safetensors", texts, {"--pack", "--attend-all"}));
     CHECK(std::abs(together.at("loss").get<double>() - packed.at("loss").get<double>()) > 1e-4);

@@ -1,5 +1,5 @@
 // Whole jobs of dsworker processes that compute on test devices. They train, evaluate, save, resume
-// and write the same as the same jobs on the CPU.
+// and write as the same jobs on the CPU do.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>

@@ -158,8 +158,8 @@ TEST_CASE("frozen parameters and buffers of other types stay what they are") {
                 INFO(result.err);
                 REQUIRE(result.code == 0);
                 REQUIRE(result.losses().size() == losses.size());
-                // Each of two ranks computes half of a mean of 32 numbers; adding the halves errs
-                // by up to 1e-5.
+                // Each of two ranks computes half of a mean of 32 numbers. Adding the two halves
+                // makes an error of up to 1e-5.
                 for (size_t i = 0; i < losses.size(); ++i)
                     CHECK(result.losses()[i] == Approx(losses[i]).epsilon(1e-5));
                 check_typed_weights(folder.path() + "/out", kind, w);

@@ -238,7 +238,7 @@ TEST_CASE("adapters are not resumed beside other weights") {
     CHECK(result.code == 73);
     CHECK_THAT(result.err,
                Catch::Contains("its adapters were trained on base weights that differ"));
-    // The settings of --lora are compared first.
+    // The settings of --lora are compared before the base weights.
     const auto told = [&](const Json& other) {
         result =
             train(folder, {"--num_gpus", "1", "--resume=auto"}, folder.path() + "/model", other);

@@ -144,7 +144,8 @@ TEST_CASE("a job whose placement adapts has the weights of memory, and says what
         CAPTURE(adapted.log);
         CHECK_THAT(adapted.log, Catch::Contains("placement: after step 4: "));
         CHECK_THAT(adapted.log, Catch::Contains("chunks in memory at the end; a step takes "));
-        // If two hosts have different sizes, the busier host moves fewer bytes with shards of rows.
+        // If two hosts have different numbers of ranks, the host with more ranks moves fewer bytes
+        // with shards of rows.
         CHECK_THAT(adapted.log, Catch::Contains(slots.size() == 1 ? "dslaunch.shard auto: flat"
                                                                   : "dslaunch.shard auto: row"));
     }

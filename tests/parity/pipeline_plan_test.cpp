@@ -65,7 +65,7 @@ TEST_CASE("a model is planned as a pipeline by every schedule, times from its FL
         REQUIRE(!schedule.contains("why_not"));
         check_schedule_json(schedule, segments, flops, 1e9);
     }
-    // Each stage holds weights, gradients and Adam's moments, 16 bytes of each parameter that it
+    // Each stage holds weights, gradients and Adam's moments: 16 bytes for each parameter that it
     // reads.
     int64_t states = 0;
     for (const Json& stage : planned.at("schedules").at(0).at("by_stage"))

@@ -102,8 +102,8 @@ TEST_CASE("a mesh lies on uneven hosts so that most is said inside them") {
     CHECK(forecast.at("step_s").get<double>() > 0);
 }
 
-// One GPU, of which only the FLOP/s are known. A step takes the time of each segment's forward and,
-// if the segment has a backward, twice this time more.
+// Forecasts a step on one GPU of which only the FLOP/s are known. A backward takes twice the time
+// of its segment's forward.
 TEST_CASE("a GPU's step is forecast from the speeds that are said") {
     const TemporaryFolder folder;
     const std::vector<std::string> gpu = {"--device",   "cuda",         "--device-memory",
@@ -150,8 +150,8 @@ TEST_CASE("a search on GPUs has every ZeRO stage, with the memory of its plan") 
         const Json admission = plan_json(folder, options).at("admission");
         const int64_t planned = admission.at("device_bytes").get<int64_t>();
         INFO("stage " << stage << ": " << mesh.at("host_bytes") << " beside " << planned);
-        // Both contain this memory in addition to the model's. It would hide a difference, so it is
-        // subtracted.
+        // Both numbers include this memory, which does not depend on the model. It would hide a
+        // difference, so it is subtracted.
         const int64_t fixed =
             (plan::kDeviceWorkspaces + plan::kDeviceBlocks + plan::kDeviceGroup).value;
         CHECK(mesh.at("host_bytes").get<int64_t>() - fixed ==

@@ -76,7 +76,7 @@ struct NodeReport {
     int64_t clock_ns = 0;  // CLOCK_REALTIME when the answer was written
     int64_t memory_bytes = -1;
     int64_t memory_free_bytes = -1;    // for new processes, without swapping
-    int64_t disk_free_bytes = -1;      // for this user, at ReportRequest::directory
+    int64_t disk_free_bytes = -1;      // free for this user, at ReportRequest::directory
     std::string disk_error;            // the reason why the directory cannot be examined; empty:
                                        // none
     int64_t shared_memory_bytes = -1;  // size of /dev/shm

@@ -207,8 +207,8 @@ void NetworkProbe::advance(Attempt& attempt) {
     if (attempt.received.size() == kGuestAnswerBytes) judge(attempt);
 }
 
-// Decides about a connection; opens it again if its first bytes arrived changed, since it may have
-// been a single bad packet.
+// Decides about a connection. If its first bytes arrived changed, opens the connection again, since
+// the cause may have been a single bad packet.
 void NetworkProbe::judge(Attempt& attempt) {
     const Arrival welcome = arrival_of(attempt.received, answer_of(key_, attempt.result.node));
     if (welcome == Arrival::kWhole) return decide(attempt, "");

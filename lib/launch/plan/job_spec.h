@@ -206,7 +206,7 @@ struct JobSpec {
                                     // interpreter is not looked for
     BindingRequest binding;
     LogSettings log;
-    MonitorSettings monitors;  // of a kModel job that trains
+    MonitorSettings monitors;  // monitors of a kModel job that trains
 
     // Returns true if the job's purpose is the output of its ranks.
     [[nodiscard]] bool prints_results() const {

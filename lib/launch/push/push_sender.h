@@ -139,7 +139,8 @@ struct PushJob {
 
 // The result of a PushJob for one host.
 struct PushedHost {
-    bool got_dslaunch = false;  // true: the host had none, or another one
+    bool got_dslaunch = false;  // true: it was installed, because the host had none or a different
+                                // one
     PushResult result;
 };
 

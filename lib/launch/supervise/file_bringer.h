@@ -77,7 +77,7 @@ class FileBringer {
     Fleet& fleet_;
     size_t host_;
     BringRules rules_;
-    int64_t id_ = 0;  // of the file, in all messages about it
+    int64_t id_ = 0;  // id of the file in all messages about it
     int asked_ = 0;   // requests that are not answered
     std::deque<FetchReply> replies_;
     std::shared_ptr<Inbox> inbox_;  // shared with the work that the writer's thread may still do

@@ -20,8 +20,8 @@ int64_t largest_gap(const std::vector<CutPlace>& places, int64_t live_max,
     return std::max(gap, parameter_numel - previous);
 }
 
-// Returns the smallest limit on live values with which the pieces stay about as small as if all
-// places could be used.
+// Returns the smallest limit on live values that keeps the pieces about as small as they are
+// without a limit.
 int64_t live_threshold(const std::vector<CutPlace>& places, int64_t parameter_numel) {
     std::vector<int64_t> levels;
     for (const CutPlace& place : places) levels.push_back(place.live_values);
@@ -34,8 +34,9 @@ int64_t live_threshold(const std::vector<CutPlace>& places, int64_t parameter_nu
     return levels.back();
 }
 
-// Returns one place per group of places with the same parameters before them: the first of those
-// with the fewest live values. Leaves out places with more than LIVE_MAX live values.
+// Groups the places that have the same parameters before them. Returns from each group the place
+// with the fewest live values (the first of several). Leaves out places with more than LIVE_MAX
+// live values.
 std::vector<CutPlace> best_of_groups(const std::vector<CutPlace>& places, int64_t live_max) {
     std::vector<CutPlace> best;
     for (const CutPlace& place : places) {

@@ -75,8 +75,8 @@ class Ladder {
     }
 
   private:
-    // Returns how much CHOICE needs of the memory that is too small: the GPU's, or else the host's.
-    // Returns nullopt if CHOICE cannot be run.
+    // Returns how much memory CHOICE needs: on the GPU if the GPU's memory is too small, otherwise
+    // on the host. Returns nullopt if CHOICE cannot be run.
     [[nodiscard]] std::optional<Bytes> memory_of(const MemoryChoice& choice) const {
         const std::optional<HostNeed> need = search_.need_of(choice);
         if (!need) return {};

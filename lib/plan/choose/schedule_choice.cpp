@@ -16,8 +16,8 @@ constexpr int kChunks = 2;
 
 struct Rules {
     bool forward_first = false;  // true: if a forward and a backward can both run, the forward does
-    double patience = 0;         // a backward_weight is not begun if other work can begin within
-                                 // this fraction of its time
+    double patience = 0;         // a stage does not begin a backward_weight if other work can begin
+                                 // within this fraction of the backward_weight's time
 };
 
 // Simulates one step with a clock: a stage chooses its next work whenever it becomes free.

@@ -33,8 +33,8 @@ struct SegmentSpan {
     }
 };
 
-// Returns the index of the part that contains SEGMENT. PART_BEGINS are the first segments of the
-// parts, without the first part.
+// Returns the index of the part that contains SEGMENT. PART_BEGINS has the first segment of each
+// part except the first part.
 int64_t part_of(const std::vector<int>& part_begins, int segment) {
     return std::ranges::count_if(part_begins, [&](int begin) { return begin <= segment; });
 }
@@ -55,8 +55,8 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
     int64_t persistent_numel = 0;
     for (size_t p = 0; p < model.parameters.size(); ++p) {
         const ParameterInfo& parameter = model.parameters[p];
-        // If the model detaches its use, even a trainable parameter gets no gradient, and no
-        // Backward would complete its bucket.
+        // If the model detaches a parameter wherever it uses it, the parameter gets no gradient,
+        // even if it is trainable. No Backward would then complete its bucket.
         const bool is_frozen = trained[p].first < 0;
         if (read[p].first < 0 || (is_frozen && !options.frozen) || parameter.own_type) continue;
         BucketKind kind = BucketKind::kTrained;

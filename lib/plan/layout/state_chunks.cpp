@@ -85,8 +85,9 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     }
 }
 
-// Returns the numbers from 0 to COUNT - 1 in an order whose every prefix is spread about evenly
-// over the range: bit-reversed counting, without the numbers that are too large.
+// Returns the numbers from 0 to COUNT - 1 in an order in which the first n numbers, for any n, are
+// spread about evenly over the range. The order is bit-reversed counting, without the numbers that
+// are too large.
 std::vector<int> spread_order(int count) {
     int bits = 0;
     while ((1 << bits) < count) ++bits;

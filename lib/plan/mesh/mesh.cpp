@@ -60,8 +60,8 @@ void require_ranks(const MeshSizes& sizes, const std::vector<int>& node_sizes) {
              ranks == 1 ? "slot" : "slots");
 }
 
-// Removes as many whole blocks of BLOCK_RANKS as possible from the front of each host's free ranks,
-// and returns them.
+// Removes as many whole blocks of BLOCK_RANKS ranks as possible from the front of each host's free
+// ranks, and returns them.
 std::vector<Block> take_whole(std::vector<Block>& free, int block_ranks) {
     std::vector<Block> taken;
     for (Block& ranks : free) {

@@ -48,7 +48,7 @@ class ScheduleTiming {
             const int to = works[i].kind == WorkKind::kForward ? part + 1 : part - 1;
             if (to < 0 || to == schedule_.shape.parts()) continue;
             TaskRef& there = arrival(to, works[i]);
-            if (there.lane >= 0) continue;  // a repeated work gives its result the first time
+            if (there.lane >= 0) continue;  // a repeated work gave its result in its first run
             there = {stage, static_cast<int>(i)};
             const int receiver = place_of_part(schedule_.kind, schedule_.shape, to).stage;
             if (!sends_ || receiver == stage) continue;

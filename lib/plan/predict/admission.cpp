@@ -33,8 +33,8 @@ struct RankLimit {
     Bytes need;
 };
 
-// Returns the lowest of the LIMITS that apply to OF. A limit is the memory that it still leaves
-// plus HELD, the memory that the job's processes hold already.
+// Returns the lowest of the LIMITS that apply to OF. HELD is the memory that the job's processes
+// hold already. It is added to what each limit still leaves, because the job may use both.
 TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held) {
     TierVerdict verdict;
     for (const MemoryLimit& limit : limits) {

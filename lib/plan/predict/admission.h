@@ -38,7 +38,7 @@ struct HostNeed {
     [[nodiscard]] Bytes of_rank() const;
 };
 
-// Memory that a rank's program uses in addition after the trial run: threads and their stacks,
+// Memory that a rank's program comes to use after the trial run: threads and their stacks,
 // connections.
 inline constexpr Bytes kProgramLater = mib(2);
 // Further memory that admission reserves for each rank: gaps of the heap, and libraries that need

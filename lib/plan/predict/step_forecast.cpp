@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Returns true if later micro steps add their gradients in place to the gradients of the first
-// micro step, because no Post passes those on at the end of the first micro step.
+// Returns true if no Post passes on the gradients of the first micro step when that micro step
+// ends. Later micro steps then add their gradients to them in place.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;

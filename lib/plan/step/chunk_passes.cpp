@@ -246,8 +246,8 @@ void ChunkPasses::join_sums(Instruction& update) const {
 void ChunkPasses::after_update(int c) {
     const size_t before = plan_.instructions.size();
     after_chunk(c);
-    // Now the sums of another chunk may be read ahead, together with that chunk if it is read now
-    // too.
+    // The sums of another chunk may be read now. If that chunk itself is read now too, the same
+    // Read reads both.
     const int other = next_with_sums(c);
     if (other < 0) return;
     const bool comes =

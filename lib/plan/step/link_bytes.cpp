@@ -42,8 +42,8 @@ int64_t LinkBytes::stream_bytes(WirePacking packing, int64_t numel, int64_t elem
 namespace {
 
 // Returns how many elements host NODE sends if NODES hosts sum NUMEL elements and all get the
-// result: to each other host the elements that it sums, and to all of them the sums of its own
-// part.
+// result. Each host sums a part of the elements. NODE sends every other host the elements of that
+// host's part, and afterwards the sums of its own part.
 int64_t sent_by_all_reduce(int64_t numel, int node, int64_t nodes) {
     const int64_t own = part_range(numel, {node, static_cast<int>(nodes)}).numel;
     return numel - own + own * (nodes - 1);

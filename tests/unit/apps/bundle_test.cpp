@@ -1,4 +1,5 @@
-// Bundles: written equal from equal files, read back only if their content is as they say.
+// Tests of bundles: equal files give equal bundles, and a bundle is read back only if its content
+// is as its manifest says.
 #include <zstd.h>
 
 #include <cstdlib>
@@ -41,7 +42,7 @@ std::string manifest(const std::string& name, const std::string& content) {
                                       R"(,"mode":420,"sha256":")" + hash.hex() + "\"}]}");
 }
 
-// A manifest that names NAME so often, with BYTES and MODE as JSON writes them.
+// Returns a manifest that names NAME TIMES times. BYTES and MODE are in JSON's form.
 std::string described(const std::string& name, const std::string& bytes, const std::string& mode,
                       int times = 1) {
     std::string files;
@@ -88,7 +89,7 @@ TEST_CASE("a bundle reads back, tar reads it too, and equal files make equal bun
                            "t/files/two")
                               .c_str()) == 0);
     }
-    // Every cut and a flipped bit is noticed.
+    // A bundle that is cut at any place is refused, and one with a flipped bit too.
     const std::string whole = folder.read("b1");
     for (const size_t length : {size_t{0}, size_t{10}, whole.size() / 2, whole.size() - 5}) {
         write_file(at + "cut", whole.substr(0, length));
@@ -110,7 +111,7 @@ TEST_CASE("a hostile bundle is refused, with the reason") {
         std::string tar, cause;
     };
     std::string link = entry("files/a", "x");
-    link[156] = '2';  // a symbolic link; the checksum is made right again
+    link[156] = '2';  // a symbolic link; the checksum is corrected
     int64_t sum = 0;
     for (size_t i = 0; i < 512; ++i)
         sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(link[i]);
@@ -223,7 +224,7 @@ TEST_CASE("commands on hosts take the host options of run, their own, and a prog
     parsed = parse_host_command(Words{"--nproc_per_node", "2", "--json", "--dry-run"}, syntax);
     CHECK(parsed.hosts.filter.num_gpus == 2);
     CHECK(parsed.hosts.dry_run);
-    CHECK(own == "json");  // the command's own --json, not that of `run`
+    CHECK(own == "json");  // the command's own --json, not `run`'s
     CHECK_FALSE(parsed.hosts.json);
     for (const Words& bad :
          {Words{"--hostfyle", "h"}, Words{"--own-option"}, Words{"--steps", "3"},

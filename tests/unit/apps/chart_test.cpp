@@ -54,7 +54,8 @@ TEST_CASE("marks of an axis are round numbers, few enough, and within it") {
         INFO(scale.from << " to " << scale.to);
         CHECK(texts_of(scale, most) == texts);
     }
-    // Whatever the range, marks are at most as many as asked for, at least one, and inside.
+    // In every range there is at least one mark, there are at most as many as requested, and all
+    // are inside.
     for (int exponent = -8; exponent <= 12; ++exponent) {
         for (const double width : {1.0, 1.7, 3.0, 7.1, 9.9}) {
             const double from = 0.37 * std::pow(10, exponent);
@@ -111,7 +112,7 @@ TEST_CASE("100,000 points become a few for each column, and no spike is lost") {
     CHECK(means[0].value == 3);
     CHECK(means[1].value == 8);
     CHECK(means[1].step == 8);
-    // A short curve is kept whole, and gaps stay.
+    // A short curve is kept as a whole, with its gaps.
     series[5].value = kNan;
     CHECK(thinned({series.data(), 100}, {1, 100, false}, 100).size() == 100);
     CHECK(std::ranges::any_of(thinned(series, steps, 500),
@@ -162,7 +163,7 @@ TEST_CASE("metrics are read line by line: damage is counted, and a restart's ste
         "{\"step\": 1, \"loss\": 4, \"memory\": {\"gradients\": 8, \"deep\": {\"x\": 1}}}\n"
         "{\"step\": 2, \"loss\": 3}\n{\"step\": 2, \"eval_loss\": 3.5}\n"
         "{\"step\": 3, \"loss\": null, \"skipped\": true}\n"
-        "{\"step\": 4, \"loss\": 9\n"  // torn
+        "{\"step\": 4, \"loss\": 9\n"  // incomplete
         "\n[1, 2]\nnot json\n{\"loss\": 1}\n"
         "{\"step\": 2, \"loss\": 2.5}\n"  // restarted from step 1
         "{\"step\": 3, \"loss\": 2, \"list\": [1, {\"step\": 9}]}");
@@ -175,12 +176,12 @@ TEST_CASE("metrics are read line by line: damage is counted, and a restart's ste
     CHECK(table.damaged_lines == 4);
     CHECK(table.repeated_steps == 2);
     CHECK(table.skipped_steps == 1);
-    CHECK(table.find("eval_loss")->size() == 1);  // the one of step 2 was repeated as well
+    CHECK(table.find("eval_loss")->size() == 1);  // the value of step 2 was repeated too
     CHECK(table.last("memory.gradients") == 8);
     CHECK(table.find("memory.deep") == nullptr);
     CHECK(table.find("list") == nullptr);
     CHECK(table.least("loss")->value == 2);
-    CHECK(table.median("loss") == 2.5);  // of 2.5 and 2, without the first step
+    CHECK(table.median("loss") == 2.5);  // the median of 2.5 and 2, without the first step
 }
 
 TEST_CASE("loss.svg is written beside the metrics, and never fails a run") {
@@ -196,7 +197,7 @@ TEST_CASE("loss.svg is written beside the metrics, and never fails a run") {
     CHECK(mentions(svg, "prefers-color-scheme:dark"));
     CHECK(mentions(svg, "held-out loss, step 2: 3.25"));
     CHECK_FALSE(mentions(svg, "http://www.w3.org/2000/svg\" http"));
-    // A file of somebody else under this name stays.
+    // A file with this name that dslaunch has not written stays.
     write_file(folder.path() + "/loss.svg", "mine");
     write_loss_picture(folder.path());
     CHECK(folder.read("loss.svg") == "mine");

@@ -1,5 +1,5 @@
-// `dslaunch ckpt` and `dslaunch zero_to_fp32` as a user runs them, over checkpoints made through
-// the store.
+// `dslaunch ckpt` and `dslaunch zero_to_fp32` as a user runs them, on checkpoints that the store
+// has written.
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -42,7 +42,7 @@ Ran run(const TemporaryFolder& folder, std::vector<std::string> words) {
     return {code, process.out(), process.err()};
 }
 
-// Three checkpoints of a run, the newest with an infinity, and a save that broke off.
+// Three checkpoints of a run, of which the newest has an infinity, and a save that was interrupted.
 struct Run {
     TemporaryFolder folder;
     std::unique_ptr<FileTree> tree = make_disk_tree();
@@ -128,7 +128,7 @@ TEST_CASE("inspect prints training state, config, tensors and their statistics")
     const Ran ran = run(made.folder, {"ckpt", "inspect", made.output, "--stats", "--json"});
     REQUIRE(ran.code == 0);
     const nlohmann::json json = ran.json();
-    CHECK(json["path"] == made.steps[1]);  // the newest that is finite
+    CHECK(json["path"] == made.steps[1]);  // the newest checkpoint without an infinity
     CHECK(json["training"]["samples_seen"] == 40);
     CHECK(json["config"]["train_batch_size"] == 8);
     const auto line = *std::ranges::find_if(json["tensors"], [](const auto& one) {
@@ -230,7 +230,7 @@ TEST_CASE("zero_to_fp32 writes of a DeepSpeed checkpoint what DeepSpeed's own sc
         const Ran ran = run(folder, {"zero_to_fp32", fixtures + name, out});
         INFO(ran.err);
         REQUIRE(ran.code == 0);
-        // No checkpoint of ours was made on the way.
+        // The export has written no checkpoint of our own format on its way.
         CHECK(std::distance(fs::directory_iterator(out), {}) == 1);
         const SafetensorsFile written(out + "/model.safetensors");
         const SafetensorsFile expected(fixtures + name + ".safetensors");
@@ -323,7 +323,7 @@ TEST_CASE("misuse says what is missing and what to do") {
 TEST_CASE("an export's memory is bounded by the largest tensor, not by the model") {
     const TemporaryFolder folder;
     const std::unique_ptr<FileTree> tree = make_disk_tree();
-    // 8 tensors of 16 MiB; one lies in memory by its columns.
+    // 8 tensors of 16 MiB; one is stored column by column.
     constexpr int64_t kSide = 2048;
     StoredModel model;
     model.checkpoint = StoredModel::small().checkpoint;

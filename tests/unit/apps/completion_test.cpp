@@ -1,5 +1,5 @@
-// Words and files that shells offer for a command line of dslaunch: by itself first, and
-// then in bash, zsh and fish where they are installed.
+// Words and files that shells offer for a command line of dslaunch: first by dslaunch itself, then
+// in bash, zsh and fish if they are installed.
 #include "launcher/manual/completion.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// The pages of a few commands, as they would print them.
+// Returns the help page of a few commands, as they print it.
 HelpPage page(const CommandPath& path) {
     if (path.empty()) return subcommands_page();
     if (path == CommandPath{"run"}) return run_page(false, false);
@@ -126,7 +126,7 @@ TEST_CASE("subcommands, their options and the values of choices are offered") {
         {{"run", "-H", ""}, "", "files"},
         {{"run", "--chdir="}, "", "folders"},
         {{"--num_g"}, "--num_gpus", "words"},
-        // A model's options may follow it, a program's are its own.
+        // A model's options may follow the model, but a program's options are its own.
         {{"train.pt", "--dev"}, "--device", "words"},
         {{"train.py", "--dev"}, "", "files"},
         {{"run", "--", "train.py", "--dev"}, "", "files"},
@@ -203,7 +203,7 @@ TEST_CASE("the head of an option gives its names and its value") {
 
 namespace {
 
-// A folder with a few files, and a shell that is asked what it would offer.
+// A folder with a few files, and a shell in it that is asked for its offers.
 class Shell {
   public:
     Shell() {
@@ -215,7 +215,7 @@ class Shell {
         std::filesystem::create_symlink(test::kDslaunch, folder_.path() + "/bin/dslaunch");
     }
 
-    // Runs SCRIPT in the folder, and returns its sorted lines; nothing if PROGRAM is missing.
+    // Runs SCRIPT in the folder. Returns its lines, sorted; returns nothing if PROGRAM is missing.
     std::string run(const std::string& program, const std::string& script) {
         std::ofstream(folder_.path() + "/script") << script;
         JobProcess process(folder_, {"sh", "-c",
@@ -296,7 +296,7 @@ TEST_CASE("fish offers what dslaunch says, with files and folders") {
 
 TEST_CASE("zsh offers what dslaunch says, with files and folders") {
     Shell shell;
-    // A terminal of its own, in which the list of matches is printed between marks.
+    // zsh runs in a terminal of its own, and prints the list of matches between marks.
     const std::string ask = R"zsh(
 zmodload zsh/zpty
 zpty shell zsh -f -i

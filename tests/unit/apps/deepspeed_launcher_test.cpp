@@ -1,7 +1,7 @@
-// The questions of DeepSpeed's own launcher tests, asked of dslaunch: tests/unit/launcher of
-// DeepSpeed 0.19 (test_run, test_ds_arguments, test_multinode_runner, test_user_args), fact by
-// fact. The same answer is expected but where a row says why not; docs/start/from-deepspeed.md
-// lists those.
+// The cases of DeepSpeed 0.19's own launcher tests (tests/unit/launcher: test_run,
+// test_ds_arguments, test_multinode_runner, test_user_args), applied to dslaunch one by one. The
+// same answer is expected, unless a row gives a reason for another one;
+// docs/start/from-deepspeed.md lists these rows.
 #include <fmt/ranges.h>
 
 #include "base/error.h"
@@ -32,7 +32,7 @@ Machine machine() {
     return machine;
 }
 
-// The job of LINE, in which quotes group.
+// Returns the job of the command LINE. Quotes in it group words.
 JobSpec job_of(const std::string& line, const Machine& on = machine()) {
     return build_job(parse_run_options(*split_words(line, Comments::kAreWords)), on).spec;
 }
@@ -46,7 +46,7 @@ std::string refusal_of(const std::string& line) {
     }
 }
 
-// "worker-0:1,2 worker-1:0", or the refusal.
+// Returns "worker-0:1,2 worker-1:0", or the refusal.
 std::string chosen(const std::string& hostfile, const std::string& include,
                    const std::string& exclude) {
     HostFilter filter;
@@ -79,7 +79,7 @@ TEST_CASE("deepspeed's choices of hosts and slots") {
         {"worker-0:1,1", "", "worker-0:1"},
         {"worker-0:1@worker-0:0,1", "", "worker-0:0,1"},
         {"worker-0", "", "worker-0:0,1,2,3"},
-        // DeepSpeed has an empty set here and fails later; a job without a worker is refused.
+        // DeepSpeed has an empty set here and fails later; dslaunch refuses a job without a worker.
         {"", "worker-0", "refused"},
         {"", "worker-0:0,1,2,3", "refused"},
         {"worker-0:4", "", "refused"},
@@ -151,7 +151,8 @@ TEST_CASE("deepspeed's good and bad hostfiles") {
 }
 
 TEST_CASE("deepspeed's arguments of a script and of a model") {
-    // A script's own arguments are its own: --deepspeed and --deepspeed_config reach it.
+    // A script's arguments are its own, even --deepspeed and --deepspeed_config: they reach the
+    // script.
     CHECK(job_of("t.py --num_epochs 2 --deepspeed --deepspeed_config foo.json")
               .nodes[0]
               .workers[0]
@@ -168,7 +169,7 @@ TEST_CASE("deepspeed's arguments of a script and of a model") {
         CAPTURE(line);
         CHECK(parse_run_options(split(line, ' ')).config == "foo.json");
     }
-    // Prompts with quotes of either kind arrive as they are: no shell reads them.
+    // Prompts with quotes of either kind arrive unchanged, because no shell reads them.
     for (const std::string prompt :
          {R"("I am 6' tall")", R"('I am 72" tall')", R"('"translate English to Romanian: "')",
           R"(I'm going to tell them "DeepSpeed is the best")"}) {
@@ -180,7 +181,7 @@ TEST_CASE("deepspeed's arguments of a script and of a model") {
 
 TEST_CASE("deepspeed's lists of processors") {
     CHECK(parse_processor_list("0,2-4,6,8-9") == std::vector<int>{0, 2, 3, 4, 6, 8, 9});
-    // DeepSpeed wants them in rising order and each once; here the list is a set.
+    // DeepSpeed requires rising numbers without repetition; dslaunch takes the list as a set.
     CHECK(parse_processor_list("8,2-6") == std::vector<int>{2, 3, 4, 5, 6, 8});
     CHECK_FALSE(parse_processor_list("1,6-2"));
 }
@@ -198,16 +199,16 @@ TEST_CASE("deepspeed's launchers") {
             job_of(hosts + "--launcher openmpi --launcher_arg '" + words + "' t.py");
         CHECK(spec.launcher_args == split(words, ' '));
     }
-    // MPICH's, Intel's and MVAPICH's mpirun are refused with what to use.
+    // The mpirun of MPICH, Intel and MVAPICH is refused. The error names the way to use instead.
     for (const std::string name : {"mpich", "impi", "mvapich"})
         CHECK_THAT(refusal_of(hosts + "--launcher " + name + " t.py"),
                    Catch::Contains("use ssh, openssh or openmpi"));
-    // One that is not needed is no mistake.
+    // A launcher that is not needed is not an error.
     CHECK(job_of("--launcher pdsh t.py").transport == TransportKind::kLocal);
     CHECK(job_of("--force_multi --num_nodes 1 --num_gpus 1 t.py").transport == TransportKind::kSsh);
     CHECK(job_of("--hostfile '' t.py").transport == TransportKind::kLocal);
-    // Devices and uneven numbers of them reach every host by an agent: what srun cannot express and
-    // DeepSpeed refuses is done.
+    // Agents can give every host its own devices and a different number of them. srun cannot
+    // express this, and DeepSpeed refuses it.
     const JobSpec uneven = job_of(hosts + "--include worker-1:0,2@worker-0:1 t.py");
     CHECK(uneven.world_size == 3);
     CHECK(uneven.nodes[1].workers[0].environment.devices == "0,2");
@@ -230,7 +231,7 @@ TEST_CASE("the working directory is in PYTHONPATH on every host, and MLFLOW's va
           EnvironmentList{{"MLFLOW_TRACKING_URI", "http://m"},
                           {"PYTHONPATH", "/home/me:/lib/of/mine"}});
     CHECK(job_of("t.py", here).environment.set.empty());
-    // Agents that come by themselves bring the paths of their containers.
+    // Agents that join by themselves have the paths of their own containers.
     here.environment = {{"OTHER", "x"}};
     CHECK(job_of("--launcher join --listen 10.0.0.1:1 --nnodes 2 t.py", here)
               .environment.set.empty());

@@ -1,4 +1,5 @@
-// --nnodes MIN:MAX, --max-restarts and deepspeed's elastic flags become the rules of the job.
+// The rules of a job that follow from --nnodes MIN:MAX, --max-restarts and deepspeed's elastic
+// flags.
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/options/parse_run.h"
@@ -13,7 +14,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// Four hosts of two slots.
+// Four hosts with two slots each.
 class Hosts {
   public:
     Hosts() {

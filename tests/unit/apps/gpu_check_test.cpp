@@ -1,5 +1,5 @@
-// tools/gpu-check without a GPU: with programs that only say what the real ones would, it runs all
-// its steps, judges what they found, and writes its page.
+// Runs tools/gpu-check without a GPU, with stand-in programs that print the output of the real
+// ones. The script must run all its steps, judge their results, and write its page.
 #include <sys/stat.h>
 
 #include <fstream>
@@ -11,8 +11,8 @@
 namespace dslaunch::test {
 namespace {
 
-// Steps of 500 ms at 200 TFLOPS, a fifth of the device's peak. The losses are those of STUB_LOSS
-// on the device in fp32.
+// Steps of 500 ms at 200 TFLOPS, a fifth of the device's peak. On the device in fp32, the losses
+// come from STUB_LOSS.
 constexpr const char* kStandIn = R"(#!/bin/sh
 if [ "$1" = model ]; then
     while [ $# -gt 0 ]; do [ "$1" = -o ] && echo archive >"$2"; shift; done
@@ -65,7 +65,7 @@ case "$*" in
 esac
 )";
 
-// The words that it was called with stand in its row.
+// The row shows the arguments with which the program was called.
 constexpr const char* kPython = R"(#!/bin/sh
 case "$1" in
 -c) exit 0 ;;
@@ -83,11 +83,11 @@ void write_program(const std::string& path, const char* text) {
 
 struct Answer {
     int code = 0;
-    std::string page;  // the one with markers, afterwards
+    std::string page;  // the page with markers, after the run
     std::string out;
 };
 
-// Runs the script among stubs, with VARIABLES as NAME=VALUE.
+// Runs the script with stand-ins, and with VARIABLES, each NAME=VALUE, in its environment.
 Answer run_check(const std::vector<std::string>& variables, const std::string& absent = "") {
     const TemporaryFolder folder;
     const std::string bin = folder.path() + "/bin", path = folder.path() + "/path";
@@ -142,7 +142,7 @@ TEST_CASE("gpu-check trains, compares, judges, and puts its page between the mar
           "- two ranks on one GPU as two hosts (for information): trains, losses differ from the "
           "CPU's by 5.00e-06",
           "| 500 ms | 16384 | 0.2 |",
-          // 200 TFLOPS for 500 ms, and a peak of five times as much.
+          // 200 TFLOPS for 500 ms, and a peak that is five times as high.
           "| PyTorch of a stub, eager, 8 1024 1.000000e+14 1.000000e+03 | 510 ms | 16000 | 0.19 |",
           "- PASS: MFU as a share of PyTorch eager's: 1.020, must be at least 1",
           "- PASS: the estimate's distance from the allocator's peak: 0.02, must be at most 0.05"})
@@ -185,7 +185,7 @@ TEST_CASE("gpu-check does not pass over a test program that nobody has built") {
         CHECK(answer.code == 1);
         CHECK_THAT(answer.page, Catch::Contains("FAILED with 127"));
     }
-    // Without its programs there is nothing to begin with.
+    // Without its programs, the script does not begin.
     CHECK(run_check({}, "bench_gpu_kernels").code == 71);
 }
 

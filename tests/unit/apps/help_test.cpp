@@ -1,5 +1,5 @@
-// Every subcommand's --help as a user reads it: all have one form, found by walking from
-// `dslaunch --help` down.
+// Every subcommand's --help as a user reads it. All pages have one form. They are found by
+// following the lists from `dslaunch --help` on.
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -24,9 +24,9 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr size_t kColumnsMax = 80;
-// The commands that dsworker answers itself.
+// The commands whose help dsworker prints itself.
 const std::set<std::string> kOfWorker = {"plan", "model", "generate"};
-// Forms of a command that no list names.
+// Forms of a command that no list contains.
 const std::vector<Words> kFurther = {{"ps", "--devices"}, {"stop", "--pid"}};
 
 bool worker_is_built() {
@@ -43,10 +43,10 @@ std::string help_of(Words words) {
     return process.out();
 }
 
-// The sections that have entries: those lines that begin with two blanks, by the title above them.
+// A section that has entries: a title, and below it the lines that begin with two blanks.
 struct Section {
     std::string title;
-    std::vector<std::string> lines;  // without the two blanks of an entry
+    std::vector<std::string> lines;  // without the two leading blanks
 };
 
 std::vector<Section> sections_of(const std::string& help) {
@@ -70,22 +70,22 @@ const Section* find(const std::vector<Section>& sections, const std::string& tit
     return found == sections.end() ? nullptr : &*found;
 }
 
-// Checks that all texts of SECTION stand in one column.
+// Checks that all texts of SECTION begin in one column.
 void check_entries(const Section& section, size_t column) {
     for (const std::string& line : section.lines) {
         INFO(line);
         const bool goes_on = line.starts_with("  ");
         const size_t text = goes_on ? line.find_first_not_of(' ') : line.find("  ");
-        if (text == std::string::npos) continue;  // a long head, whose text is below it
+        if (text == std::string::npos) continue;  // a long head; its text is below it
         CHECK(line.find_first_not_of(' ', text) == column);
-        // A value is named by what it is, not by its type.
+        // A value's name says what it is, not its type.
         const std::string head = line.substr(0, text) + " ";
         for (const char* type : {" INT ", " FLOAT ", " UINT "})
             CHECK((goes_on || head.find(type) == std::string::npos));
     }
 }
 
-// The column where the first text of the options begins.
+// Returns the column in which the first text of the options begins.
 size_t text_column(const std::vector<Section>& sections) {
     for (const Section& section : sections) {
         if (section.title.starts_with("example")) continue;
@@ -112,7 +112,7 @@ void check_form(const std::string& help, const std::string& command) {
         CHECK(columns_of(line) <= kColumnsMax);
         CHECK(!line.ends_with(' '));
     }
-    // Sentences behind the usage say what it does.
+    // The sentences after the usage say what the command does.
     const size_t does = help.find("\n\n");
     REQUIRE(does != std::string::npos);
     const std::string sentences = help.substr(does + 2, help.find("\n\n", does + 2) - does - 2);
@@ -143,7 +143,7 @@ void check_form(const std::string& help, const std::string& command) {
     }
 }
 
-// Checks the help of WORDS and of all subcommands that it lists. Returns how many there were.
+// Checks the help of WORDS and of all subcommands that it lists. Returns the number of commands.
 int walk(const Words& words) {
     const std::string command = words.empty() ? "dslaunch" : "dslaunch " + join(words, " ");
     INFO(command);
@@ -155,7 +155,7 @@ int walk(const Words& words) {
     if (subcommands == nullptr) return count;
     for (const std::string& line : subcommands->lines) {
         const std::string name = line.substr(0, line.find(' '));
-        if (name.empty()) continue;  // a line of the one above
+        if (name.empty()) continue;  // continues the line above it
         if (kOfWorker.contains(name) && !worker_is_built()) {
             report_skipped("the form of the help of " + name, "dsworker is not built");
             continue;

@@ -49,7 +49,7 @@ IoBenchOptions small(const TemporaryFolder& folder) {
 
 const std::function<void(const std::string&)> kSilent = [](const std::string&) {};
 
-// The text that a process of in_child() has written to stderr, a file in memory.
+// Returns the text that a process of in_child() has written to stderr, which is a file in memory.
 std::string said_so_far() {
     std::string bytes(1 << 12, '\0');
     const ssize_t length = ::pread(2, bytes.data(), bytes.size(), 0);
@@ -63,7 +63,7 @@ TEST_CASE("of settings about as fast as the best, the one with the least process
     CHECK(best_io_row({row(1, 1, 5)}) == 0);
     CHECK(best_io_row({row(1, 1, 5), row(2, 2, 9), row(1.9, 1.9, 1)}) == 1);
     CHECK(best_io_row({row(1, 1, 5), row(2, 2, 9), row(1.95, 1.95, 1)}) == 2);
-    // Harmonic means: 1.6 of 1 and 4, 2 of 2 and 2.
+    // Harmonic means: 1.6 for 1 and 4, 2 for 2 and 2.
     CHECK(best_io_row({row(1, 4, 1), row(2, 2, 9)}) == 1);
 }
 
@@ -75,7 +75,8 @@ TEST_CASE("fio's figures are read from its JSON") {
     CHECK(figure.bytes_per_s == Approx(4e9));
     CHECK(figure.cpu_s_per_gb == Approx(0.05 * 0.5 / 2));
     CHECK_THROWS_WITH(parse_fio(json, {IoDirection::kWrite}), Catch::Contains("moved nothing"));
-    // Two jobs of one group: 3 GB in the longer one's second, 20 % of a processor in 1.5 seconds.
+    // Two jobs of one group: 3 GB in one second, the time of the longer job, and 20 % of a
+    // processor in 1.5 seconds.
     const std::string both = R"({"jobs": [{"usr_cpu": 5, "sys_cpu": 15,
  "read": {"io_bytes": 2000000000, "runtime": 500},
  "write": {"io_bytes": 1000000000, "runtime": 1000}}]})";
@@ -149,7 +150,8 @@ TEST_CASE("a rate is that of the bytes which the process moved") {
         measure_io(swap.files(), cell, memory.bytes(), std::chrono::milliseconds(200), note_time);
     const std::chrono::duration<double> whole = Steady::now() - start;
     REQUIRE(first);
-    // Opening and closing the engine are in WHOLE and not in the figure, INSIDE is all in it.
+    // WHOLE includes the time to open and close the engine, but the figure does not. The figure
+    // includes all of INSIDE.
     const std::chrono::duration<double> inside = last - *first;
     CHECK(figure.bytes_per_s * whole.count() >= written() - before);
     CHECK(figure.bytes_per_s * inside.count() <= written() - before);
@@ -177,7 +179,7 @@ TEST_CASE("reading and writing at once moves both halves, and an error of either
     }
     CHECK(bytes[0] == std::byte{0});
     CHECK(bytes[1] == std::byte{0x5A});
-    // The whole hour would be a hang.
+    // If it ran for the whole hour, that would be a hang.
     CHECK_THROWS_WITH(measure_io_both(swap.files(), cell, memory.bytes(), std::chrono::hours(1),
                                       [] { throw std::runtime_error("Ctrl-C"); }),
                       "Ctrl-C");

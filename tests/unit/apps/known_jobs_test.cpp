@@ -19,7 +19,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// Records a job as its launcher would; EXIT_CODE -1: it still runs.
+// Records a job as its launcher would. EXIT_CODE -1: the job still runs.
 void record_job(const std::string& state, const std::string& id, int exit_code,
                 const std::string& output = "") {
     JobSpec spec;
@@ -38,7 +38,7 @@ void record_job(const std::string& state, const std::string& id, int exit_code,
     if (exit_code >= 0) record.end(exit_code);
 }
 
-// Records in a child, which then dies as a killed launcher does.
+// Records a job in a child process, which then dies like a launcher that is killed.
 void record_lost_job(const std::string& state, const std::string& id) {
     const pid_t child = ::fork();
     if (child == 0) {

@@ -1,5 +1,5 @@
-// Links by the names of DeepSpeed's programs: what each command line means here, and how links are
-// made and removed.
+// Links with the names of DeepSpeed's programs: the meaning of each command line here, and how
+// links are made and removed.
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -151,13 +151,13 @@ TEST_CASE("links are made, replaced only with --force, and removed without touch
     fs::remove_all(spaced);
     for (const DeepSpeedName& row : deepspeed_names())
         CHECK(fs::equivalent(bin / row.name, test::kDslaunch));
-    CHECK_THAT(run({bin}), Catch::StartsWith("0 "));  // they are there already
+    CHECK_THAT(run({bin}), Catch::StartsWith("0 "));  // the links exist already
     JobProcess started(output, {bin / "ds_ssh", "-f", bin / "hosts", "ls"});
     CHECK(started.wait() == 64);
     CHECK_THAT(started.err(),
                Catch::StartsWith("dslaunch: ds_ssh means: dslaunch exec --hostfile "));
 
-    // A file of somebody else.
+    // A file that dslaunch has not made.
     fs::remove(bin / "ds_report");
     std::ofstream(bin / "ds_report") << "mine";
     fs::remove(bin / "ds");
@@ -174,7 +174,7 @@ TEST_CASE("links are made, replaced only with --force, and removed without touch
     CHECK_THAT(run({bin, "ds_report", "--force"}), Catch::StartsWith("0 "));
     CHECK(fs::is_symlink(bin / "ds_report"));
 
-    // A folder is never replaced, and a link whose program has gone can be removed.
+    // A folder is never replaced. A link whose program is gone can be removed.
     fs::create_directory(bin / "ds_io");
     CHECK_THAT(run({bin, "--force"}), Catch::StartsWith("66 ") && Catch::Contains("ds_io"));
     fs::create_symlink(bin / "gone" / "dslaunch", bin / "ds_bench");

@@ -1,5 +1,5 @@
-// Man pages: the source of one page by hand, the pages of all commands, and that what they say
-// beside the options is complete.
+// Man pages: the source of one page, written by hand, and the pages of all commands. Their lists of
+// files, variables and exit codes must be complete.
 #include "launcher/manual/man_page.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ bool worker_is_here() {
     return fs::exists(std::string(test::binary_dir()) + "/dsworker");
 }
 
-// Returns the sources in lib and apps, as one text each.
+// Returns the sources in lib and apps, one text for each.
 std::vector<std::string> sources() {
     std::vector<std::string> texts;
     for (const char* folder : {"/lib", "/apps"})
@@ -98,7 +98,7 @@ TEST_CASE("a man page has the name, the synopsis and each group of options as tr
     CHECK(
         text.ends_with(".SH SEE ALSO\n.BR dslaunch (1)\n.PP\n"
                        "In the documentation: docs/reference/cli.md\n"));
-    CHECK(text.find("runs/NAME") == text.npos);  // a file of `run` alone
+    CHECK(text.find("runs/NAME") == text.npos);  // only `run` writes this file
 }
 
 TEST_CASE("there is a man page of each command, with each of its options") {
@@ -156,7 +156,7 @@ TEST_CASE("man refuses what is no command, with the nearest name") {
 }
 
 TEST_CASE("the environment variables of the man pages are all that the sources read") {
-    // Variables that the programs set for each other or that every Unix program knows.
+    // Variables that the programs set for each other, and variables that every Unix program knows.
     const std::set<std::string> unnamed = {"HOME",        "PATH",           "SHELL",
                                            "USER",        "SSH_CONNECTION", "SLURM_JOB_END_TIME",
                                            "DSL_BINDING", "DSL_HELD_NAME",  "DSL_LOG_LEVEL",

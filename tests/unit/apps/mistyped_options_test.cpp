@@ -1,4 +1,4 @@
-// Options as other tools have them, or with values that they do not take: what is said of each.
+// Options in other tools' form, or with values that they do not take, and the message about each.
 #include "launcher/options/parse_run.h"
 #include "launcher/options/run_options.h"
 
@@ -65,7 +65,7 @@ TEST_CASE("a word that an option does not take is refused by that option's name"
     CHECK_THAT(refusal("t.pt -o -"), Catch::Contains("a folder is expected, not stdout"));
     CHECK_THAT(refusal("t.pt --bf16 False"),
                Catch::Contains("--bf16 takes no value: leave both it and `False` out"));
-    // A program may have the name.
+    // A program may have this name.
     CHECK(parse("--no-python true").target == "true");
     CHECK_THAT(refusal("t.pt --lora r=8 alpha=16"),
                Catch::Contains("; write the value of --lora as one word: r=8,alpha=16"));

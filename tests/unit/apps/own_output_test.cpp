@@ -94,7 +94,7 @@ TEST_CASE("jobs that begin in one second get folders of their own") {
         names.insert(options.output);
     }
     CHECK(names.size() == 20);
-    while (!held.empty()) held.pop_back();  // the first one made the folder of all
+    while (!held.empty()) held.pop_back();  // the first one has made the folder that contains all
     CHECK_FALSE(exists(folder, "runs"));
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("--resume without --output is told the newest run of the model that ha
     }
     std::filesystem::create_directories(folder.path() + "/runs/train-20260104-000000");
     CHECK_THAT(told(), Catch::Contains("add -o runs/train-20260102-000000"));
-    // A folder of checkpoints that is named begins a run of its own.
+    // A run that resumes from a named folder of checkpoints has an output folder of its own.
     RunOptions options = options_of("train.pt --resume=runs/train-20260101-000000");
     const OwnOutput output(options, folder.path());
     CHECK(output.is_made());

@@ -65,7 +65,7 @@ TEST_CASE("a config is checked before it is packed, with all its problems") {
                                          Catch::Contains("train_batch_size"));
         CHECK_THAT(pack("{,}", words), Catch::Contains(config + ":1:2: not valid JSON"));
         CHECK_THAT(pack("{\"a\": 1, \"a\": 2}", words), Catch::Contains("duplicate key"));
-        // A good config goes on to the archive, which is not there.
+        // A good config passes. The next error is about the archive, which is missing.
         CHECK_THAT(pack("{}", words), Catch::Contains("no.pt"));
     }
 }

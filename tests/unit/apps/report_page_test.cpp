@@ -1,4 +1,4 @@
-// The page of `dslaunch report --html` from folders that are whole, damaged or hostile.
+// The page of `dslaunch report --html` for folders that are complete, damaged or hostile.
 #include "launcher/report/html_page.h"
 
 #include <fmt/format.h>
@@ -81,7 +81,7 @@ TEST_CASE("a page tells a run's facts, curves, memory, hosts and config") {
                              "held-out loss, step 2: 5.75",
                              "default-src 'none'"})
         CHECK(mentions(page, word));
-    // Nothing is fetched, and nothing runs.
+    // The page loads nothing and runs nothing.
     for (const char* word : {"<script", "http:", "https:", "src=", "url(", "@import"})
         CHECK_FALSE(mentions(page, word));
     CHECK_FALSE(mentions(page, "What differs"));
@@ -96,7 +96,7 @@ TEST_CASE("runs side by side have curves of different looks, and a table of what
     CHECK(mentions(page, "<th scope=\"row\">optimizer.params.lr</th><td>0.002</td><td>0.004</td>"));
     CHECK_FALSE(mentions(page, "<th scope=\"row\">dslaunch.steps</th><td>3</td><td>3</td>"));
     CHECK(mentions(page, "curve c1 d0"));
-    CHECK(mentions(page, folder.path() + "/x/run"));  // equal names become paths
+    CHECK(mentions(page, folder.path() + "/x/run"));  // equal names are shown as paths
     CHECK(mentions(page, "<h1>2 runs</h1>"));
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("what is missing or damaged is told, and the rest is shown") {
     }
     for (const char* file : {"run.json", "metrics.jsonl", "logs/rank-0.log"})
         std::filesystem::remove(run + "/" + file);
-    const std::string page = page_of({run});  // an empty folder logs/ is left
+    const std::string page = page_of({run});  // the empty folder logs/ remains
     for (const char* told :
          {"run.json: cannot be read", "metrics.jsonl: missing", "logs/rank-0.log: cannot be read"})
         CHECK(mentions(page, told));

@@ -1,5 +1,5 @@
-// Roles of dsworker as jobs of ranks: what the launcher takes of their words, and what they are
-// for.
+// The roles of dsworker that are jobs of ranks: the words that the launcher takes for each, and its
+// purpose.
 #include <algorithm>
 
 #include "base/text.h"

@@ -88,7 +88,7 @@ TEST_CASE("verify trains two steps of a model, and takes no place for results") 
         return test::error_of(ExitCode::kUsage, [&] { (void)verify(line); });
     };
     CHECK(verify("--num_gpus 2 train.pt").set == Words{"dslaunch.steps=2"});
-    // The last one counts.
+    // The last value counts.
     CHECK(verify("train.pt --steps 5").set == Words{"dslaunch.steps=2", "dslaunch.steps=5"});
     CHECK(verify("train.pt").timeout_s == 3600.0);
     CHECK(verify("train.pt --timeout 20").timeout_s == 20.0);
@@ -113,7 +113,7 @@ TEST_CASE("what a trainer's command line says of training is said to a model in 
     CHECK_THAT(refusal("t.pt --epochs x"), Catch::Contains("not a number above 0"));
 }
 
-// torchrun's form: every node runs the same command, and the one that has the endpoint launches.
+// As with torchrun, every node runs the same command, and the node that has the endpoint launches.
 TEST_CASE("with an endpoint and no hostfile the same command runs on every node") {
     const auto settled = [](const std::string& line, bool is_here) {
         RunOptions options = parse(line);

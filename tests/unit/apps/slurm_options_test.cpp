@@ -1,4 +1,4 @@
-// Hosts, slots and copies by Slurm's variables, and the GPUs of this machine by CUDA's.
+// Hosts, slots and copies from Slurm's variables, and the GPUs of this machine from CUDA's.
 #include <string>
 #include <vector>
 
@@ -57,7 +57,7 @@ TEST_CASE("inside a Slurm allocation its hosts are the job's, unless other hosts
     CHECK_THROWS_WITH(planned("--include ts9 true", node), Catch::Contains("ts9"));
     CHECK_THROWS_WITH(planned("--launcher slurm true"),
                       Catch::Contains("inside a Slurm allocation"));
-    // The one node is this one: no srun is needed.
+    // The only node is this one, so srun is not needed.
     node.host_name = "ts1";
     CHECK(planned("--num_nodes 1 true", node).transport == TransportKind::kLocal);
     CHECK(planned("--num_nodes 1 --launcher slurm true", node).transport == TransportKind::kSlurm);
@@ -104,7 +104,7 @@ TEST_CASE("Slurm's usual script, one task per node, starts as many ranks there a
         CHECK(spec.nodes[1].workers.size() == 3);
     }
     CHECK(planned("--include ts2:4 true", node).world_size == 1);
-    // torchrun's launchers may meet on any node, its ranks meet on the first.
+    // torchrun's launchers may meet on any node; its ranks meet on the first node.
     CHECK(planned("--nnodes 2 --rdzv_endpoint ts1:9901 true", node).master_address == "ts1");
     CHECK(planned("--nnodes 2 --rdzv_endpoint ts2:9901 true", node).master_address.empty());
     CHECK(planned("--nnodes 2 --rdzv_endpoint ts2:9901 true", node).master_port == 0);
@@ -114,7 +114,7 @@ TEST_CASE("Slurm's usual script, one task per node, starts as many ranks there a
     CHECK(alone.spec.world_size == 2);
     CHECK_THAT(alone.notes[1], Catch::Contains("--num_gpus N"));
     CHECK(planned("--nnodes 1 --nproc_per_node 2 true", node).world_size == 2);
-    // What Slurm says of GPUs is no number that workers may exceed.
+    // Slurm's number of GPUs does not limit the number of workers.
     node.environment.emplace_back("SLURM_GPUS_ON_NODE", "2");
     CHECK(planned("--num_gpus 2 true", node).world_size == 4);
     CHECK_THROWS_WITH(planned("--num_gpus 3 true", node), Catch::Contains("`ts1` has 2"));
@@ -138,15 +138,15 @@ TEST_CASE("of the commands that srun starts node by node one launches, by rank o
     CHECK_FALSE(copy_of(elsewhere + "true", "1", "0")->launches());
     CHECK(copy_of(elsewhere + "--node_rank 0 true", "1", "0")->launches());
     CHECK_FALSE(copy_of(meets + "--node_rank 1 true", "1", "0")->launches());
-    // The name is the same in every step, and another one for another job.
+    // The name is the same in every step of a job, and different in another job.
     CHECK(copy_of(meets + "--node_rank 1 true", "1", "0")->held_name() ==
           copy_of(meets + "--node_rank 0 true", "1", "0")->held_name());
     CHECK(copy_of(meets + "true", "1", "0")->held_name() !=
           copy_of("--nnodes 2 --rdzv_endpoint ts1:9902 true", "1", "0")->held_name());
-    // One command in a shell that srun gives launches on all hosts.
+    // One command in a shell that srun has started launches on all hosts.
     CHECK_FALSE(copy_of("true", "1", "0"));
     CHECK_FALSE(copy_of("--nproc_per_node 2 true", "1", "0"));
-    // Of a step of several tasks it is the first one.
+    // In a step of several tasks, the first task launches.
     CHECK_FALSE(copy_of(meets + "true", "2", "1")->launches());
     CHECK(copy_of(meets + "true", "2", "0")->launches());
 }
@@ -167,7 +167,7 @@ TEST_CASE("--include beside CUDA_VISIBLE_DEVICES counts the machine's GPUs, as d
     const BuiltJob built = build_job(parsed("--include localhost:4 true"), one);
     REQUIRE_FALSE(built.notes.empty());
     CHECK_THAT(built.notes.front(), Catch::Contains("CUDA_VISIBLE_DEVICES=2,3 is ignored"));
-    // Without GPUs a slot is a number and nothing else.
+    // Without GPUs, a slot is only a number.
     one.gpu_count = 0;
     CHECK(planned("--include localhost:4 true", one).world_size == 1);
     CHECK(planned("--include localhost:4,6,4 true", one).world_size == 2);

@@ -94,14 +94,14 @@ TEST_CASE("no line of top is wider than the terminal, and ranks that do not fit 
         for (const std::string& line : jobs_screen({&view, 1}, 1100, {columns, 24}))
             CHECK(columns_of(line) <= columns);
     }
-    // No size of a terminal is too small.
+    // A terminal may have any size, however small.
     for (const size_t columns : {1U, 7U, 30U})
         for (const size_t rows : {1U, 2U, 9U, 10U})
             for (const std::string& line : job_screen(view, 1100, {columns, rows}))
                 CHECK(columns_of(line) <= columns);
     const auto lines = job_screen(view, 1100, {80, 24});
     CHECK(lines.size() == 24);
-    // 8 lines above, the table's head, and 14 ranks leave 26.
+    // 8 lines, the table's head and 14 ranks are shown, so 26 ranks are not.
     CHECK(lines.back() == "and 26 more ranks");
 }
 

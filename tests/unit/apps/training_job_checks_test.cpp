@@ -24,8 +24,8 @@ constexpr const char* kConfig =
     R"({"train_micro_batch_size_per_gpu": 1, "dslaunch": {"steps": 3,
         "data": {"train": "text.bin", "context": 8}}})";
 
-// Returns the files that all nodes must hold equal, as paths below FOLDER, without dsworker and the
-// model.
+// Returns the files that must be equal on all nodes, as paths below FOLDER, without dsworker and
+// the model.
 Words looked_into(const TemporaryFolder& folder, Words options) {
     Machine machine;
     machine.host_name = "head";
@@ -98,7 +98,7 @@ TEST_CASE("a folder with a model that no run made there is not trained into") {
         for (const Words& options : {begins, resumes})
             CHECK_THAT(refusal(folder, options, ExitCode::kCheckpoint),
                        Catch::Contains(", which the run would replace"));
-        // What a run has left is looked at by the ranks.
+        // The files that a run has left are checked by the ranks.
         write_file(folder.path() + "/out/metrics.jsonl", "{}");
         CHECK_NOTHROW(looked_into(folder, resumes));
     }
@@ -125,7 +125,7 @@ TEST_CASE("a folder with files that the result would replace is no output folder
         write_file(folder.path() + "/out/run.json", own);
         CHECK_NOTHROW(looked_into(folder, {"--output", "out"}));  // it ended before it trained
     }
-    // With it, the result of an archive would be read as a folder of Hugging Face.
+    // With a config.json, the result of an archive would be read as a Hugging Face folder.
     write_file(folder.path() + "/out/config.json", kConfig);
     CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
                Catch::Contains("/out: already contains config.json"));
@@ -183,7 +183,7 @@ TEST_CASE("a folder inside a run is no output folder, nor is one that only holds
     CHECK_THAT(refused("runs", true),
                Catch::Contains("contains 2 runs") && Catch::Contains(folder.path() + "/runs/a, "));
     CHECK_NOTHROW(looked_into(folder, {"--output", "runs"}));
-    // Another program's `checkpoints`, and a file of that name.
+    // Another program's folder `checkpoints`, and a file with that name.
     std::filesystem::create_directories(folder.path() + "/work/yolo/checkpoints/last");
     std::filesystem::create_directories(folder.path() + "/work/conf");
     write_file(folder.path() + "/work/conf/checkpoints", "a list");
@@ -228,7 +228,8 @@ TEST_CASE("a config's device holds where the command line names none") {
                Catch::Contains("looked for /dev/nvidia0"));
     CHECK(looked_into(folder, {"--config", "c.json", "--device", "cpu"}) ==
           Words{"c.json", "text.bin"});
-    // Nobody knows the devices of hosts over ssh yet: every host is asked for the config's.
+    // The devices of hosts over ssh are not known yet, so the config's device is requested on every
+    // host.
     write_file(folder.path() + "/hosts", "te1 slots=1\n");
     Machine machine;
     machine.host_name = "head";

@@ -1,5 +1,5 @@
-// The parts of `dslaunch tune` that start nothing: its command line, the steps of a trial, what is
-// printed, and the config that is written.
+// The parts of `dslaunch tune` that start no job: its command line, the steps of a trial, the
+// printed text, and the config that is written.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>

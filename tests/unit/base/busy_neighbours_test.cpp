@@ -11,7 +11,8 @@ bool has(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
-// Ten seconds with these seconds of all programs, of this process, and waited for a processor.
+// Returns the line after ten seconds. In them, all programs used BUSY seconds and this process used
+// OWN seconds; it waited for a processor for DELAYED seconds.
 std::string told(double busy, double own, double delayed, const ProcessorShare& share) {
     const ProcessorUse before{100, 50, 20, 3};
     return neighbours_text(before, {110, 50 + busy, 20 + own, 3 + delayed}, share);

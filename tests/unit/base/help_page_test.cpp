@@ -8,7 +8,7 @@
 namespace dslaunch {
 namespace {
 
-// Written by hand from the form that docs/decisions/012 gives.
+// Written by hand in the form that docs/decisions/012 defines.
 constexpr const char* kPackHelp = R"(usage: dslaunch pack -o FILE [options] MODEL.pt [MORE]
 
 Packs a model. Nothing is sent, and what is in the archive already stays where

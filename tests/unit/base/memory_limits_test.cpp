@@ -1,4 +1,4 @@
-// Limits on memory and disk room, from pretended /proc and /sys/fs/cgroup.
+// Limits on memory and disk room, read from made-up /proc and /sys/fs/cgroup.
 #include "base/machine/memory_limits.h"
 
 #include <fmt/core.h>
@@ -17,7 +17,7 @@ using namespace dslaunch;
 
 namespace {
 
-// A machine with 8 GiB to give and no limits, until some are written.
+// A machine with 8 GiB available, and with no limits until a test writes some.
 class PretendedMachine {
   public:
     PretendedMachine() {
@@ -41,7 +41,7 @@ class PretendedMachine {
                           "         bytes     \n",
                           data, space));
     }
-    // Groups of version 2 at /sys/fs/cgroup.
+    // Writes control groups of version 2, at /sys/fs/cgroup.
     void version_2(const std::string& group, const std::string& mounted = "/") const {
         write("/proc/self/cgroup", fmt::format("0::{}\n", group));
         write("/proc/self/mountinfo",
@@ -69,7 +69,7 @@ class PretendedMachine {
     test::FakeRoot root_;
 };
 
-// "NAME: LEFT in MiB" of each limit.
+// Returns "NAME: LEFT in MiB" for each limit.
 std::vector<std::string> lines(const MemoryState& state) {
     std::vector<std::string> text;
     for (const MemoryLimit& limit : state.limits)
@@ -123,7 +123,7 @@ TEST_CASE("a full group leaves nothing, not less") {
 
 TEST_CASE("in a container the group that is mounted is the top") {
     const PretendedMachine machine;
-    // The rows: a namespace of groups, none, and groups that cannot be seen from here.
+    // The rows: a namespace of groups, no namespace, and groups that this process cannot see.
     for (const auto& [own, mounted] : {std::pair{"/", "/"},
                                        {"/docker/4f", "/docker/4f"},
                                        {"/docker/4fa", "/docker/4f"},
@@ -206,7 +206,7 @@ TEST_CASE("ranks of a host share what is the host's, and keep what is each one's
     CHECK(share(4, {}).name == "host");
     CHECK(share(4, {}).left == mib(250));
     CHECK(share(3, mib(100)).left == mib(200));  // the ulimit, less the reserve
-    CHECK(share(9, mib(100)).left == mib(100));  // a ninth of what the host has beyond it
+    CHECK(share(9, mib(100)).left == mib(100));  // a ninth of the host's memory, less the reserve
     CHECK(share(2, mib(2000)).left == Bytes{});
 }
 

@@ -59,7 +59,7 @@ TEST_CASE("a line moves on a terminal that can erase one, and nowhere else") {
     }
 }
 
-// Writes BYTES on the terminal of a test's child.
+// Writes BYTES to the terminal, in a test's child process.
 void show(const std::string& bytes) {
     static_cast<void>(write_full(2, bytes));
 }
@@ -73,7 +73,7 @@ TEST_CASE("a moving line gives way to other text and comes back after it") {
             show(line.clear());
             show("other\n");
             show(line.draw_again());
-            show(line.draw_again());  // it is there
+            show(line.draw_again());  // the line is there already
             show(line.draw("step 2"));
             for (const std::string& bytes : {line.end(), line.clear(), line.draw_again()})
                 show(bytes);

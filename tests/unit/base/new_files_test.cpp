@@ -1,4 +1,5 @@
-// Files that take another's place, and folders: names, modes, and what stands in the way.
+// Files that replace other files, and folders: their names, their modes, and obstacles in their
+// place.
 #include "base/new_files.h"
 
 #include <sys/stat.h>
@@ -18,7 +19,7 @@
 namespace {
 
 // The files and folders that this program flushes to the disk, in order. A test cannot cut the
-// power: it reads what would be left.
+// power, so it checks what would be left.
 struct Flushes {
     bool recording = false;
     std::vector<std::string> paths;
@@ -26,7 +27,7 @@ struct Flushes {
 };
 Flushes flushes;
 
-// Returns what WORK flushes. Flushing REFUSED fails.
+// Returns the paths that WORK flushes. Flushing REFUSED fails.
 template <typename Work>
 std::vector<std::string> flushed_by(const Work& work, const std::string& refused = {}) {
     flushes.recording = true;
@@ -39,7 +40,7 @@ std::vector<std::string> flushed_by(const Work& work, const std::string& refused
 
 }  // namespace
 
-// Takes the place of the C library's.
+// Replaces the C library's function.
 extern "C" int fsync(int fd) {
     if (flushes.recording) {
         std::array<char, 4096> path{};
@@ -115,7 +116,7 @@ TEST_CASE("folders are made with those above them, whatever is there already") {
     CHECK(flush_folder(root + "/none") == ENOENT);
 }
 
-// A name that nobody flushed is gone after a power cut, with all that is in the folder.
+// If a name was not flushed, it is gone after a power cut, with everything in the folder.
 TEST_CASE("the parent of each folder that is made is flushed, from the top, and no other") {
     using Paths = std::vector<std::string>;
     const test::TemporaryFolder folder;

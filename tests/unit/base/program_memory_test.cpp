@@ -1,4 +1,4 @@
-// The memory that a process holds for its program, from a pretended /proc/self/smaps.
+// The memory that a process uses for its program, read from a made-up /proc/self/smaps.
 #include "base/machine/program_memory.h"
 
 #include "base/error.h"

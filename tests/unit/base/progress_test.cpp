@@ -30,7 +30,7 @@ TEST_CASE("progress is the part of the work, its time or how much is done, and t
     work.begin(at(20), "evaluating", 120, "samples");
     CHECK(work.text(at(23)) == "evaluating  0/120 samples  3 s");
     work.done(40);
-    // 40 in 12 s are 3.33 a second, and 80 take 24 s more.
+    // 40 samples in 12 s are 3.33 a second, so 80 samples take 24 s more.
     CHECK(work.text(at(32)) == "evaluating  40/120 samples  3.33 samples/s  left 0:00:24");
     work.begin(at(40), "sending", 0, "MiB");
     CHECK(work.text(at(42)) == "sending  2 s");
@@ -49,7 +49,7 @@ TEST_CASE("progress is shown from the first second on, and told so that 30 s are
     CHECK(!work.is_told(at(29)));
     CHECK(work.is_told(at(30)));
     CHECK(!work.is_told(at(49)));
-    // The last word of this work may be 20 s old when the next one begins.
+    // The last text of this work may be 20 s old when the next work begins.
     ProgressText next(at(49));
     CHECK(next.is_told(at(59)));
 }
@@ -74,7 +74,7 @@ TEST_CASE("on a terminal progress moves, log lines stand alone, and the result f
     INFO(shown);
     const size_t warning = shown.find(" \x1b[33mwarning\x1b[0m work: a warning\r\n\rreading  ");
     REQUIRE(warning != std::string::npos);
-    // Time and speaker of the line are before it.
+    // The time and the name of the line's sender come before its text.
     CHECK(shown.substr(0, warning).rfind("\r\x1b[J") > shown.substr(0, warning).rfind("reading"));
     CHECK(shown.ends_with("\x1b[J\r\r\x1b[Jresult\r\n"));
 }

@@ -12,7 +12,8 @@ TEST_CASE("Parts tile exactly for every number of parts and odd numels") {
                 const Range range = part_range(numel, {index, parts});
                 REQUIRE(range.begin == end);
                 REQUIRE(range.numel >= 0);
-                // Borders on cache lines, and no part larger than an even share rounded up to one.
+                // Borders are on cache lines. No part is larger than an even share, rounded up to a
+                // cache line.
                 REQUIRE((range.end() == numel || range.end() % 16 == 0));
                 REQUIRE(range.numel <= (numel + parts - 1) / parts + 15);
                 end = range.end();

@@ -1,4 +1,4 @@
-// The kernel's count of the time that TCP connections send, on a connection to this machine.
+// Linux's count of the time in which TCP connections send, for a connection to this machine.
 #include "base/machine/sending_time.h"
 
 #include <netinet/in.h>

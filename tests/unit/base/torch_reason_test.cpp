@@ -1,5 +1,5 @@
-// Error texts of LibTorch 2.11 as it wrote them for such models (frames of C++ are cut), and their
-// one line.
+// Error texts that LibTorch 2.11 has written for such models (without their frames of C++), and the
+// one line that is made from each.
 #include "base/text/torch_reason.h"
 #include "base/error.h"
 #include "support/catch.h"

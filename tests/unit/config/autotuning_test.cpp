@@ -44,7 +44,7 @@ TEST_CASE("a config of DeepSpeed's tutorial is read, and only what it gives is s
     CHECK(tuning.micro_sizes == 3);
     CHECK(tuning.micro_rows_max == 8);
     CHECK_FALSE(tuning.micro_rows_min.has_value());
-    // A run says that it does not search, and names the key without a meaning.
+    // The notes of a run say that it does not search, and name the key that has no meaning.
     std::string notes;
     for (const std::string& note : resolved.notes) notes += note + "\n";
     CHECK_THAT(notes, Catch::Contains("dslaunch tune MODEL"));

@@ -1,4 +1,4 @@
-// What a resumed run takes over from the one that it goes on with.
+// The settings that a resumed run takes over from the run that it continues.
 #include "config/resolve/begun_run.h"
 #include "base/text.h"
 #include "config/resolve/resolve.h"
@@ -15,7 +15,7 @@ namespace {
 const ResolveOptions kTuning{
     .world_size = 2, .model_dtype = DType::kF32, .model_is_folder = true, .is_pretrained = true};
 
-// The run of TEXT, as a version without usual numbers resolved it, or as this one does.
+// Returns the run of TEXT, as this version resolves it or as a version without usual numbers did.
 std::string run_of(const std::string& text, bool is_former) {
     ResolveOptions options = kTuning;
     options.is_pretrained = !is_former;
@@ -47,9 +47,9 @@ TEST_CASE("a run of a former version goes on with the numbers that it began with
     CHECK(result.config.steps == 130);
     CHECK_THAT(result.chosen, Catch::Contains("from the resumed run: ") &&
                                   Catch::Contains("optimizer.params.lr 0.001"));
-    // A row for each rank, as it had.
+    // One row for each rank, as before.
     CHECK(resumed(former, "{}", 3).config.batch == BatchConfig{3, 1, 1, 3});
-    // The run.json that holds it.
+    // The run.json that contains it.
     CHECK(begun_values("{\"exit_code\": 0, \"run\": {\"config\": " + former + "}}") ==
           begun_values(former));
     for (const char* text : {"", "[]", "{}", "{\"run\": null}", "not json: [",
@@ -79,7 +79,7 @@ TEST_CASE("what a command names counts more than what the run began with") {
           5e-5);
     CHECK(resumed(former, "{optimizer: {params: {max_grad_norm: 2}, type: AdamW}}")
               .config.gradient_clipping == 2.0);
-    // A model of another kind keeps its own defaults, but for the steps.
+    // A model of another kind keeps its own defaults, except for the steps.
     TrainConfig archive = empty_config();
     take_begun(archive, begun_values(former), false);
     const Resolved kept = resolve(archive, {.world_size = 2, .samples = 100});
@@ -98,7 +98,7 @@ TEST_CASE("a run of this version has the same numbers when it is resumed") {
         RunConfig expected = begun.config;
         CHECK(resumed(json, text).config == expected);
         CHECK(begun_otherwise(resumed(json, text), json).empty());
-        // On other ranks the batch follows its own rule.
+        // With another number of ranks, the batch follows its own rule.
         CHECK(resumed(json, text, 4).config.batch.train_rows == 8);
     }
 }
@@ -132,7 +132,7 @@ TEST_CASE("other adapters than those of the run that is resumed are named as --l
     CHECK(other_lora_text(lora_in("{}"), json) ==
           "its run trained adapters with r=4,alpha=8,targets=a,b, but --lora is not given: use "
           "--lora 'r=4,alpha=8,targets=a,b'");
-    // The same tensors, but another effect.
+    // The same tensors, but with another effect.
     CHECK(other_lora_text(lora_in("{dslaunch: {lora: {r: 4, targets: [a, b]}}}"), json) ==
           "its run trained adapters with r=4,alpha=8,targets=a,b, not with "
           "r=4,alpha=4,targets=a,b: use --lora 'r=4,alpha=8,targets=a,b'");

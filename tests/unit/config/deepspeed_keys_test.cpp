@@ -1,5 +1,5 @@
-// DeepSpeed's own keys, as its code reads them (fixtures/deepspeed/config_keys.tsv), against the
-// schema: each is known, with every kind of value and every word that DeepSpeed takes.
+// DeepSpeed's own keys, as its code reads them (fixtures/deepspeed/config_keys.tsv). The schema
+// must know each of them, with every kind of value and every word that DeepSpeed takes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::vector<Row> rows() {
     return result;
 }
 
-// A config of nothing but TEXT, JSON, at PATH.
+// Returns a config that has only TEXT, which is JSON, at PATH.
 std::string config_of(const std::string& path, const std::string& text) {
     std::string config = text;
     std::vector<std::string> parts = split(path, '.');
@@ -47,21 +47,21 @@ std::string config_of(const std::string& path, const std::string& text) {
     return config;
 }
 
-// Values of KIND in JSON that the key of FALLBACK may have, as far as its kind says.
+// Returns values of KIND, as JSON, that the key of ROW may have as far as its kind says.
 std::vector<std::string> values_of(const Row& row, const std::string& kind) {
     if (kind.starts_with('=')) {
         const std::string word = kind.substr(1);
         return {parse_int(word) ? word : fmt::format("\"{}\"", word)};
     }
     if (row.path == "datastates_ckpt")
-        return {"false"};  // a section, or the word that there is none
+        return {"false"};  // a section, or the word that there is no section
     if (kind == "bool") return {"true", "false"};
     if (kind == "null") return {"null"};
     if (kind == "list" || kind == "dict" || kind == "str" || kind == "any") return {row.fallback};
     return {row.fallback == "null" ? "1" : row.fallback, kind == "int" ? "2" : "0.5"};
 }
 
-// Returns the problems that say of PATH that its value is of another kind, or not among its words.
+// Returns the problems which say that the value of PATH is of another kind or not among its words.
 std::vector<std::string> refusals(const std::string& path, const std::string& value) {
     const TrainConfig config = parse_config(config_of(path, value), "c.json");
     std::vector<std::string> texts;
@@ -208,7 +208,7 @@ TEST_CASE("a number that is infinite or 0 here is refused where it stands, in JS
     REQUIRE(small.problems.size() == 1);
     CHECK(small.problems[0].message ==
           "`1e-400` is too small and would be 0: write 0, or at least 4.9e-324");
-    // Text that only begins as a number is text.
+    // Text that only begins like a number is text.
     CHECK(parse_config("{comet: {project: 1e400x}}", "c").problems.empty());
     CHECK(parse_config("{comet: {project: \"1e400\"}}", "c").problems.empty());
     CHECK(parse_config("{a: 1e-310}", "c").problems.empty());

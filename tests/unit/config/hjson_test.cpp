@@ -1,4 +1,5 @@
-// HJSON as DeepSpeed reads its config: values, places, and the mistakes that are not taken as text.
+// HJSON as DeepSpeed reads it in its config: values, places, and mistakes that must not be read as
+// text.
 #include "config/read/train_config.h"
 #include "support/catch.h"
 
@@ -198,7 +199,7 @@ namespace {
 
 struct Wrong {
     const char* text;
-    const char* problem;  // behind "ds.json:"
+    const char* problem;  // after "ds.json:"
 };
 
 void check_wrong(const Wrong& row) {
@@ -317,7 +318,7 @@ TEST_CASE("mistakes in JSON are told where they are, also where HJSON takes them
              "1:8: not valid JSON: `True` is not a word of JSON: write true"},
             {"{\"path\": None}", "1:10: not valid JSON: `None` is not a word of JSON: write null"},
             {"{on: FALSE\n}", "1:6: not valid JSON: `FALSE` is not a word of JSON: write false"},
-            // Signs that a word processor or a web page brings.
+            // Characters that word processors and web pages use.
             {"{“stage”: 2}", "1:2: not valid JSON: “ is not a quote of JSON: write \""},
             {"{type: “Adam”\n}", "1:8: not valid JSON: “ is not a quote of JSON: write \""},
             {"{\n\u00a0 \"stage\": 2}",

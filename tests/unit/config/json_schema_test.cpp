@@ -1,6 +1,6 @@
-// The JSON Schema of configs, by a small validator of its own that knows the words that the schema
-// uses, beside the checker that every run has: what the checker accepts fits, and what it refuses
-// does not, but for what depends on other values.
+// The JSON Schema of configs. A small validator knows the words that the schema uses. Its answers
+// are compared with the checker that every run has. What the checker accepts must fit the schema,
+// and what it refuses must not, except if the refusal depends on other values.
 #include "config/editor/json_schema.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-// Validates values by the schema's words; a word that it does not know is an error.
+// Validates values by the schema's words. A word that it does not know is an error.
 class Validator {
   public:
     explicit Validator(const Json& root) : root_(root) {}
@@ -53,7 +53,7 @@ class Validator {
                                    : value.is_object();
     }
 
-    // Returns true if TEXT contains the pattern. The patterns are many and each is used often.
+    // Returns true if TEXT contains the pattern. There are many patterns, and each is used often.
     bool matches(const std::string& pattern, const std::string& text) {
         auto found = patterns_.find(pattern);
         if (found == patterns_.end()) found = patterns_.emplace(pattern, std::regex(pattern)).first;
@@ -145,7 +145,7 @@ std::string problems_of(const std::string& config) {
     return texts;
 }
 
-// A config of nothing but TEXT at PATH; the elements of a list are written as its only one.
+// Returns a config that has only TEXT at PATH. A list in PATH gets one element.
 std::string config_of(const std::string& path, const std::string& text) {
     std::string config = text;
     std::vector<std::string> parts = split(path, '.');
@@ -165,7 +165,7 @@ TEST_CASE("the schema has every key, with its meaning and its default") {
         bool is_left_out = false;
         for (const std::string& part : split(key.path, '.')) {
             const char* const place = part == "*" ? "additionalProperties" : "properties";
-            // A key that must not be given does not say what is in it.
+            // A key that must not be given says nothing about its content.
             is_left_out = is_left_out || (at->contains("enum") && !at->contains("properties"));
             if (is_left_out) break;
             if (part == "[]") {
@@ -204,7 +204,7 @@ TEST_CASE("each key takes its default, null and auto in the schema as in the che
             INFO(config);
             ++compared;
             const auto found = check_against_schema(in_one_form(parse_config(config, "c").root));
-            // Inside sections a value may be refused because of others.
+            // Inside sections, a value may be refused because of other values.
             const bool may_depend = key.path.find('.') != std::string::npos;
             if (!found.empty() && !may_depend) CHECK(!fits(config));
             if (found.empty() && problems_of(config).empty()) CHECK(fits(config));

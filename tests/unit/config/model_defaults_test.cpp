@@ -1,4 +1,4 @@
-// What a config that says nothing takes from the model.
+// The settings that the model decides if the config says nothing.
 #include "config/resolve/resolve.h"
 #include "support/catch.h"
 
@@ -24,7 +24,7 @@ TEST_CASE("bf16 weights are trained as they are where nothing names a type") {
     REQUIRE(silent.notes.size() == 1);
     CHECK_THAT(silent.notes[0], Catch::Contains("are trained in bf16"));
     CHECK(resolve(parse_config(config_text(silent), "again")).config == silent.config);
-    // A type that is off names none.
+    // A type that is switched off is not a choice.
     CHECK(resolved_for("{fp16: {enabled: false}}", DType::kBF16).config.precision.compute ==
           DType::kBF16);
     for (const char* named :
@@ -33,7 +33,7 @@ TEST_CASE("bf16 weights are trained as they are where nothing names a type") {
         CHECK(resolved_for(named, DType::kBF16).notes.empty());
     CHECK(resolved_for("{bf16: {enabled: false}}", DType::kBF16).config.precision.compute ==
           DType::kF32);
-    // fp16 skips steps until it has found a scale, which is to be asked for.
+    // fp16 skips steps until it has found a scale, so it is used only if a config asks for it.
     const Resolved half = resolved_for("{}", DType::kF16);
     CHECK(half.config.precision.compute == DType::kF32);
     REQUIRE(half.notes.size() == 1);
@@ -60,7 +60,7 @@ TEST_CASE("a folder's loss is a mean over the global batch unless the config say
     const Resolved told = folder("{dslaunch: {loss: {mean: micro_batch}}}");
     CHECK(told.config.loss.mean == LossMean::kMicroBatch);
     CHECK(told.notes.empty());
-    // The cross entropy of the config is the model's own.
+    // A cross entropy in the config means the model's own loss.
     const Resolved named =
         folder("{dslaunch: {loss: {name: cross_entropy, target: labels, mean: token}}}");
     CHECK(named.config.loss.kind == LossKind::kModel);
@@ -90,8 +90,9 @@ constexpr const char* kAdapters = "{dslaunch: {lora: {r: 8}}}";
 constexpr const char* kPairs = "{dslaunch: {loss: {name: dpo}}}";
 constexpr const char* kBoth = "{dslaunch: {lora: {r: 8}, loss: {name: orpo}}}";
 
-// The rates are those of TRL 1.16: scripts/sft.py (2.0e-5, with adapters 2.0e-4), DPOConfig (1e-6),
-// and ten times that for adapters, as its documentation has it. 1.0 and 8 are TrainingArguments'.
+// The rates come from TRL 1.16: scripts/sft.py (2.0e-5, and 2.0e-4 with adapters) and DPOConfig
+// (1e-6, and ten times that with adapters, as its documentation says). 1.0 and 8 come from
+// TrainingArguments.
 TEST_CASE("a pretrained model is tuned with the usual rate, clipping and batch") {
     const std::pair<const char*, double> rates[] = {{"{}", 2e-5},
                                                     {kAdapters, 2e-4},
@@ -111,10 +112,10 @@ TEST_CASE("a pretrained model is tuned with the usual rate, clipping and batch")
                    Catch::Contains(fmt::format("lr {:.3g}, usual for", rate)) &&
                        Catch::Contains("(--lr)") && Catch::Contains("clipped at norm 1") &&
                        Catch::Contains("8 rows per step (--micro-batch, --accumulation)"));
-        // What is printed is a config of the same run.
+        // The printed text is a config of the same run.
         CHECK(tuned(config_text(result)).config == result.config);
     }
-    // Others have the defaults that they had.
+    // Other models keep their defaults.
     const Resolved scratch = resolve(parse_config("{}", "c"), {.world_size = 1});
     CHECK(scratch.config.optimizer.lr == 1e-3);
     CHECK(scratch.config.gradient_clipping == 0.0);
@@ -137,7 +138,7 @@ TEST_CASE("what is named, and auto, is not the usual number") {
         {.world_size = 2});
     CHECK(autos.config.optimizer.lr == 5e-5);
     CHECK(autos.config.batch.train_rows == 16);
-    // A schedule's own rate counts, and another optimizer's.
+    // A schedule's own rate is used. Another optimizer has its own default rate.
     CHECK_THAT(tuned("{scheduler: {type: WarmupLR, params: {warmup_max_lr: 3e-5}}}").chosen,
                !Catch::Contains("lr"));
     CHECK(tuned("{optimizer: {type: SGD}}").config.optimizer.lr == 1e-3);
@@ -166,7 +167,7 @@ TEST_CASE("the usual batch hangs on ranks and lengths, and not on the machine") 
         CHECK(tuned("{}", options).config.batch == row.batch);
     }
     CHECK(tuned("{dslaunch: {data: {context: 512}}}").config.batch == BatchConfig{8, 2, 4, 1});
-    // Ranks that share a copy of the model have its rows together.
+    // Ranks that share a copy of the model share its rows too.
     const std::string stages = "{dslaunch: {data: {context: 64}, pipeline: {stages: 2}}}";
     CHECK(tuned(stages, {.world_size = 2}).config.batch == BatchConfig{8, 1, 8, 1});
     CHECK(tuned(stages, {.world_size = 4}).config.batch == BatchConfig{8, 1, 4, 2});
@@ -191,7 +192,8 @@ TEST_CASE("a rate far above the usual one is warned of") {
     CHECK_THAT(of_rate(3e-3, lora), Catch::Contains("for adapters of a pretrained model"));
     CHECK_THAT(of_rate(5e-5, ", dslaunch: {loss: {name: dpo}}"),
                Catch::Contains("with the loss dpo"));
-    // Schedules and groups have rates of their own; DeepSpeed's default is not one here.
+    // Schedules and groups have rates of their own. DeepSpeed's default does not count as a rate
+    // here.
     const Resolved decay = tuned(
         "{scheduler: {type: WarmupDecayLR, params: {total_num_steps: 9, warmup_num_steps: 2}}}");
     CHECK(decay.config.scheduler.warmup_max_lr == 2e-5);

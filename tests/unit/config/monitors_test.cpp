@@ -1,4 +1,4 @@
-// The sections of monitors: their values, and mistakes in them.
+// The config's sections for monitors: their values, and mistakes in them.
 #include <fmt/core.h>
 
 #include <string>
@@ -37,7 +37,7 @@ TEST_CASE("the sections of monitors have DeepSpeed's defaults, and the values th
     CHECK(given.comet.offline);
     CHECK(given.comet.interval_samples == 7);
     CHECK(given.prometheus_file == "x.prom");
-    // A key of a service is not kept.
+    // A service's secret key is not stored.
     const Resolved keyed = resolved("{comet: {enabled: true, api_key: secret}}", 1);
     REQUIRE(keyed.notes.size() == 1);
     CHECK(keyed.notes[0].find("COMET_API_KEY") != std::string::npos);
@@ -46,7 +46,7 @@ TEST_CASE("the sections of monitors have DeepSpeed's defaults, and the values th
 
 TEST_CASE(
     "a mistake in a section of a monitor is an error, whether or not the section is enabled") {
-    // Section, key and value as they are mistyped; a part of the message.
+    // Section, key and value, as a user mistypes them, and a part of the message.
     const char* cases[][4] = {
         {"tensorboard", "enable", "true", "`enabled`"},
         {"tensorboard", "Enabled", "true", "`enabled`"},

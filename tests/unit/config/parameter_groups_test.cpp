@@ -1,4 +1,5 @@
-// LAMB, 1-bit LAMB, Adafactor and Muon, and the keys by which parameters get numbers of their own.
+// LAMB, 1-bit LAMB, Adafactor and Muon, and the keys that give some parameters numbers of their
+// own.
 #include "config/resolve/resolve.h"
 #include "support/catch.h"
 
@@ -7,7 +8,7 @@ using namespace dslaunch::config;
 
 namespace {
 
-// TEXT resolved, with what is wrong with it.
+// Returns TEXT resolved, with its problems.
 Resolved read(const std::string& text, int64_t world_size = 1) {
     ResolveOptions options;
     options.world_size = world_size;

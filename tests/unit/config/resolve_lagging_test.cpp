@@ -45,7 +45,7 @@ TEST_CASE("zenflow's numbers are DeepSpeed's, and auto is a number") {
         lagging("topk_ratio: 0.05, select_strategy: step, select_interval: 8, update_interval: 2, "
                 "overlap_step: true, full_warm_up_rounds: 5, offload: true") ==
         LaggingConfig{true, 0.05, 2, 8, true, 5});
-    // Epochs are made of whole intervals.
+    // An epoch consists of whole intervals.
     CHECK(lagging("steps_per_epoch: 10").select_interval == 12);
     CHECK(lagging("steps_per_epoch: 10, select_strategy: epoch, select_interval: 3")
               .select_interval == 36);

@@ -122,7 +122,7 @@ TEST_CASE("the batch relation is solved from what is given") {
         {"{train_batch_size: 32, train_micro_batch_size_per_gpu: 4}", 1, {32, 4, 8, 1}},
         {"{train_batch_size: 32, gradient_accumulation_steps: 2}", 4, {32, 4, 2, 4}},
         {"{train_micro_batch_size_per_gpu: 3, gradient_accumulation_steps: 5}", 7, {105, 3, 5, 7}},
-        // Ranks that share a batch have its rows between them.
+        // Ranks that share a batch divide its rows among themselves.
         {"{dslaunch: {tensor: {size: 2}, pipeline: {stages: 3}}}", 12, {2, 1, 1, 2}},
         {"{train_batch_size: 32, tensor_parallel: {autotp_size: 4}}", 8, {32, 16, 1, 2}},
         {"{train_batch_size: 32, sequence_parallel_size: 2}", 4, {32, 16, 1, 2}},
@@ -234,7 +234,7 @@ TEST_CASE("epochs are steps once the samples are known, and total_num_steps is t
           "two");
 }
 
-// The values are those of transformers.TrainingArguments where the command line says nothing.
+// If the command line says nothing, the values are the defaults of transformers.TrainingArguments.
 TEST_CASE("auto is what Hugging Face's Trainer would fill in, and each is said") {
     const std::string text =
         R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
@@ -262,7 +262,7 @@ TEST_CASE("auto is what Hugging Face's Trainer would fill in, and each is said")
                                     Catch::Contains("scheduler.params.warmup_num_steps 0, ") &&
                                     Catch::Contains("bf16.enabled false") &&
                                     Catch::Contains("--warmup-steps"));
-    // What is said of a value leaves it out of the note.
+    // A value about which the user says something is left out of the note.
     TrainConfig config = parse_config(text, "c");
     apply_override(config, "optimizer.params.lr=0.25");
     const Resolved told = resolve(config, {.world_size = 2});
@@ -350,7 +350,7 @@ TEST_CASE("a warm-up that the run does not see the end of is warned of") {
             .warnings;
     };
     CHECK(warnings(1000, "steps: 1000").empty());
-    CHECK(warnings(1000, "epochs: 1").empty());  // how many steps that is, is not known yet
+    CHECK(warnings(1000, "epochs: 1").empty());  // the number of steps is not known yet
     CHECK(warnings(1001, "steps: 1000") ==
           std::vector<std::string>{
               "c:1:57: scheduler.params.warmup_num_steps is more than the run's 1000 steps: the "
@@ -364,7 +364,7 @@ TEST_CASE("the command line's learning rate is that of the default optimizer whe
     CHECK(result.problems.empty());
     CHECK(result.config.optimizer.kind == OptimizerKind::kAdamW);
     CHECK(result.config.optimizer.lr == 0.25);
-    // A config that begins an optimizer says which.
+    // A config that has a section for the optimizer must name its type.
     config = parse_config("{optimizer: {params: {}}}", "c");
     apply_override(config, "optimizer.params.lr=0.25");
     CHECK(resolve(config, {}).problems.size() == 1);
@@ -414,7 +414,7 @@ TEST_CASE("profilers and checks are off until they are asked for, and take DeepS
     CHECK_THAT(on.notes[0], Catch::Contains("flops_profiler.recompute_fwd_factor has no effect"));
     CHECK_FALSE(
         resolve(parse_config("{flops_profiler: {module_depth: -2}}", "c"), {}).problems.empty());
-    // Hosts that compress what they exchange may differ for a while.
+    // Hosts that compress their exchange may differ for a while.
     CHECK(resolved("{optimizer: {type: OneBitAdam, params: {lr: 0.1, freeze_step: 2}}, "
                    "dslaunch: {check_equal_interval: 100}}",
                    1)
@@ -575,7 +575,7 @@ TEST_CASE("on a terminal no line of the keys or of a resolved config is wider th
     const auto too_wide = [](const std::string& text, size_t width) {
         std::vector<std::string> lines;
         std::istringstream all(text);
-        // A word that is longer than a line stays whole: a path, a list.
+        // A word longer than a line stays whole, such as a path or a list.
         for (std::string line; std::getline(all, line);)
             if (line.size() > width && line.find(' ', 4) < width) lines.push_back(line);
         return lines;
@@ -585,8 +585,8 @@ TEST_CASE("on a terminal no line of the keys or of a resolved config is wider th
         CHECK(too_wide(schema_text(width), width) == std::vector<std::string>{});
         CHECK(too_wide(resolved_table(result, width), width) == std::vector<std::string>{});
     }
-    // A key and its meaning are one line for `grep`, where no terminal shows them.
+    // Without a terminal, a key and its meaning are on one line, for `grep`.
     CHECK(std::ranges::count(schema_text(), '\n') == std::ssize(schema()));
     CHECK(std::ranges::count(resolved_table(result), '\n') ==
-          std::ssize(result.values) + std::ssize(result.notes) + 1);  // and what was chosen
+          std::ssize(result.values) + std::ssize(result.notes) + 1);  // the line of choices
 }

@@ -25,7 +25,7 @@ Resolved at_stage(int64_t stage, const std::string& more = "", const std::string
                                     stage, more, own));
 }
 
-// With its problems.
+// Returns the result with its problems.
 Resolved unchecked(const std::string& text) {
     ResolveOptions options;
     options.world_size = 2;
@@ -85,7 +85,7 @@ TEST_CASE("auto sizes of ZeRO become numbers that are printed") {
     CHECK(result.config.zero.prefetch_bucket_numel == 50'000'000);
     CHECK(value_at(result, "zero_optimization.stage3_prefetch_bucket_size").origin ==
           "derived: auto = DeepSpeed's default");
-    // DeepSpeed's default would keep small models whole; ours is 0 and says why.
+    // DeepSpeed's default would keep small models whole. Ours is 0, and its origin says why.
     CHECK(result.config.zero.persistent_parameter_numel == 0);
     CHECK(value_at(result, "zero_optimization.stage3_param_persistence_threshold")
               .origin.starts_with("derived: 0: small parameters"));
@@ -343,9 +343,10 @@ TEST_CASE("the logger of communication knows operations by our names and by Deep
     CHECK(logger("prof_all: false, prof_ops: [all_reduce, gather, reduce_scatter_tensor]")
               .config.comms_logger.kinds ==
           std::vector<TrafficKind>{TrafficKind::kReduce, TrafficKind::kGather});
-    // All operations are logged where prof_all says so.
+    // If prof_all is on, all operations are logged.
     CHECK(logger("prof_ops: [all_reduce]").config.comms_logger.kinds.empty());
-    // As under DeepSpeed a log of nothing is none, and names of a script's own are no mistake.
+    // As in DeepSpeed, a log without operations is empty, and names of a script's own are not a
+    // mistake.
     for (const char* text : {"prof_all: false", "prof_all: false, prof_ops: []",
                              "prof_all: false, prof_ops: [custom_all_reduce_name]"}) {
         const Resolved nothing = logger(text);

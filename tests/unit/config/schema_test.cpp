@@ -30,7 +30,7 @@ std::vector<std::string> one_edit_away(const std::string& word) {
     return result;
 }
 
-// The problems of a tree that holds nothing but null at SECTION.NAME.
+// Returns the problems of a tree that has only a null, at SECTION.NAME.
 std::vector<Problem> problems_of(const std::string& section, const std::string& name) {
     Value tree;
     tree.kind = Value::Kind::kObject;
@@ -41,7 +41,7 @@ std::vector<Problem> problems_of(const std::string& section, const std::string& 
 
 }  // namespace
 
-// A value that KEY may have and that is not its default.
+// Returns a value that KEY may have, other than its default.
 std::optional<Value> other_value(const KeySpec& key) {
     if (key.type == KeyType::kBool) {
         Value value = default_value(key);
@@ -67,7 +67,7 @@ TEST_CASE("each parameter of each optimizer and scheduler is used or refused, no
                                             "WSD"};
     for (const std::string section : {"optimizer", "scheduler"}) {
         for (const std::string& type : available_types(section)) {
-            // Parameters without which the type is refused.
+            // Parameters that the type needs.
             const std::string needs = with_end.contains(type) ? R"("total_num_steps": 50)"
                                       : type == "OneCycle"
                                           ? R"("cycle_min_lr": 0.1, "cycle_max_lr": 0.2)"
@@ -84,7 +84,7 @@ TEST_CASE("each parameter of each optimizer and scheduler is used or refused, no
                 REQUIRE(value);
                 TrainConfig config = parse_config(text, "c");
                 REQUIRE(set_path(config.root, key.path, *value));
-                // Nesterov's momentum needs one.
+                // Nesterov's method needs a momentum.
                 if (key.path.ends_with(".nesterov"))
                     REQUIRE(set_path(config.root, "optimizer.params.momentum", make_value(0.5)));
                 const Resolved result = resolve(config);
@@ -101,12 +101,13 @@ TEST_CASE("each parameter of each optimizer and scheduler is used or refused, no
                     !(result.config.optimizer == plain.config.optimizer) ||
                     !(result.config.scheduler == plain.config.scheduler) ||
                     result.config.gradient_clipping != plain.config.gradient_clipping;
-                // AdamW decays decoupled whatever adam_w_mode says, as DeepSpeed's.
+                // AdamW's decay is decoupled whatever adam_w_mode says, as in DeepSpeed.
                 const bool is_mode = key.path.ends_with(".adam_w_mode");
-                // 1-bit Adam and 0/1 Adam correct nothing, whatever is asked: a note says so.
+                // 1-bit Adam and 0/1 Adam correct no bias, even if the config asks for it; a note
+                // says so.
                 const bool is_correction =
                     key.path.ends_with(".bias_correction") && result.config.optimizer.compresses();
-                // Muon's AdamW for the rest is torch.optim's anyway.
+                // The AdamW that Muon uses for other parameters is torch.optim's anyway.
                 const bool is_torch = type == "Muon" && key.path.ends_with(".torch_adam");
                 CHECK(changed != ((type == "AdamW" && is_mode) || is_correction || is_torch));
             }

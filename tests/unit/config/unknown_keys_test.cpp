@@ -1,4 +1,5 @@
-// Keys that no part of the schema has: which are errors, warnings or notes, and what each names.
+// Keys that the schema does not have. Some are errors, some warnings, some notes; each message
+// names a known key or a reason.
 #include "base/text.h"
 #include "base/text/foreign_names.h"
 #include "config/schema/schema.h"
@@ -54,7 +55,7 @@ TEST_CASE("ignored names that speak of the training are warnings with the right 
         CHECK(result.warnings.front().find(*meant == '\0' ? "" : fmt::format("`{}`", meant)) !=
               std::string::npos);
     }
-    // Each is named together with what is refused.
+    // If another key is refused, unknown keys are reported as problems too.
     const Resolved both =
         resolve(parse_config("{gradient_cliping: 1, learning_rate: 1, max_steps: 3}", "c"), {});
     CHECK(both.problems.size() == 3);
@@ -118,7 +119,8 @@ TEST_CASE("what DeepSpeed ignores or only watches with is one note each, never t
          {"_comment, who_made_it, msamp are unknown and ignored, as in DeepSpeed",
           "dump_state has no effect: "})
         CHECK(all.find(words) != std::string::npos);
-    // A name that differs from a known one by a letter or two is a mistake, any other in a section.
+    // A name that differs from a known one by a letter or two is a mistake. In a section, every
+    // other unknown name is a mistake too.
     for (const char* text : {"{zero_optimisation: {}}", "{fp16: {_note: x}}",
                              "{train_batchsize: 3}", "{gradient_cliping: 1}"})
         CHECK_FALSE(resolve(parse_config(text, "c"), {}).problems.empty());

@@ -48,7 +48,7 @@ TEST_CASE("requests that share steps get what each gets alone") {
     const Row rows[] = {
         {200, 512, 64, false}, {200, 8, 8, false},  // prompts in pieces
         {200, 512, 1, false},                       // one after the other
-        {12, 64, 16, true},                         // a cache for a few at once
+        {12, 64, 16, true},                         // a cache for a few texts at once
         {8, 16, 16, true},
     };
     for (const Row& row : rows) {

@@ -18,7 +18,7 @@ int32_t draw(Sampler& sampler, Logits logits, const std::vector<int32_t>& text =
     return sampler.next(logits, text);
 }
 
-// The tokens that come in many draws, and how often.
+// Returns the tokens of many draws, and how often each came.
 std::map<int32_t, int> drawn(const SamplingOptions& options, const Logits& logits, int draws) {
     Sampler sampler(options);
     std::map<int32_t, int> counts;
@@ -53,7 +53,7 @@ TEST_CASE("top-k, top-p and min-p leave out what is less likely") {
     const std::vector<Row> rows = {
         {{.temperature = 1, .top_k = 0}, {0, 1, 2, 3}},
         {{.temperature = 1, .top_k = 2}, {0, 1}},
-        {{.temperature = 1, .top_k = 3}, {0, 1, 2}},  // of equal ones the lowest stays
+        {{.temperature = 1, .top_k = 3}, {0, 1, 2}},  // of equal ones, the lowest id stays
         {{.temperature = 1, .top_k = 9}, {0, 1, 2, 3}},
         {{.temperature = 1, .top_k = 0, .top_p = 0.6}, {0, 1}},
         {{.temperature = 1, .top_k = 0, .top_p = 0.4}, {0}},
@@ -76,8 +76,8 @@ TEST_CASE("a repetition penalty makes tokens of the text less likely, once each"
     CHECK(draw(sampler, {4, 3}, {7, -1}) == 0);       // tokens without a logit
 }
 
-// The likeliest token after TEXT with LOGITS 5, 4, 3, 2, 1 under RULES, with the bounds that it
-// has.
+// Returns the likeliest token after TEXT with LOGITS 5, 4, 3, 2, 1 under RULES. The text has
+// BOUNDS.
 int32_t ruled(const TokenRules& rules, const std::vector<int32_t>& text, TextBounds bounds = {}) {
     SamplingOptions options;
     options.temperature = 0;
@@ -96,13 +96,13 @@ TEST_CASE("rules on tokens hold as transformers' generate() has them") {
     CHECK(ruled(biased({4}, 3.5F), {}) == 0);
     CHECK(ruled(biased({2, 4}, 9), {1, 2}) == 4);
     CHECK(ruled(biased({2, 4}, 9), {2, 1}) == 0);
-    CHECK(ruled(biased({2, 4}, 9), {2}) == 0);  // a text that is shorter counts for nothing
+    CHECK(ruled(biased({2, 4}, 9), {2}) == 0);  // a shorter text counts for nothing
     CHECK(ruled(biased({9}, 9), {}) == 0);
     TokenRules rules;
     rules.bad_words = {{0}, {2, 1}};
     CHECK(ruled(rules, {2, 2}) == 2);
     CHECK(ruled(rules, {2, 3}) == 1);
-    CHECK(ruled(rules, {2, 3}, {{0}, {}}) == 0);  // an end token is no bad word
+    CHECK(ruled(rules, {2, 3}, {{0}, {}}) == 0);  // an end token is not a bad word
     rules = {};
     rules.suppressed = {0, 1};
     rules.suppressed_first = {2};
@@ -118,7 +118,7 @@ TEST_CASE("rules on tokens hold as transformers' generate() has them") {
     CHECK(ruled(rules, {1}, {{}, 1}) == 3);
     CHECK(ruled(rules, {1}, {{}, 2}) == 0);
     rules = {};
-    rules.suppressed = {0, 1, 2, 3, 4};  // none is left: the first one
+    rules.suppressed = {0, 1, 2, 3, 4};  // no token is left: the first one
     CHECK(ruled(rules, {1}) == 0);
 }
 

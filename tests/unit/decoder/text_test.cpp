@@ -27,7 +27,7 @@ TEST_CASE("a stream of bytes gives whole characters") {
     CHECK(stream->finish() == "\xe2\x82");
 }
 
-// The fixture's tokenizer NAME.
+// Returns the tokenizer NAME of the fixture.
 text::Tokenizer fixture_tokenizer(const std::string& name) {
     const auto source = nlohmann::json::parse(test::content_of(
         std::string(test::source_dir()) + "/tests/fixtures/tokenizers/tokenizers.json"));
@@ -62,7 +62,7 @@ TEST_CASE("a text that goes on with a prompt keeps its first blank, and repeats 
             CHECK(row.prompt + text == row.whole);
         }
     }
-    // An answer is a text of its own.
+    // An answer is an independent text.
     const text::Tokenizer llama = fixture_tokenizer("llama2");
     const TokenizerCodec codec(llama);
     const auto stream = codec.stream();
@@ -84,7 +84,7 @@ TEST_CASE("a text ends before the first stop, however it comes in pieces") {
         {{"END"}, "EEND", "E", true},
         {{"aab"}, "aaaab", "aa", true},
         {{"\n\n", "stop"}, "a\nb stop\n\n", "a\nb ", true},
-        {{"bc", "abcd"}, "abcd", "a", true},  // the first one that is whole
+        {{"bc", "abcd"}, "abcd", "a", true},  // the first whole match
         {{"x"}, "x", "", true},
     };
     for (const Row& row : rows)

@@ -1,6 +1,6 @@
-// Adapters in a lowered graph, beside products that are written out by hand; and under the names
-// that PEFT finds, read again by what reads PEFT's own (unit/decoder/rotary/decoder_test.cpp holds
-// that beside PEFT).
+// Adapters in a lowered graph, compared with products that are written out by hand. Also adapters
+// under the names that PEFT expects: they are read back by the code that reads PEFT's own adapters,
+// and unit/decoder/rotary/decoder_test.cpp compares that code with PEFT.
 #include "graph/adapter/adapters.h"
 
 #include <ATen/TensorOperators.h>
@@ -37,7 +37,7 @@ at::Tensor wave(const std::vector<int64_t>& sizes, double phase) {
     return (at::arange(numel, at::kFloat) * 1.7 + phase).sin().mul(0.5).view(sizes);
 }
 
-// Two layers, one of them with its weight as [in, out], and a head.
+// Returns a model of two layers and a head. One layer stores its weight as [in, out].
 Model model() {
     return test::script_model(
         "def forward(self, x: Tensor) -> Tensor:\n"
@@ -86,7 +86,7 @@ at::Tensor product_of(const storage::LowRankPair& pair) {
     return at::matmul(at::tensor(pair.read_b()).view({-1, pair.r}), a) * pair.scale;
 }
 
-// The model of a fixture, and what is described of it when LORA adapts it.
+// Returns the description of the adapter that LORA gives to the model of fixture NAME.
 storage::AdapterConfig described(const std::string& name, const config::LoraConfig& lora) {
     Model model = Model::load(peft_fixture(name));
     LowerOptions options;
@@ -116,7 +116,7 @@ TEST_CASE("an adapter beside a product is a product with B A, and begins as noth
     const SegmentedModel before = SegmentedModel::make(plain, {}, 1);
     const SegmentedModel after = SegmentedModel::make(adapted, with(rank_2()), 1);
     CHECK(loss_of(before, x).equal(loss_of(after, x)));
-    // The last product has none.
+    // The last product has no adapter.
     CHECK(adapted.parameters().size() == 8);
     for (const ModelParameter& parameter : adapted.parameters())
         CHECK(parameter.tensor.requires_grad() == is_of_adapter(parameter.name));
@@ -173,7 +173,7 @@ TEST_CASE("a graph that is lowered again has the same adapters, and evaluation n
     CHECK(made.parameters().size() == 8);
     CHECK(named(made, "first_weight.lora_A.weight").is_same(a));
     CHECK(again.graph->toString().find("aten::dropout") == std::string::npos);
-    // Another process with the same seed begins with the same values, with another seed not.
+    // Another process begins with the same values if its seed is the same, and with others if not.
     Model other = model();
     options.lora.dropout = 0;
     static_cast<void>(lower(other, options));
@@ -315,7 +315,7 @@ TEST_CASE("an output layer that is the table of tokens is adapted and saved by P
         CHECK(config.modules_to_save == std::vector<std::string>{"model.embed_tokens"});
         CHECK(config.is_tied);
     }
-    // Modules have what lies in them, and no adapter.
+    // Saved modules include the modules inside them, and get no adapter.
     lora.targets = {"q_proj", "up_proj"};
     lora.modules_to_save = {"layers.0.mlp", "layers.1.self_attn"};
     const storage::AdapterConfig config = described("llama", lora);

@@ -54,8 +54,8 @@ TEST_CASE("no tensor constant of any fixture's graph is left on the tracer's dev
 }
 
 TEST_CASE("a graph whose constants were moved computes on their device") {
-    // The mask becomes a constant of the graph; a mask on the CPU would fail the product or move it
-    // to the CPU.
+    // The mask becomes a constant of the graph. If it stayed on the CPU, the product would fail or
+    // move to the CPU.
     const std::string text =
         "def forward(self, x: Tensor) -> Tensor:\n"
         "    mask = torch.triu(torch.ones([4, 4], device=torch.device('cpu')), 1)\n"

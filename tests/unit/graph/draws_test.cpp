@@ -34,8 +34,8 @@ TEST_CASE("every part of the key gives another seed, and equal keys the same") {
 }
 
 TEST_CASE("a draw inside a loop is another one in each trip") {
-    // The trip count is data, so that the loop is not unrolled. Equal draws would give the product
-    // r^2 for both orders.
+    // The trip count is data, so that the loop is not unrolled. With equal draws, both orders would
+    // give the product r^2.
     Model model = test::script_model(
         "def forward(self, x: Tensor) -> Tensor:\n"
         "    total = (self.w * 0.0).sum()\n"
@@ -50,8 +50,8 @@ TEST_CASE("a draw inside a loop is another one in each trip") {
     const auto loss = [&](double trips) {
         return test::run_segments(cut, {at::full({2}, trips / 2)}, {1, 2, 3}, false).loss;
     };
-    // Equal draws in all trips would make the differences after the first zero, and the loss would
-    // not grow.
+    // If all trips drew the same numbers, the differences after the first would be zero and the
+    // loss would not grow.
     CHECK(loss(2) > loss(1));
     CHECK(loss(4) > loss(2));
     CHECK(loss(4) == loss(4));

@@ -1,5 +1,6 @@
-// Exported programs as modules: the traps of their graphs, by programs written out here; whole
-// archives of torch.export.save are among the fixtures, which the other tests of this folder read.
+// Exported programs as modules: pitfalls of their graphs, in programs that are written out here.
+// Whole archives of torch.export.save are among the fixtures, which the other tests of this folder
+// read.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -67,7 +68,7 @@ Json graph(const List& inputs, const List& nodes, const List& outputs, bool sing
             {"is_single_tensor_return", single}};
 }
 
-// A program of w (a parameter), b (a buffer) and x (an argument).
+// Returns a program of w (a parameter), b (a buffer) and x (an argument).
 storage::ExportedProgram program(const List& nodes, const std::string& result) {
     const Json signature = {
         {"input_specs",
@@ -89,7 +90,7 @@ storage::ExportedProgram program(const List& nodes, const std::string& result) {
     return storage::parse_exported_program("test", whole.dump());
 }
 
-// The program as a module whose w is [1, 2, 3] and whose b is 0.
+// Returns the program as a module in which w is [1, 2, 3] and b is 0.
 torch::jit::Module module_of(const List& nodes, const std::string& result,
                              int* fixed_to_evaluation = nullptr) {
     const auto unit = std::make_shared<torch::jit::CompilationUnit>();
@@ -125,7 +126,8 @@ TEST_CASE("a number in the place of a tensor is the number's own operator") {
              {tensor("y")}),
         node("torch.ops.aten.mul.Tensor",
              {argument("self", tensor("y")), argument("other", tensor("w"))}, {tensor("z")})};
-    // The type stays that of x: a tensor of int64 would make it so too, one of float64 would not.
+    // The result keeps x's type. It would also do so with a tensor of int64, but not with one of
+    // float64.
     const at::Tensor z = run(nodes, "z", at::ones({3}));
     CHECK(at::equal(z, at::tensor({7.0f, 14.0f, 21.0f})));
     CHECK(z.requires_grad());

@@ -1,7 +1,7 @@
-// Exported programs of any folder beside what PyTorch computed with them: EXPORTED_MODELS names a
-// folder of NAME.pt2 and NAME.safetensors, which holds the arguments of forward (`input.0`,
-// `input.1`, …), `loss`, and `gradient.PARAMETER` where PyTorch has one, all in evaluation mode.
-// The test prints a line for each model and counts; it is hidden where the variable is not set.
+// Exported programs of any folder, compared with PyTorch's results. EXPORTED_MODELS names a folder
+// of NAME.pt2 and NAME.safetensors. The latter has the arguments of forward (`input.0`, `input.1`,
+// …), `loss`, and `gradient.PARAMETER` if PyTorch has one, all in evaluation mode. The test prints
+// a line for each model and counts. It is hidden if the variable is not set.
 #include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 #include <torch/csrc/jit/api/module.h>
@@ -41,18 +41,18 @@ c10::IValue first_of(const c10::IValue& result) {
     return result;
 }
 
-// The differences of loss and gradients; what keeps the model from running is thrown.
+// The differences of loss and gradients. If the model cannot run, the reason is thrown.
 struct Comparison {
     double loss = 0, gradients = 0;
     std::string worst;    // the parameter that differs most
-    std::string missing;  // a gradient that one of both lacks
+    std::string missing;  // a gradient that only one of both has
     size_t segments = 0;
 };
 
 Comparison compare(const std::string& archive, const SafetensorsFile& expected) {
     Comparison found;
     Model model = Model::load(archive);
-    double largest = 0;  // of all gradients; far below it there is nothing but rounding
+    double largest = 0;  // of all gradients; far below it there is only rounding
     for (const SafetensorsEntry& entry : expected.entries())
         if (entry.name.starts_with("gradient."))
             largest = std::max(largest, tensor_of(entry).abs().max().item<double>());
@@ -69,7 +69,8 @@ Comparison compare(const std::string& archive, const SafetensorsFile& expected) 
             if (theirs == nullptr) theirs = expected.find("gradient." + name);
         const at::Tensor gradient = parameter.tensor.grad();
         if (gradient.defined() != (theirs != nullptr)) {
-            // A parameter that only the whole graph multiplies by zero may have either.
+            // If only the whole graph multiplies a parameter by zero, the gradient may be zeros or
+            // missing.
             if (!gradient.defined() || gradient.count_nonzero().item<int64_t>() > 0)
                 found.missing = parameter.name;
         } else if (gradient.defined()) {

@@ -1,5 +1,6 @@
-// Folders of Hugging Face as modules: each family's logits, loss and gradients beside those of
-// transformers, which wrote the folder. HUGGINGFACE_FOLDERS names another folder of such folders.
+// Hugging Face folders as modules: each family's logits, loss and gradients are compared with the
+// results of transformers, which wrote the folder. HUGGINGFACE_FOLDERS names another folder of such
+// folders.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -96,7 +97,7 @@ TEST_CASE("documents that share a row have the losses that each has alone") {
         module.eval();
         const SafetensorsFile expected(path + "/expected.safetensors");
         const at::Tensor tokens = tensor_of(*expected.find("tokens"));
-        // Two documents of 7 and 9 tokens, and padding, of which nothing is learned.
+        // Two documents of 7 and 9 tokens, and padding, from which the model learns nothing.
         const std::vector<at::Tensor> documents = {tokens[0].slice(0, 0, 7),
                                                    tokens[1].slice(0, 2, 11)};
         const auto targets_of = [&](const at::Tensor& document) {
@@ -124,13 +125,13 @@ TEST_CASE("documents that share a row have the losses that each has alone") {
                 .unsqueeze(0);
         const auto loss = module.forward({row, targets, numbers}).toTensor().item<double>();
         CHECK(std::abs(loss - sum / static_cast<double>(counted)) < 1e-5);
-        // Without their numbers the second document sees the first.
+        // Without document numbers, the second document sees the first.
         const auto mixed = module.forward({row, targets}).toTensor().item<double>();
         CHECK(std::abs(loss - mixed) > 1e-4);
     }
 }
 
-// A copy of the folder NAME that may be changed.
+// Copies the folder NAME, so that a test may change it. Returns the copy's path.
 std::string copy_of(const std::string& name, const test::TemporaryFolder& into) {
     const std::string to = into.path() + "/" + name;
     fs::copy(test::fixture_path("huggingface/" + name), to);
@@ -213,7 +214,7 @@ TEST_CASE("a folder whose files do not belong together is refused by the weight'
         CHECK_THAT(refusal(folder), Contains("has no weights: expected model.safetensors"));
         std::ofstream(folder + "/pytorch_model.bin") << "x";
         CHECK_THAT(refusal(folder), Contains("its weights are pickles (pytorch_model.bin)"));
-        // Their shapes are known all the same.
+        // Their shapes are known nevertheless.
         const Model shapes = Model::load(folder, Weights::kIfThere);
         const Model alone = Model::load(folder + "/config.json", Weights::kIfThere);
         REQUIRE(shapes.parameters().size() == alone.parameters().size());
@@ -247,7 +248,7 @@ TEST_CASE("a folder whose files do not belong together is refused by the weight'
     }
 }
 
-// Tokens of a fixture's batch to the logits that FOLDER gives.
+// Returns the logits that FOLDER gives for the tokens of a fixture's batch.
 at::Tensor logits_of(const std::string& folder, const std::string& fixture) {
     const c10::InferenceMode no_gradients;
     Model model = Model::load(folder);
@@ -302,7 +303,7 @@ TEST_CASE("weights that are not tied as config.json says are written with one th
     CHECK(config.architecture == "Gemma3ForCausalLM");
     CHECK(config.outer.empty());
     CHECK(config.layers.size() == 6);
-    // Of a model that this version does not read nothing is changed.
+    // If this version does not read a model, its config is not changed.
     CHECK(storage::config_for_weights("/no/such/folder", "{}") == "{}");
 }
 

@@ -1,4 +1,4 @@
-// Values that cross a cut: containers, one tensor met twice, views of parameters.
+// Values that cross a cut: containers, a tensor that occurs twice, views of parameters.
 #include "graph/lower/live_values.h"
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// Lowering and cutting of modules written here: errors, defaults, states, and where a cut may not
-// be.
+// Lowering and cutting of modules that are written here: errors, defaults, states, and places where
+// no cut is allowed.
 #include "graph/lower/lower.h"
 
 #include <ATen/core/Tensor.h>
@@ -138,7 +138,7 @@ TEST_CASE("an argument that the data do not supply keeps its default") {
     CHECK(at::equal(run.gradients.at("w"), at::full({4}, 3.0F)));
 }
 
-// Each forward computes x * w, and gives more of it or in another form.
+// Each forward computes x * w, and returns more than that, or the same in another form.
 TEST_CASE("of a tuple or a dict that forward returns, the loss or the logits is taken") {
     const std::string sum = "    product = x * self.w\n    loss = product.sum()\n";
     struct Row {
@@ -234,7 +234,7 @@ TEST_CASE("the losses that a config can name are those of PyTorch, in closed for
     Model model = script_model("def forward(self, x: Tensor) -> Tensor:\n    return x * self.w\n",
                                {{"w", ramp(4)}});
     const SegmentedModel cut = SegmentedModel::make(model, with_loss(LossKind::kCrossEntropy), 1);
-    // Rows of equal logits: log(classes); targets of -100 count for nothing.
+    // Rows of equal logits cost log(classes); targets of -100 do not count.
     const at::Tensor labels = at::tensor({2, -100, 1, 0, 3, -100}, at::kLong).view({2, 3});
     CHECK(run_segments(cut, {at::zeros({2, 3, 4}), labels}, {}, false).loss ==
           Approx(std::log(4.0)).epsilon(1e-6));
@@ -257,7 +257,8 @@ TEST_CASE("a dict that forward makes and fills on its way holds up no cut") {
     };
     const std::string end = "    return (kept['first'] + kept['second']).sum() + len(kept)\n";
     const at::Tensor x = test::wave({3, 4}, 3);
-    // Read by name alone, it is gone, and the model is cut; one whose length is asked stays.
+    // If the dict is read only by names, it is dissolved and the model is cut. If its length is
+    // read, it stays.
     Model folded = model_of("", "    return (kept['first'] + kept['second']).sum()\n");
     Model kept = model_of("", end);
     const at::Tensor a = folded.parameters()[0].tensor, b = folded.parameters()[1].tensor;
@@ -277,11 +278,11 @@ TEST_CASE("a dict that forward makes and fills on its way holds up no cut") {
     CHECK(run_segments(cut, {x}, {}, false).loss == Approx(expected));
     CHECK(run_segments(SegmentedModel::make(kept, {}, 1), {x}, {}, false).loss ==
           Approx(expected + 2));
-    // A dict that a branch changes is no straight line.
+    // A dict that a branch changes cannot be followed in a straight line.
     Model branched = model_of("    if bool(x.sum() > 0):\n        kept['second'] = x * 3.0\n",
                               "    return (kept['first'] + kept['second']).sum()\n");
     CHECK(dicts(lower(branched, {})) == 1);
-    // One that forward returns is made at its end, from the last values.
+    // A dict that forward returns is made at forward's end, from the last values.
     Model returned = script_model(
         "def forward(self, x: Tensor) -> Dict[str, Tensor]:\n"
         "    out: Dict[str, Tensor] = {}\n"
@@ -374,8 +375,8 @@ TEST_CASE("a written attribute goes on from run to run") {
         static_cast<void>(run_segments(cut, arguments, {}, false));
         CHECK(fixture.model.module().attr("calls").toInt() == run);
     }
-    // `mean` is a buffer too: the model's list, from which it is evaluated and saved, has what
-    // forward wrote.
+    // `mean` is a buffer too. The model's list, which evaluation and saving use, has the values
+    // that forward wrote.
     const at::Tensor mean = fixture.model.module().attr("mean").toTensor();
     CHECK(mean.abs().sum().item<float>() > 0);
     REQUIRE(fixture.model.buffers().size() == 1);

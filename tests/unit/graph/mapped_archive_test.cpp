@@ -1,4 +1,4 @@
-// The mapped loader against LibTorch's own, and the memory that its tensors lie in.
+// The mapped loader, compared with LibTorch's own, and the memory in which its tensors are.
 #include "graph/archive/mapped_archive.h"
 
 #include <ATen/core/Tensor.h>
@@ -38,7 +38,7 @@ class ZipText {
   public:
     explicit ZipText(size_t misaligned) : misaligned_(misaligned) {}
 
-    // EXPANDED: the size that a deflated record is said to have; 0: CONTENT is stored.
+    // EXPANDED is the size that a deflated record claims to have; 0: CONTENT is stored.
     void add(const std::string& name, const std::string& content, size_t expanded = 0) {
         const auto bytes = std::as_bytes(std::span(content));
         std::string facts;  // the fields that the local header and the directory share
@@ -100,7 +100,8 @@ bool lies_in(const at::Tensor& tensor, const MappedFile& file) {
            std::less<>()(data, file.bytes().data() + file.bytes().size());
 }
 
-// File and line of each node of GRAPH, by the importer's and by the Python program's source.
+// Returns file and line of each node of GRAPH, in the importer's source and in the Python
+// program's.
 std::string places_of(const torch::jit::Graph& graph) {
     std::string places;
     for (const torch::jit::Node* node : graph.nodes()) {
@@ -133,7 +134,7 @@ void check_equal(const torch::jit::Module& ours, const torch::jit::Module& their
     CHECK(places_of(*ours_graph) == places_of(*theirs_graph));
 }
 
-// One parameter of 16 pages, one buffer of one number.
+// Saves a module with one parameter of 16 pages and one buffer of one number.
 void save_large(const std::string& path) {
     torch::jit::Module module("Large");
     module.register_parameter("weight", at::arange(16 * 1024, at::kFloat), false);
@@ -173,7 +174,7 @@ TEST_CASE("a model's pages are given back when asked, but for those that were wr
     CHECK(model.release_pages(0).value == all - 4096);
     CHECK(weight[8 * 1024].item<float>() == -1);
     CHECK(Model::load(path).parameters()[0].tensor[8 * 1024].item<float>() == 8 * 1024);
-    // A tensor that moved away has no pages of the archive to give back.
+    // A tensor that was moved has no pages of the archive to release.
     weight.set_data(weight.clone());
     CHECK(model.release_pages(0).value == 0);
     CHECK(weight[8 * 1024].item<float>() == -1);
@@ -300,7 +301,7 @@ TEST_CASE("an attribute that is not of its class's type is refused") {
     CHECK(with(training + "\x88", training + "\x88") == "accepted");
     CHECK_THAT(with(training + "\x88", training + std::string("K\x01", 2)),
                Catch::Contains("training of a ") && Catch::Contains("has the type int"));
-    // One module in the place of another: its methods would read slots that it has not.
+    // If one module took another one's place, its methods would read slots that it does not have.
     const std::string relu = "c__torch__.torch.nn.modules.activation\nReLU\n";
     const std::string linear = "c__torch__.torch.nn.modules.linear\nLinear\n";
     CHECK_THAT(with(linear, relu), Catch::Contains("0 of a ") && Catch::Contains("ReLU"));

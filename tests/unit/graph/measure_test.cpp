@@ -1,5 +1,6 @@
-// Facts that one forward pass tells of a model: numbers that do not depend on where it is cut; and
-// FLOPs and times by module of a step: closed forms, and the counts of PyTorch and DeepSpeed.
+// Facts about a model that one forward pass gives: numbers that do not depend on the cuts. Also
+// FLOPs and times of a step by module, compared with closed forms and with the counts of PyTorch
+// and DeepSpeed.
 #include "graph/measure/measure.h"
 
 #include <ATen/Parallel.h>
@@ -33,7 +34,7 @@ TEST_CASE("classes of the loss and work of a model are the same however it is cu
     at::set_num_threads(1);
     for (const std::string& name : test::fixture_names()) {
         test::Fixture fixture = test::Fixture::load(name);
-        // Pictures are told apart into ten classes, text into its 128 tokens (fixtures/README.md).
+        // Pictures are sorted into ten classes; text has its 128 tokens (fixtures/README.md).
         const bool pictures = kPictureModels.count(name) == 1;
         const int64_t classes = pictures ? 10 : 128;
         const SegmentedModel one = fixture.cut(1);
@@ -64,12 +65,12 @@ TEST_CASE("the peak of a backward has the dense gradient of an embedding, and no
     const SegmentInfo& loss = info.segments[1];
     CHECK(embedding.output_bytes == Bytes{rows});
     CHECK(embedding.forward_peak == Bytes{rows});
-    // Rows, their gradient, the gradient of the table; a scalar or an index may come on top.
+    // The rows, their gradient, and the table's gradient; a scalar or an index may be added.
     const int64_t least = 2 * rows + 1000 * 64 * 4;
     CHECK(embedding.backward_peak.value >= least);
     CHECK(embedding.backward_peak.value <= least + 512);
-    // The exponential, which is kept, and the sum; then the sum's gradient spread over the rows
-    // without memory of its own, and that of the rows.
+    // Forward: the exponential, which is kept, and the sum. Backward: the sum's gradient, spread
+    // over the rows without memory of its own, and the rows' gradient.
     CHECK(loss.forward_peak.value >= rows);
     CHECK(loss.forward_peak.value <= rows + 64);
     CHECK(loss.backward_peak.value >= 2 * rows);
@@ -92,13 +93,13 @@ TEST_CASE("what is kept between the halves of a backward is what the weights wai
     const std::vector<c10::IValue> arguments = {at::ones({6, 64})};
     CHECK(measure(segmented, arguments).segments[1].weight_half_bytes == Bytes{});
     const ModelInfo info = measure(segmented, arguments, /*split_backward=*/true);
-    // The product keeps its operand if that is not the segment's input, and the gradient that came
-    // to it; the whole backward keeps three times as much.
+    // The product keeps its operand, unless that is the segment's input, and the gradient that it
+    // received. The whole backward keeps three times as much.
     const SegmentInfo& last = info.segments[1];
     CHECK(last.activation_bytes.value >= 3 * kWide);
     CHECK(last.weight_half_bytes.value >= kWide);
     CHECK(last.weight_half_bytes.value <= kWide + kNarrow + 512);
-    // The other product keeps its operand, the batch, and the gradient that came to it.
+    // The other product keeps its operand, the batch, and the gradient that it received.
     const SegmentInfo& first = info.segments[0];
     CHECK(first.weight_half_bytes.value >= kNarrow);
     CHECK(first.weight_half_bytes.value <= 2 * kNarrow + 512);
@@ -133,7 +134,7 @@ TEST_CASE("what forward returns is known as a loss or as none before the first s
 
 namespace {
 
-// One forward and backward of SEGMENTED on ARGUMENTS, as the profiler sees it.
+// Runs the profiler over one forward and backward of SEGMENTED on ARGUMENTS.
 std::vector<plan::ModuleCost> profile(SegmentedModel& segmented,
                                       const std::vector<IValue>& arguments) {
     const ComputeContext context(true, at::kFloat, c10::kCPU);
@@ -153,7 +154,7 @@ std::vector<plan::ModuleCost> profile(SegmentedModel& segmented,
     return profiler.costs();
 }
 
-// The FLOPs of each module with everything inside it; the model has the path "".
+// Returns the FLOPs of each module with everything inside it. The model has the path "".
 std::map<std::string, int64_t> flops_with_inner(const std::vector<plan::ModuleCost>& costs) {
     std::map<std::string, int64_t> flops;
     for (const plan::ModuleCost& cost : costs) {
@@ -191,7 +192,8 @@ TEST_CASE("products, attention and convolutions have the FLOPs of their closed f
     CHECK(flops_of("    q = x * self.w\n"
                    "    return torch.scaled_dot_product_attention(q, x, x).sum()\n",
                    {{"w", at::ones({1})}}, at::ones({2, 3, 6, 8})) == 4 * 2 * 3 * 6 * 6 * 8);
-    // 2 for each weight of an output element: 6 outputs' channels, 4 x 4 places, 3 x 3 x 2 weights.
+    // 2 FLOPs for each weight of an output element: 6 output channels, 4 x 4 places, 3 x 3 x 2
+    // weights.
     CHECK(flops_of("    return torch.conv2d(x, self.w).sum()\n", {{"w", at::ones({6, 2, 3, 3})}},
                    at::ones({1, 2, 6, 6})) == 2 * 6 * 16 * 18);
     // Each group sees only its own channels.

@@ -18,7 +18,7 @@ namespace dslaunch {
 using namespace graph;
 namespace {
 
-// What GRAPH with one input makes of TENSOR.
+// Returns the result of GRAPH, which has one input, for TENSOR.
 at::Tensor run(const std::shared_ptr<torch::jit::Graph>& graph, const at::Tensor& tensor) {
     torch::jit::GraphFunction function("run", graph, nullptr);
     torch::jit::Stack stack = {tensor};
@@ -42,7 +42,7 @@ void check_view(const at::Tensor& base, const at::Tensor& view) {
     const auto graph = std::make_shared<torch::jit::Graph>();
     graph->registerOutput(made->insert(*graph, graph->addInput()));
     CHECK(is_same_place(run(graph, base), view));
-    // A copy of other strides gives the same elements.
+    // A copy with other strides gives the same elements.
     const at::Tensor copy = base.transpose(0, -1).contiguous().transpose(0, -1);
     CHECK(made->of(copy).equal(view));
 }
@@ -88,7 +88,7 @@ TEST_CASE("a tensor is a view of another one in its storage, by operators on tha
     check_view(base.permute({2, 1, 0}), base.select(1, 2));
     check_view(base, base.select(0, 1).unsqueeze(0).expand({3, 5, 6}));
     CHECK(!MemoryView::make(base, base.unsqueeze(0).expand({2, 4, 5, 6}))->is_whole());
-    // Its own elements in other order, with gaps between them.
+    // The tensor's own elements in another order, with gaps between them.
     const at::Tensor gaps = memory.slice(0, 0, 60).view({6, 10}).slice(0, 0, 6, 2).slice(1, 1, 4);
     check_view(gaps, gaps.t().unsqueeze(0));
 }
@@ -121,7 +121,7 @@ TEST_CASE("what is no part of a tensor, or of another type, is no view of it") {
     CHECK(!MemoryView::make(base, memory.slice(0, 0, 40)));
     CHECK(!MemoryView::make(base.slice(0, 0, 1).expand({3}), base.slice(0, 0, 1)));
     CHECK(!MemoryView::make(base, base.view(at::kInt)));
-    // The elements between those of a tensor with gaps are not its own.
+    // The elements in a tensor's gaps do not belong to it.
     CHECK(!MemoryView::make(memory.slice(0, 0, 40, 2), memory.slice(0, 0, 10)));
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("of tensors that share memory, what trains owns it, else the largest d
     const at::Tensor memory = at::arange(48, at::kFloat);
     const at::Tensor matrix = memory.slice(0, 0, 24).view({4, 6});
     const at::Tensor rest = memory.slice(0, 24, 48);
-    // Neighbours in one storage are strangers.
+    // Neighbours in one storage are independent.
     CHECK(owners({trained("a", matrix), trained("b", rest)}) == std::vector<int>{0, 1});
     const at::Tensor wide = memory.view({4, 12});
     CHECK(owners({trained("left", wide.slice(1, 0, 6)), trained("right", wide.slice(1, 6, 12))}) ==
@@ -140,7 +140,7 @@ TEST_CASE("of tensors that share memory, what trains owns it, else the largest d
           std::vector<int>{1, 1, 2});
     CHECK(owners({{"row", matrix[1], false}, {"all", matrix, false}, {"p", matrix.t(), true}}) ==
           std::vector<int>{2, 2, 2});
-    // An attribute without a name owns nothing that has one.
+    // An attribute without a name owns no memory of one with a name.
     CHECK(owners({{"row", matrix[1], false}, {"", matrix, false}}) == std::vector<int>{0, 1});
     const auto loose =
         find_homes({{"a", memory.slice(0, 0, 20), false}, {"b", memory.slice(0, 10, 30), false}});

@@ -43,8 +43,8 @@ at::Tensor some_tokens(const GptOptions& options, int64_t rows, int64_t length) 
         .view({rows, length});
 }
 
-// The GPT written out head by head with an explicit mask: nothing of gpt.torchscript but its
-// parameters' names.
+// Computes the GPT's logits head by head, with an explicit mask. It shares only the parameters'
+// names with gpt.torchscript.
 at::Tensor reference_logits(const std::map<std::string, at::Tensor>& weights,
                             const GptOptions& options, const at::Tensor& tokens) {
     const auto linear = [&](const std::string& name, const at::Tensor& x) {
@@ -80,7 +80,7 @@ at::Tensor reference_logits(const std::map<std::string, at::Tensor>& weights,
     return norm("ln_f", x).matmul(weights.at(options.is_tied ? "wte.weight" : "head.weight").t());
 }
 
-// Larger weights than a fresh model's, so that every part matters to the result.
+// Makes a new model's weights larger, so that every part matters to the result.
 void scale_up(const torch::jit::Module& module) {
     for (const auto& parameter : module.parameters()) parameter.detach().mul_(5).add_(0.03);
 }

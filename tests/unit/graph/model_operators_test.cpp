@@ -1,5 +1,5 @@
-// Models whose code would reach beyond tensors, and archives whose objects are of other types than
-// their code says. All of them are refused before any of their code runs.
+// Models whose code would reach beyond tensors, and archives whose objects have other types than
+// their code says. All of them must be refused before any of their code runs.
 #include "graph/trust/model_operators.h"
 
 #include <ATen/ops/ones.h>
@@ -34,7 +34,7 @@ namespace {
 using Catch::Contains;
 namespace fs = std::filesystem;
 
-// A module with METHODS beside a parameter, saved at PATH.
+// Saves a module with METHODS and one parameter at PATH.
 void save_script(const std::string& path, const std::string& methods) {
     torch::jit::Module module("Scripted");
     module.register_attribute("training", c10::BoolType::get(), true);
@@ -57,7 +57,7 @@ std::string with_victim(std::string code, const std::string& victim) {
 using Edit = std::function<void(caffe2::serialize::PyTorchStreamWriter& writer,
                                 const std::string& record, std::string content)>;
 
-// Writes the records of the archive at PATH to TO, each by EDIT.
+// Writes the records of the archive at PATH to TO, each changed by EDIT.
 void edit_archive(const std::string& path, const std::string& to, const Edit& edit) {
     caffe2::serialize::PyTorchStreamReader reader(path);
     caffe2::serialize::PyTorchStreamWriter writer(to);
@@ -69,7 +69,7 @@ void edit_archive(const std::string& path, const std::string& to, const Edit& ed
     writer.writeEndOfFile();
 }
 
-// An operator on texts and numbers alone, which LibTorch calls as it compiles code.
+// An operator on texts and numbers only, which LibTorch calls while it compiles code.
 int64_t write_file(c10::string_view path) {
     test::write_file(std::string(path), "written");
     return 1;
@@ -127,16 +127,16 @@ TEST_CASE("LibTorch folds no operator that a model may not use as it compiles th
         CHECK(test::mentions(said, "it takes a string argument `path`"));
         CHECK_FALSE(fs::exists(victim));
     }
-    // Who trusts it has LibTorch do as it does.
+    // With full trust, LibTorch loads the archive as usual.
     static_cast<void>(Model::load(path, Weights::kRequired, Trust::kFull));
     CHECK(fs::exists(victim));
     with("ops.dsl_fold.twice(4)");
     CHECK(refusal(path) == "accepted");
 }
 
-// Those of the dispatcher are guarded. LibTorch folds none of aten and none that it says has
-// effects (prim::AddStatValue, BailoutTemplate, IgnoredPythonOp, TimePoint); the others need a
-// graph or types in their node, which no code can give it. A new LibTorch may have others.
+// Operators of the dispatcher are guarded. LibTorch folds no operator of aten, and none with
+// declared effects (prim::AddStatValue, BailoutTemplate, IgnoredPythonOp, TimePoint). The others
+// need a graph or types in their node, which code cannot give it. A new LibTorch may have others.
 TEST_CASE("TorchScript's own operators that are refused and take constants are these") {
     std::set<std::string> folded;
     for (const auto& operation : torch::jit::getAllOperators()) {
@@ -231,7 +231,7 @@ TEST_CASE("a model that writes files is refused wherever it does so, and the fil
         CHECK(test::mentions(said, "--trust-model"));
         CHECK(said.starts_with(path));
         CHECK(test::content_of(victim) == content);
-        // Who trusts it has it loaded; nothing but __setstate__ runs by that.
+        // With full trust it is loaded; this runs only __setstate__.
         Model trusted = Model::load(path, Weights::kRequired, Trust::kFull);
         CHECK(trusted.module().find_method("forward"));
         CHECK((test::content_of(victim) == content) != test::mentions(model, "__setstate__"));

@@ -1,4 +1,4 @@
-// Archives as they come: tied, overlapping, missing, broken.
+// Archives of many kinds: tied, overlapping, missing, broken.
 #include "graph/archive/model.h"
 
 #include <ATen/core/Tensor.h>
@@ -136,7 +136,8 @@ TEST_CASE("forward reads a view of a parameter as the parameter, one of a buffer
     CHECK(model.views().size() == 5);
     const auto segmented = SegmentedModel::make(model, {}, 1);
     const at::Tensor x = test::wave({5, 3}, 3);
-    // By hand: `t` passes gradients on, the others do not, and `first` sees what `table` became.
+    // Computed by hand: `t` passes gradients on, the others do not, and `first` sees `table`'s new
+    // values.
     at::Tensor own = weight.clone().set_requires_grad(true);
     const at::Tensor still = own.detach(), start = table.clone();
     const auto loss_of_step = [&](double added) {
@@ -159,7 +160,7 @@ TEST_CASE("forward reads a view of a parameter as the parameter, one of a buffer
         own.sub_(own.grad(), 0.1);
         trained.mutable_grad().reset();
     }
-    // The module's own tensors follow once they are asked to.
+    // The module's own tensors follow when they are asked to.
     at::Tensor moved = model.parameters()[0].tensor;
     moved.set_data(moved.detach().clone());
     model.renew_views();

@@ -1,4 +1,4 @@
-// Every operator that LibTorch registers, before the rule that lets models use it.
+// Compares every operator that LibTorch registers with the rule that lets models use it.
 #include "graph/trust/operator_policy.h"
 
 #include <ATen/core/function_schema.h>
@@ -40,7 +40,7 @@ std::string refusal_of(const std::string& schema) {
 TEST_CASE("of all operators those have no hand outside of tensors that a model may use") {
     const std::vector<c10::FunctionSchema> schemas = all_schemas();
     REQUIRE(schemas.size() > 3500);
-    // Read off the text of a schema, not its types.
+    // Found in the text of a schema, not in its types.
     const char* reaching[] = {"Storage",       "Stream(",   " Stream ", "RRef(",    "PyObject",
                               "Capsule",       "Quantizer", "filename", "str path", "fd ",
                               "ptr",           "pointer",   "handle",   "address",  "group_name",
@@ -64,7 +64,7 @@ TEST_CASE("of all operators those have no hand outside of tensors that a model m
     CHECK(let_in > 3000);
 }
 
-// A new LibTorch may have others: each of them is then decided on.
+// A new LibTorch may have other operators, about which a person must then decide.
 TEST_CASE("the operators on tensors that are refused are these") {
     Names refused, nodes;
     for (const c10::FunctionSchema& schema : all_schemas()) {
@@ -108,7 +108,7 @@ TEST_CASE("the operators on tensors that are refused are these") {
         CHECK_FALSE(why_node_refused(name).empty());
 }
 
-// Each of these, called with an index or a size of its caller's choice, wrote or read beyond its
+// Called with an index or a size of its caller's choice, each of these wrote or read beyond its
 // tensors and ended the process.
 TEST_CASE("operators that believe what they get are refused") {
     for (const char* schema :

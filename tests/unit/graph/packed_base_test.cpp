@@ -1,5 +1,5 @@
-// A base in 8 and 4 bits in a lowered graph, beside the same graph with weights that were rounded
-// beforehand: the products must be the same numbers, and only the memory another.
+// A base model in 8 and 4 bits in a lowered graph, compared with the same graph with weights that
+// were rounded beforehand. The products must be the same numbers, and only the memory may differ.
 #include "graph/adapter/packed_base.h"
 
 #include <ATen/TensorOperators.h>
@@ -33,8 +33,8 @@ at::Tensor wave(const std::vector<int64_t>& sizes, double phase) {
     return (at::arange(numel, at::kFloat) * 1.7 + phase).sin().mul(0.2).view(sizes);
 }
 
-// A layer, one with its weight as [in, out], one without a bias, one whose weight is the table of
-// rows too, and a head.
+// Returns a model of several layers and a head. One layer stores its weight as [in, out], one has
+// no bias, and the weight of one is the table of rows too.
 Model model() {
     return test::script_model(
         "def forward(self, x: Tensor) -> Tensor:\n"
@@ -77,7 +77,7 @@ void begin_adapters(Model& model) {
             parameter.tensor.detach().copy_(wave(parameter.tensor.sizes().vec(), 7));
 }
 
-// Puts the elements where the model reads them, as zero/parameters does.
+// Puts the elements into the place from which the model reads them, as zero/parameters does.
 void bring_packed(Model& model) {
     for (const ModelParameter& parameter : model.parameters()) {
         if (!parameter.packed) continue;
@@ -89,7 +89,7 @@ void bring_packed(Model& model) {
     }
 }
 
-// The loss, and the gradients of all that is trained.
+// Returns the loss, and the gradients of all trained parameters.
 std::vector<at::Tensor> step(const Model& model, const SegmentedModel& segmented,
                              const at::Tensor& x) {
     const ComputeContext context(true, segmented.lowered().compute_dtype);

@@ -1,5 +1,5 @@
-// Every fixture in bf16 and fp16: cut against run whole, bit for bit, and against fp32 within what
-// 16 bits allow; and every operator that needs a cast.
+// Every fixture in bf16 and fp16. A cut model must have the same bits as the whole model, and must
+// be as close to fp32 as 16 bits allow. Also every operator that needs a cast.
 
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -48,7 +48,7 @@ using test::script_model;
 constexpr DrawKey kPrecisionKey{7, 3, 5};
 constexpr at::ScalarType kHalfTypes[] = {at::kBFloat16, at::kHalf};
 
-// The fp32 parameters of MODEL are of DTYPE from here on.
+// Converts the fp32 parameters of MODEL to DTYPE.
 void cast_parameters(const Model& model, at::ScalarType dtype) {
     const at::NoGradGuard no_grad;
     for (const ModelParameter& parameter : model.parameters()) {
@@ -59,21 +59,22 @@ void cast_parameters(const Model& model, at::ScalarType dtype) {
     }
 }
 
-// Modules of exported programs have no type of their own, but BatchNorm's statistics.
+// Returns true for norms. Modules of exported programs have no type of their own; among them,
+// BatchNorm is recognised by its statistics.
 bool is_norm(const torch::jit::Module& module) {
     const std::string type = module.type()->name()->qualifiedName();
     return type.find("LayerNorm") != std::string::npos ||
            type.find("BatchNorm") != std::string::npos || module.hasattr("running_mean");
 }
 
-// Modules that LibTorch refuses to run with 16-bit weights: the norms' get fp32 inputs or
-// statistics.
+// Returns true for models with norms that LibTorch refuses to run with 16-bit weights: their inputs
+// or statistics are fp32.
 bool needs_wide_norms(const std::string& name) {
     return name.ends_with("convnet") || name == "gpt2";
 }
 
-// The module's own forward under autocast. If LibTorch cannot run it, its norms' weights hold the
-// same numbers in fp32, and their gradients are rounded after the run.
+// Runs the module's own forward under autocast. If LibTorch cannot run it, its norms get the same
+// weights in fp32, and their gradients are rounded after the run.
 RunResult half_module(const std::string& name, const SegmentedModel& segmented,
                       const std::vector<c10::IValue>& arguments, const LossConfig& loss) {
     if (!needs_wide_norms(name)) return run_module(segmented, arguments, loss);
@@ -101,7 +102,7 @@ bool compares(const std::string& name) {
     return name.ends_with("convnet") || name == "mixture";
 }
 
-// |a - b| / |b| over all gradients.
+// Returns |a - b| / |b| over all gradients.
 double gradient_distance(const RunResult& a, const RunResult& b) {
     double difference = 0;
     double norm = 0;
@@ -134,9 +135,9 @@ void check_cuts(Fixture& fixture, const std::string& name, at::ScalarType dtype)
     const RunResult whole = fixture.facts.at("random") == true
                                 ? run_segments(one, arguments, kPrecisionKey, false)
                                 : half_module(name, one, arguments, fixture.options.loss);
-    // Measured: 0.05 % of the loss, 1.2 % of the gradients, in fp16 an eighth of that. Comparisons
-    // (a router, max pooling) turn out otherwise after rounding, and some gradients flow elsewhere:
-    // 18 %.
+    // Measured: 0.05 % of the loss and 1.2 % of the gradients, in fp16 an eighth of these. After
+    // rounding, comparisons (a router, max pooling) may have another result, and some gradients
+    // flow elsewhere: 18 %.
     CHECK(std::abs(whole.loss - reference.loss) <= 2e-3 * std::abs(reference.loss));
     CHECK(gradient_distance(whole, reference) <= (compares(name) ? 0.3 : 0.03));
     check_dtypes(whole, fixture.model, dtype);
@@ -151,7 +152,7 @@ void check_cuts(Fixture& fixture, const std::string& name, at::ScalarType dtype)
     }
 }
 
-// One operator that autocast leaves alone, on x and the 16-bit parameter w, both [4, 4].
+// One operator that autocast does not change, on x and the 16-bit parameter w, both [4, 4].
 struct OperatorRow {
     const char* expression;
     const char* fails_with;  // dtypes of x: LibTorch alone refuses or gets them wrong
@@ -355,7 +356,8 @@ TEST_CASE("a compute context sets its own thread's autocast and puts back what i
 
 TEST_CASE(
     "a live value in fp32 that several products read has the gradient of the model run whole") {
-    // Cached casts of leaves would add the value's gradients in 16 bits at a cut only.
+    // If casts of leaves were cached, the value's gradients would be added in 16 bits, but only at
+    // a cut.
     for (const at::ScalarType dtype : kHalfTypes) {
         Model model = script_model(
             "def forward(self, x: Tensor) -> Tensor:\n"
@@ -381,7 +383,7 @@ TEST_CASE(
 }
 
 TEST_CASE("backward keeps the dtypes of its forward") {
-    // autocast inverts in fp32; the product in that backward must not be narrowed.
+    // autocast inverts in fp32, so the product in the inverse's backward must not be narrowed.
     for (const at::ScalarType dtype : kHalfTypes) {
         Model model = script_model(
             "def forward(self, x: Tensor) -> Tensor:\n"
@@ -465,8 +467,8 @@ TEST_CASE("a model is measured in its compute dtype") {
         for (const ParameterInfo& parameter : narrow.parameters)
             CHECK(parameter.element_bytes == 2);
         CHECK(narrow.buffer_bytes == wide.buffer_bytes);
-        // An LSTM in one kernel is counted less than one of products; the processor decides which
-        // of them bf16 takes.
+        // An LSTM that is one kernel counts fewer FLOPs than an LSTM of products. The processor
+        // decides which of them bf16 takes.
         if (name == "lstm" || name == "mixture") {
             CHECK(narrow.forward_flops() >= wide.forward_flops());
         } else {
@@ -480,7 +482,7 @@ TEST_CASE("a model is measured in its compute dtype") {
             inputs = std::move(boundary.values);
         }
     }
-    // An embedding's rows are alive and nothing else: 16 bits an element in `half`, 32 in `full`.
+    // Only an embedding's rows are alive: 16 bits per element in `half`, 32 in `full`.
     Model model = script_model(
         "def forward(self, x: Tensor) -> Tensor:\n"
         "    y = torch.embedding(self.w, x)\n    return y.sum()\n",

@@ -1,4 +1,4 @@
-// Losses of preferences on logits that are a table of a few numbers: closed forms, and the same
+// Losses of preferences, for logits from a table of a few numbers: closed forms, and the same
 // formulas written with LibTorch.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/exp.h>
@@ -67,7 +67,7 @@ struct Pairs {
     }
 };
 
-// The loss as the papers have it, of a table of logits that wants gradients.
+// Returns the loss as the papers define it, for a table of logits that requires gradients.
 at::Tensor expected_loss(const LossConfig& loss, const at::Tensor& table, const Pairs& pairs) {
     const at::Tensor counts = pairs.targets.ne(-100);
     const at::Tensor logits = table.index_select(0, pairs.tokens.flatten()).view({2, 2, 4, kWords});
@@ -118,7 +118,7 @@ TEST_CASE("losses of preferences and their gradients are those of their papers")
         // A few sums of numbers about 1 in fp32.
         CHECK(run.loss == Approx(expected.item<double>()).epsilon(1e-6));
         CHECK((run.gradients.at("w") - leaf.grad()).abs().max().item<double>() < 1e-6);
-        // The answers the other way round: another loss.
+        // With the answers exchanged, the loss is another one.
         Pairs turned;
         turned.tokens = pairs.tokens.flip({1});
         turned.targets = pairs.targets.flip({1});
@@ -149,7 +149,7 @@ TEST_CASE("dpo of equal logits is a closed form, and of equal answers the logari
 
 TEST_CASE("rewards are beta times the answers' log-probabilities, and have no gradient") {
     const at::Tensor table = at::zeros({kWords, kWords});
-    table.select(1, 0).fill_(std::log(2.0));  // word 0 is half of what may come, 1 and 2 a quarter
+    table.select(1, 0).fill_(std::log(2.0));  // word 0: probability 1/2; words 1 and 2: a quarter
     const double half = std::log(0.5), quarter = std::log(0.25);
     // Sums over the answers of Pairs, and their numbers of tokens.
     const std::vector<double> sums = {quarter + half, half, quarter, half + 2 * quarter};
@@ -189,10 +189,10 @@ TEST_CASE("orpo of equal logits is a closed form, and of a certain answer a numb
     const LossConfig loss = loss_named(LossKind::kOrpo, 0.3);
     const SegmentedModel cut = SegmentedModel::make(model, options_of(loss), 1);
     const Pairs pairs;
-    // Each token costs log 3, whichever answer it is of: the odds are equal.
+    // Each token costs log 3 in both answers, so the odds are equal.
     CHECK(run_segments(cut, pairs.arguments(loss), {}, false).loss ==
           Approx(std::log(3.0) + 0.3 * std::log(2.0)).epsilon(1e-6));
-    // Word 0 always comes, and is the whole chosen answer.
+    // Word 0 always comes, and it is the whole chosen answer.
     const at::Tensor certain = at::zeros({kWords, kWords});
     certain.select(1, 0).fill_(200.0);
     Model sure = test::script_model(kTable, {{"w", certain}});
@@ -236,7 +236,7 @@ TEST_CASE("a model's own logits are taken, and a model without any is refused by
     const Pairs pairs;
     CHECK(run_segments(cut, pairs.arguments(loss), {}, false).loss ==
           Approx(expected_loss(loss, table, pairs).item<double>()).epsilon(1e-6));
-    // Its tokens are still known to pick rows of the table.
+    // Its tokens are still known to select rows of the table.
     const auto limits = argument_limits(cut.lowered(), both);
     REQUIRE(limits.size() == 1);
     CHECK(limits.front().argument == "x");

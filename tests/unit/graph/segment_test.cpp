@@ -1,5 +1,5 @@
-// Every fixture model cut into every number of segments against itself run whole, bit for bit, and
-// against the numbers that stock PyTorch wrote down.
+// Every fixture model, cut into every number of segments. It must have the same bits as the whole
+// model, and the numbers that stock PyTorch has written.
 #include "graph/segment/segmented_model.h"
 
 #include <ATen/Context.h>
@@ -28,8 +28,8 @@ using test::segment_counts;
 
 constexpr DrawKey kKey{7, 3, 5};
 
-// The whole run that a model's cuts are held against: its own forward, or the one-segment graph if
-// it draws random numbers.
+// Returns the whole run with which a model's cuts are compared: the model's own forward, or the
+// graph in one segment if the model draws random numbers.
 RunResult whole_run(const Fixture& fixture, const SegmentedModel& one,
                     const std::vector<c10::IValue>& arguments) {
     if (fixture.facts.at("random") == true) return run_segments(one, arguments, kKey, false);
@@ -38,11 +38,12 @@ RunResult whole_run(const Fixture& fixture, const SegmentedModel& one,
 
 constexpr double kRoundingRate = 1e-5;  // the rate in tests/fixtures/README.md
 
-// The size of the numbers that a processor adds in another order when it computes a parameter's
-// gradient: the gradient itself, or larger terms that cancel. The terms of a linear layer's bias
-// are those of its weight without the row's input as a factor; inputs are of order one here, so the
-// terms are as large as a column of the weight's gradient. The bias of attention's keys needs this:
-// softmax does not see it, its terms cancel, and PyTorch too wrote down rounding alone.
+// Returns the size of the numbers that are added for a parameter's gradient; processors add them in
+// different orders. It is the size of the gradient itself, or of larger terms that cancel. The
+// terms of a linear layer's bias are the terms of its weight without the row's input as a factor.
+// Inputs are of order one here, so the terms are as large as a column of the weight's gradient. The
+// bias of attention's keys needs this: softmax does not see it, its terms cancel, and PyTorch's
+// number is only rounding too.
 double rounded_size(const nlohmann::json& gradients, const std::string& parameter) {
     const double size = gradients.at(parameter).at("abs_sum").get<double>();
     const size_t stem = parameter.size() - std::min(parameter.size(), std::string("bias").size());
@@ -55,8 +56,7 @@ double rounded_size(const nlohmann::json& gradients, const std::string& paramete
     return std::max(size, weight->at("abs_sum").get<double>() / columns);
 }
 
-// Returns "" if GRADIENT is the one that PyTorch wrote down, up to TOLERANCE of its sums and
-// elements.
+// Returns "" if GRADIENT is PyTorch's, up to TOLERANCE of its sums and elements.
 std::string far_from(const nlohmann::json& reference, const at::Tensor& gradient,
                      double tolerance) {
     const at::Tensor values = gradient.to(at::kDouble).flatten();
@@ -119,8 +119,8 @@ TEST_CASE("losses and gradients are those that stock PyTorch computed") {
             const at::Tensor& gradient = run.gradients.at(parameter);
             const double tolerance = kRoundingRate * rounded_size(gradients, parameter);
             CHECK(far_from(reference, gradient, tolerance) == "");
-            // A gradient of rounding alone cannot be wrong by a small factor; a real one in its
-            // place is far.
+            // A gradient that is only rounding cannot be wrong by a small factor; a real gradient
+            // in its place would be far off.
             const bool is_rounding = reference.at("abs_sum").get<double>() < tolerance;
             CHECK(is_rounding == (parameter.find(".key.bias") != std::string::npos));
             const at::Tensor wrong = is_rounding ? gradient + 10 * tolerance : gradient * 1.001;
@@ -181,7 +181,7 @@ TEST_CASE("segments read every parameter that forward reads, and name the others
 }
 
 // The call through an interface may reach experts.1, which a later segment reads as an input of its
-// own: a list without it would let an update run beside the call.
+// own. If the list lacked experts.1, an update could run at the same time as the call.
 TEST_CASE("a segment that calls through an interface reads every parameter, each once") {
     Fixture fixture = Fixture::load("interface");
     const SegmentedModel cut = fixture.cut(5);

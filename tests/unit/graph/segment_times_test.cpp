@@ -1,4 +1,4 @@
-// Times of segments: they are of the right passes, and nothing of the timing stays.
+// Times of segments: they are the times of the right passes, and the timing changes nothing.
 #include "graph/measure/segment_times.h"
 
 #include <ATen/Parallel.h>
@@ -16,8 +16,8 @@ using namespace plan;
 
 TEST_CASE("a segment is timed forward, for its inputs and for its weights") {
     at::set_num_threads(1);
-    // Two products of 256 x 512 by 512 x 512; the first one's input is data, so that all of its
-    // backward is for weights; the second one has no weights.
+    // Two products of 256 x 512 by 512 x 512. The first one's input is data, so all of its backward
+    // is for weights. The second one has no weights.
     Model model = test::script_model(
         "def forward(self, x: Tensor) -> Tensor:\n"
         "    y = torch.tanh(torch.mm(x, self.w))\n    return torch.mm(y, y.t()).sum()\n",
@@ -41,7 +41,8 @@ TEST_CASE("equal layers get equal times, and every fixture can be timed") {
         INFO(name);
         test::Fixture fixture = test::Fixture::load(name);
         const SegmentedModel segmented = fixture.cut(4);
-        // Half of the fixtures are timed all at once, the others one segment after the other.
+        // For half of the fixtures, all segments are timed at once, for the others one after the
+        // other.
         const std::vector<Bytes> kept(name.size() % 2 == 0 ? segmented.segments().size() : 0,
                                       kTimedBytesMax);
         std::vector<at::Tensor> before;

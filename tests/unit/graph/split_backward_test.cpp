@@ -33,7 +33,7 @@ at::Tensor leaf(std::vector<int64_t> shape, double start) {
 }
 
 using Leaves = std::vector<at::Tensor>;
-// The outputs that a segment makes of its inputs and parameters.
+// Computes a segment's outputs from its inputs and parameters.
 using Body = std::function<Leaves(const Leaves& inputs, const Leaves& parameters)>;
 
 Leaves gradients_of(const Leaves& leaves) {
@@ -51,7 +51,7 @@ void check_same(const Leaves& a, const Leaves& b) {
     }
 }
 
-// Compares both ways over several micro steps, with the halves of all of them apart.
+// Compares both ways over several micro steps. All micro steps run their halves separately.
 void check_split(const Body& body, const std::function<Leaves()>& make_inputs,
                  const std::function<Leaves()>& make_parameters) {
     constexpr int kMicroSteps = 3;

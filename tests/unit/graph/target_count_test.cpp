@@ -16,7 +16,7 @@
 namespace dslaunch::test {
 namespace {
 
-// Two samples of three targets, of which four count; and two samples without one.
+// Two samples of three targets, of which four count; and two samples of which no target counts.
 const at::Tensor kTokens = at::tensor({0, 1, 2, 3, 0, 1}, at::kLong).view({2, 3});
 const at::Tensor kTargets = at::tensor({1, -100, 3, 0, -100, 2}, at::kLong).view({2, 3});
 const at::Tensor kNone = at::full({2, 3}, -100, at::kLong);
@@ -100,7 +100,7 @@ TEST_CASE("the targets of a loss that a model computes itself are counted before
     }
 }
 
-// What a model divides by need not be a count: its mean over one batch stays what it says.
+// A model need not divide by a count. Its mean over one batch stays as the model computes it.
 TEST_CASE("a loss is divided by the number that the model divides by") {
     struct Divisor {
         const char* divisor;
@@ -179,7 +179,7 @@ TEST_CASE("a mean over tokens is refused where the targets are not known, by the
     for (const auto& [body, why] : rows) {
         INFO(body);
         Model model = table_model(body);
-        // Weights of classes leave known which micro batches have targets.
+        // With class weights, it is still known which micro batches have targets.
         const LoweredGraph lowered = lower(model, {});
         const bool weighs = std::string(why).ends_with("class weights");
         CHECK((lowered.targets != nullptr) == weighs);
@@ -210,7 +210,7 @@ constexpr const char* kByMode =
     "        return x * 10\n"
     "    return x\n";
 
-// A root that adds what two parts make of W = 1, with these modes.
+// Returns a model whose root adds the results of two parts for W = 1, with these modes.
 Model parts_in(bool root, bool left, bool right) {
     const auto part = [](bool training) {
         torch::jit::Module made("Part");

@@ -1,4 +1,4 @@
-// Bytes of one thread's tensors, by the sizes that were asked for.
+// The bytes of one thread's tensors, by the sizes that were requested.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

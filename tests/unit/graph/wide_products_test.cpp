@@ -1,5 +1,6 @@
-// Products of 16-bit tensors as they are where a processor has none: beside the same numbers in
-// fp64, in every shape, layout and cut; and with LibTorch's own kernels for everything else.
+// Products of 16-bit tensors on processors that have no instructions for them. They are compared
+// with the same numbers in fp64, in every shape, layout and cut, and with LibTorch's own kernels
+// for everything else.
 #include "graph/lower/cpu_products.h"
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +32,8 @@ at::Tensor exact(const at::Tensor& tensor) {
     return tensor.to(at::kDouble);
 }
 
-// The largest difference, in the largest rounding of a number as large as the largest expected one.
+// Returns the largest difference, as a multiple of the largest rounding of a number as large as the
+// largest expected one.
 double roundings(const at::Tensor& got, const at::Tensor& expected) {
     const double step = got.scalar_type() == at::kHalf ? 0x1p-11 : 0x1p-8;
     return (exact(got) - expected).abs().max().item<double>() /
@@ -56,7 +58,7 @@ TEST_CASE("widened products are the exact ones, rounded once") {
             const at::Tensor a = numbers({m, k}, type), b = numbers({k, n}, type);
             const at::Tensor expected = at::mm(exact(a), exact(b));
             CHECK(roundings(at::mm(a, b), expected) < 1.01);
-            // Operands that lie transposed.
+            // Operands that are stored transposed.
             const at::Tensor left = a.t().contiguous().t(), right = b.t().contiguous().t();
             CHECK(roundings(at::mm(left, right), expected) < 1.01);
             const at::Tensor bias = numbers({n}, type), whole = numbers({m, n}, type);
@@ -108,7 +110,7 @@ TEST_CASE("widened attention and its gradients are near the exact ones") {
             const at::Tensor weights = numbers({2, 3, 20, 8}, type);
             (got * weights).sum().backward();
             (expected * exact(weights)).sum().backward();
-            // The gradient begins from values and weights that were rounded.
+            // The gradient is computed from rounded values and weights.
             for (int i = 0; i < 3; ++i) CHECK(roundings(narrow[i].grad(), whole[i].grad()) < 2);
         }
     }
@@ -124,7 +126,7 @@ TEST_CASE("other types, and what is not widened, keep LibTorch's own kernels") {
         CHECK(at::equal(at::addmm(at::zeros({17}), a, b), before));
         const at::Tensor empty = at::mm(numbers({0, 3}, at::kBFloat16), wrong);
         CHECK(empty.sizes() == at::IntArrayRef{0, 2});
-        // Errors are LibTorch's.
+        // Errors come from LibTorch.
         CHECK_THROWS(at::mm(wrong, wrong));
         CHECK_THROWS(at::mm(wrong, numbers({2, 3}, at::kFloat)));
     }

@@ -1,5 +1,5 @@
 // Parameters, constants and arguments that forward writes: some become buffers, some are written
-// before a step, some stay in the graph, and a trial pass leaves all as it was.
+// before a step, some stay in the graph. A trial pass leaves all of them unchanged.
 #include "graph/writes/written_state.h"
 #include "graph/writes/input_aliases.h"
 
@@ -65,7 +65,7 @@ TEST_CASE("values that follow from parameters alone leave the graph, which reads
          {{"w"}},
          true},
         {"    self.w.detach().mul_(0.5)\n    return (x @ self.w @ self.v).sum()\n", {{"w"}}, false},
-        // A decay that fp32 takes for rounding.
+        // A decay that looks like rounding in fp32.
         {"    self.w.detach().mul_(0.9999999)\n    return (x @ self.w @ self.v).sum()\n",
          {{"w"}},
          false},
@@ -78,12 +78,12 @@ TEST_CASE("values that follow from parameters alone leave the graph, which reads
          {{"w"}},
          true},
         {"    self.w.detach()[0].zero_()\n    return (x @ self.w @ self.v).sum()\n", {{"w"}}, true},
-        // Each group starts from what was before any of them.
+        // Each group starts from the values before any group.
         {"    self.v.detach().clamp_(max=0.25)\n    self.w.detach().copy_(self.v)\n"
          "    return (x @ self.w @ self.v).sum()\n",
          {{"v"}, {"w"}},
          true},
-        // A branch on what is trained alone.
+        // A branch that depends only on trained values.
         {"    if bool(self.w.detach().norm() > 1.0):\n        self.w.detach().div_(self.w.norm())\n"
          "    return (x @ self.w @ self.v).sum()\n",
          {{"w"}},
@@ -117,7 +117,7 @@ TEST_CASE("new values are those that forward writes, and nothing is written mean
     const std::vector<at::Tensor> after = values_of(model);
     for (size_t i = 0; i < before.size(); ++i) CHECK(at::equal(before[i], after[i]));
 
-    // LibTorch's own run of the module.
+    // LibTorch runs the module itself.
     torch::jit::Module eager =
         script_module(kHead + body, {{"v", wave({4, 4}, 2)}, {"w", wave({4, 4}, 1)}});
     static_cast<void>(eager.forward({at::ones({2, 4})}));
@@ -165,7 +165,7 @@ TEST_CASE("what the batch decides, and what is read before it is written, stays 
 }
 
 TEST_CASE("a parameter that does not train and that forward writes is a buffer of its name") {
-    // Halves are exact, so that each way to write it gives the same bits.
+    // Halves are exact, so every way to write it gives the same bits.
     const std::string writes =
         GENERATE(as<std::string>(), "    self.target.mul_(0.5).add_(self.w, alpha=0.5)\n",
                  "    self.target *= 0.5\n    self.target += self.w * 0.5\n");
@@ -197,7 +197,7 @@ TEST_CASE("a parameter that does not train and that forward writes is a buffer o
         CHECK(loss_of(boundary) == loss.item<double>());
         SegmentedModel::backward_loss(boundary, 1);
         loss.backward();
-        // No gradient goes through what was written, in a trace either.
+        // No gradient flows through a written value, in a trace either.
         CHECK(at::equal(model.parameters()[0].tensor.grad(), w.grad()));
         CHECK(at::equal(model.buffers()[0].tensor, target));
         model.parameters()[0].tensor.mutable_grad().reset();
@@ -269,8 +269,8 @@ TEST_CASE("constants in one storage are buffers each, and overlapping ones are r
                       Catch::Contains("shares memory with another constant"));
 }
 
-// LibTorch believes that these give new memory. Its compiler leaves a write out that nothing reads,
-// so what is written is read here.
+// LibTorch assumes that these operators return new memory. Its compiler removes a write that
+// nothing reads, so the written values are read here.
 TEST_CASE("a write into what may be the operand itself is followed, or refused by name") {
     const auto with_table = [](const std::string& body) {
         torch::jit::Module module("Written");
@@ -299,7 +299,7 @@ TEST_CASE("a write into what may be the operand itself is followed, or refused b
                                   "    return (x @ self.w).sum() * same.sum()\n");
         CHECK_THROWS_WITH(lower(unseen, {}), Catch::Contains("clone() the result"));
     }
-    // What it gives is written, and lies in no state's memory.
+    // Its result is written, and is in the memory of no state.
     Model fresh = with_table(
         "    row = torch.atleast_1d(self.mean + 1.0)\n"
         "    row.add_(1.0)\n"
@@ -330,7 +330,8 @@ TEST_CASE("between set_grad_enabled(False) and (True) values are computed withou
     SegmentedModel::backward_loss(last, 1);
     REQUIRE(own.grad().defined());
     CHECK(at::allclose(own.grad(), w.grad(), 1e-6));
-    // One that is not switched on again in its block stays, and so do the nodes after it.
+    // If gradients are not switched on again in the block, the switch stays in the graph, and so do
+    // the nodes after it.
     Model open = two_weights(body.substr(0, body.find("    torch.set_grad_enabled(True)")) +
                              "    return (h * u).sum()\n");
     const SegmentedModel whole = SegmentedModel::make(open, {}, 3);

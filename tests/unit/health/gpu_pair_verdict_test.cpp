@@ -1,4 +1,4 @@
-// The verdict on pairs of GPUs, from rates that a test makes up.
+// The verdict on pairs of GPUs, for made-up rates.
 #include "health/health_verdict.h"
 #include "support/catch.h"
 
@@ -8,7 +8,7 @@ using namespace health;
 
 namespace {
 
-// Two hosts of RANKS GPUs each: 400 GB/s inside, 40 between.
+// Two hosts with RANKS GPUs each: 400 GB/s within a host, 40 GB/s between them.
 struct Gpus {
     int ranks = 4;
     GpuPlaces places;
@@ -39,7 +39,7 @@ TEST_CASE("pairs are compared with their own kind, and equal ones are healthy") 
     CHECK(Gpus(1).judge().empty());
     CHECK(Gpus(4).judge().empty());
     CHECK(judge_gpu_pairs({}, {}).empty());
-    // Two pairs are too few to say which is the slow one.
+    // Two pairs are too few to tell which one is slow.
     Gpus two(1);
     two.pairs = {{0, 1, 1}};
     CHECK(two.judge().empty());

@@ -1,5 +1,5 @@
-// The report made of records: bandwidths as nccl-tests reckons them, exit codes, text that is safe
-// to print, and records that are broken.
+// The report on records: bandwidths as nccl-tests computes them, exit codes, text that is safe to
+// print, and broken records.
 #include "health/health_report.h"
 
 #include <fmt/format.h>
@@ -67,7 +67,7 @@ TEST_CASE("the exit code is the job's own, else 71 for a finding, else 0") {
         bad.conclude(job);
         CHECK(bad.exit_code() == (job == 0 ? 71 : job));
     }
-    // A way that changes what ranks say is why they hang.
+    // If a path changes the ranks' messages, it is the reason for their hang.
     for (const int64_t wrong : {0, 3}) {
         HealthReport hung = report_of(2);
         LinkSample link;

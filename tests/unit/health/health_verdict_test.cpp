@@ -1,5 +1,5 @@
-// Tables of measured ways with one thing wrong each, and the host, link or direction that must be
-// named; noise that must name nobody; and the schedule that measures them.
+// Tables of measured paths with one fault each, and the host, link or direction that must be named;
+// noise, for which nobody may be named; and the schedule of the measurements.
 #include "health/health_verdict.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,8 @@ namespace {
 using Change = std::function<void(LinkSample&)>;
 using Subject = HealthFinding::Subject;
 
-// Every way between HOST_COUNT hosts, and inside them, as a quiet 10 GB/s network shows them.
+// Returns all paths between HOST_COUNT hosts, and within them, as measured in a quiet 10 GB/s
+// network.
 HealthSamples healthy(int host_count, int passes = 1) {
     HealthSamples samples;
     for (int host = 0; host < host_count; ++host)
@@ -203,7 +204,8 @@ TEST_CASE("faults of ranks are findings as they are") {
 }
 
 TEST_CASE("rates that scatter by a factor of three name nobody") {
-    // Log-uniform within [1, 3): what neighbours on a shared machine do. 500 draws, fixed seed.
+    // Log-uniform within [1, 3), like the effect of neighbours on a shared machine. 500 draws,
+    // fixed seed.
     std::mt19937 generator(7);
     std::uniform_real_distribution<double> exponent(0, 1);
     int named = 0;
@@ -222,7 +224,7 @@ TEST_CASE("rates that scatter by a factor of three name nobody") {
 TEST_CASE("rounds pair every host with every other once each way, nobody twice in a round") {
     for (int nodes = 1; nodes <= 17; ++nodes) {
         const std::vector<LinkRound> rounds = all_link_rounds(nodes);
-        // Each of the n-1 (n when odd) pairings of a 1-factorization, to and fro.
+        // Each of the n-1 (n if odd) pairings of a 1-factorization, in both directions.
         CHECK(rounds.size() == static_cast<size_t>(nodes < 2 ? 0 : 2 * (nodes - 1 + nodes % 2)));
         std::set<NodeLink> seen;
         for (const LinkRound& round : rounds) {

@@ -15,8 +15,8 @@ using namespace runtime;
 using test::TestBackend;
 using test::TestBackendWorld;
 
-// Rank 1 joins its group and takes part in nothing. The control between hosts is in order, so that
-// only the device's own limit can tell.
+// Rank 1 joins its group and then takes part in nothing. The control between hosts works, so only
+// the device's own limit can detect the hang.
 TEST_CASE("transfers between devices that never end outside a step are a hang after the limit") {
     constexpr Duration kLimit = std::chrono::milliseconds(200);
     TestBackendWorld devices;

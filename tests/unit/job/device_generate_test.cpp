@@ -1,4 +1,4 @@
-// Text from models on a test device: the tokens of the host.
+// Text from models on a test device. Its tokens must be the host's tokens.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>

@@ -1,6 +1,5 @@
 // A whole job of one rank, from archive and config to steps, evaluation, checkpoints and final
-// weights, on a test device and on the host: set up, admitted, made, trained and saved by the parts
-// that dsworker uses.
+// weights, on a test device and on the host. All parts are the ones that dsworker uses.
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -57,7 +56,7 @@ void check_equal_weights(const std::string& a, const std::string& b, double tole
 
 }  // namespace
 
-// Attention takes other operators on a test device, so that losses agree to rounding.
+// Attention uses other operators on a test device, so losses agree up to rounding.
 TEST_CASE("a job on a device trains, evaluates and saves what a job on the host does") {
     at::set_num_threads(1);
     for (const char* extra : {R"("zero_optimization": {"stage": 0},)",
@@ -89,7 +88,7 @@ TEST_CASE("a checkpoint of a device's job is resumed on the host") {
         CHECK(resumed.losses[step] == Approx(all.losses[step + 3]).epsilon(1e-5));
 }
 
-// A GPT whose backward takes most of its memory: that of the logits, 32 x 4,096 of them.
+// Makes a GPT whose backward takes most of its memory for the gradient of 32 x 4,096 logits.
 std::string wide_vocabulary(const test::TemporaryFolder& folder) {
     graph::GptOptions gpt;
     gpt.vocab = 4096;
@@ -122,7 +121,7 @@ TEST_CASE("the plan counts the memory that a device's job takes") {
         }
 }
 
-// The parameters of one segment, and what it computes, are less than half of the model.
+// The parameters and results of one segment are less than half of the model.
 TEST_CASE("a device is measured without ever holding the whole model") {
     const test::TemporaryFolder folder;
     graph::GptOptions gpt;

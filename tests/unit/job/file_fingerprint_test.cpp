@@ -1,4 +1,5 @@
-// A file's mark is that of its bytes, and of a large one that of its size and some of its bytes.
+// A file's mark depends on all of its bytes, or, if the file is large, on its size and some of its
+// bytes.
 #include "job/files/data_mark.h"
 
 #include <filesystem>

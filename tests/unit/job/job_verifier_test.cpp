@@ -1,5 +1,5 @@
-// A job beside one rank that computes all alone: all is the same, and each thing that a witness is
-// shown otherwise than it was is found and named.
+// A job, compared with one rank that computes everything alone: all values are equal, and every
+// value that a witness is shown wrongly is found and named.
 #include "job/verify/job_verifier.h"
 
 #include <functional>
@@ -18,7 +18,7 @@ using testing::Job;
 
 namespace {
 
-// What is shown of an update, with values of its own.
+// The data of an update as a witness is shown it, with copies of the values.
 struct Shown {
     SeenUpdate seen;
     std::vector<float> gradients, parameters, first, second;
@@ -46,10 +46,10 @@ struct Shown {
 struct Spoil {
     std::function<void(Shown&)> before = [](Shown&) {};
     std::function<void(Shown&)> after = [](Shown&) {};
-    double loss = 1;  // a factor
+    double loss = 1;  // multiplies the loss
 };
 
-// Spoils what the verifier is shown of parameter 2 in step 2.
+// Falsifies the data that the verifier is shown about parameter 2 in step 2.
 class Spoiler final : public runtime::BetweenSteps, public runtime::UpdateWitness {
   public:
     Spoiler(const job::VerifierParts& parts, Spoil spoil)
@@ -77,7 +77,7 @@ class Spoiler final : public runtime::BetweenSteps, public runtime::UpdateWitnes
 
     job::JobVerifier verifier_;
     Spoil spoil_;
-    int64_t step_ = 0;  // steps that are over
+    int64_t step_ = 0;  // steps that have ended
 };
 
 // Returns the report of a job with EXTRA in its config.

@@ -1,4 +1,4 @@
-// What `auto` packs between hosts, by the rates of link and processor.
+// The packing between hosts that `auto` chooses, by the rates of link and processor.
 #include "job/run/link_choice.h"
 
 #include "support/catch.h"
@@ -16,7 +16,7 @@ TEST_CASE("auto packs where the link is slower than the packing, and not beside 
     CHECK_FALSE(wire_cost(WirePacking::kInt8, 2, 12.5e9, kPacking).packs());
     CHECK(wire_cost(WirePacking::kInt4, 4, 1.25e9, kPacking).packs());
     CHECK_FALSE(wire_cost(WirePacking::kInt4, 4, 12.5e9, kPacking).packs());
-    // What saves less than a tenth is not worth the rounding.
+    // Packing that saves less than a tenth is not worth the rounding.
     const WireCost close = wire_cost(WirePacking::kInt8, 2, 1e9, 1 / 0.85e-9);
     CHECK(close.packed_ns < close.exact_ns);
     CHECK_FALSE(close.packs());

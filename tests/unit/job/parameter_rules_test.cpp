@@ -1,4 +1,4 @@
-// Which optimizer, and with which numbers, updates which parameter of a model.
+// The rules by which a model's parameters are updated: each parameter's optimizer and its numbers.
 #include "job/setup/parameter_rules.h"
 
 #include <ATen/Functions.h>

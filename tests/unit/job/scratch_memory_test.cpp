@@ -1,4 +1,4 @@
-// Tensors in files of a folder: where they lie, that they go, and a disk that has no room.
+// Tensors in files of a folder: their place, their removal, and a disk without room.
 #include "job/verify/scratch_memory.h"
 
 #include <ATen/ops/arange.h>
@@ -18,7 +18,7 @@
 namespace dslaunch::job {
 namespace {
 
-// The file that the mapping of ADDRESS is of; empty: none is mapped there, or no file.
+// Returns the file that is mapped at ADDRESS; empty if nothing is mapped there, or no file.
 std::string file_at(const void* address) {
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
@@ -60,7 +60,7 @@ TEST_CASE("a folder that cannot hold files, and a disk without room, are refused
     const test::TemporaryFolder folder;
     ScratchMemory memory(folder.path());
     CHECK(memory.left() > Bytes{0});
-    // A limit of file sizes stands for a full disk.
+    // A limit of file sizes takes the place of a full disk.
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
     const auto signal = std::signal(SIGXFSZ, SIG_IGN);

@@ -1,5 +1,5 @@
-// The formulas that verify checks updates of whole tensors by, against first steps worked out by
-// hand.
+// The formulas by which verify checks updates of whole tensors, compared with first steps that were
+// computed by hand.
 #include "job/verify/update_error.h"
 
 #include <ATen/Functions.h>
@@ -15,7 +15,7 @@ namespace {
 using config::OptimizerConfig;
 using config::OptimizerKind;
 
-// A diagonal matrix: its singular vectors are those of the identity, whatever its values.
+// A diagonal matrix has the identity's singular vectors, whatever its values.
 struct Case {
     std::vector<float> gradients{4, 0, 0, 4};
     std::vector<float> p{3, 0, 0, 4}, m{0, 0, 0, 0}, v{0, 0, 0, 0};
@@ -29,7 +29,8 @@ double error_of(const OptimizerConfig& config, const Case& of) {
         .error;
 }
 
-// Each value in turn moved by a thousandth is out of what rounding explains.
+// Checks that RIGHT passes, and that each value that is moved by BY is found: this is more than
+// rounding explains.
 void check_each_value(const OptimizerConfig& config, const Case& right, float by) {
     CHECK(error_of(config, right) <= 1);
     for (std::vector<float> Case::*values : {&Case::next_p, &Case::next_m})
@@ -52,8 +53,8 @@ TEST_CASE("verify knows LAMB's update") {
     config.bias_correction = false;
     config.min_coeff = 0.01;
     config.max_coeff = 10;
-    // m = 0.5 * 2 = 1, v = 0.25 * 4 = 1: the direction is 1 on the diagonal. It is sqrt(2) long,
-    // the weights 5. Zeros: 0 / 0, so eps is needed there.
+    // m = 0.5 * 2 = 1, v = 0.25 * 4 = 1: the direction is 1 on the diagonal. Its norm is sqrt(2),
+    // the weights' norm is 5. Elsewhere the direction is 0 / 0, so eps is needed there.
     config.eps = 1e-8;
     Case of;
     const auto step = static_cast<float>(0.1 * 5 / std::sqrt(2.0));

@@ -1,4 +1,5 @@
-// The optimizers' formulas that verify checks updates by, against first steps worked out by hand.
+// The formulas by which verify checks optimizers' updates, compared with first steps that were
+// computed by hand.
 #include "job/verify/update_error.h"
 
 #include <cmath>
@@ -31,8 +32,8 @@ OptimizerConfig rule(OptimizerKind kind) {
     return config;
 }
 
-// The gradient 0.5 and the rate 0.1 on the parameter 2. From states of 0, each of these rules takes
-// a whole rate in the gradient's direction, but for SGD.
+// The gradient is 0.5, the rate 0.1, the parameter 2. From states of 0, each of these rules except
+// SGD moves by the whole rate in the gradient's direction.
 std::vector<Update> first_updates() {
     std::vector<Update> updates;
     const UpdateFacts facts{0.5, 0.1, 1};
@@ -81,7 +82,8 @@ TEST_CASE("an update by each optimizer's rule is right, rounded to fp32 and a pl
     }
 }
 
-// The update moves by 0.05 at least, of which 32 places are 8e-5.
+// An update moves the parameter by at least 0.05. 32 units in the parameter's last place are 8e-5
+// of that.
 TEST_CASE("an update that is off by more than rounding is found, in the value or in a state") {
     for (const Update& update : first_updates()) {
         INFO(update.name);

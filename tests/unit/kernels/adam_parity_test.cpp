@@ -1,4 +1,5 @@
-// The steps beside PyTorch 2.11's fused CPU kernels; tests/parity/adam_reference.py made the file.
+// The steps, compared with PyTorch 2.11's fused CPU kernels; tests/parity/adam_reference.py made
+// the file.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -37,19 +38,20 @@ std::vector<float> tensor(const SafetensorsFile& file, const std::string& name) 
     return out;
 }
 
-// PyTorch's vectors hold 16 elements; it finishes the rest of a tensor one by one, rounding
-// products that it fuses in vectors. There our bits may differ by a rounding or two a step.
+// PyTorch's vectors have 16 elements. It computes the rest of a tensor one by one, and rounds
+// products there that it fuses in vectors. In the rest, our bits may differ by one or two roundings
+// per step.
 constexpr size_t kVectorEnd = kNumel / 16 * 16;
 constexpr double kTailUlpsMax = 2.0 * kSteps;
 
-// |found - expected| in units of the last place of the expected number.
+// Returns |found - expected| in units of EXPECTED's last place.
 double ulps(float found, float expected) {
     if (found == expected) return 0;
     return std::abs(double{found} - double{expected}) /
            std::ldexp(1.0, std::ilogb(expected) - std::numeric_limits<float>::digits + 1);
 }
 
-// EXPECTED holds every STRIDE-th element of FOUND.
+// Checks every STRIDE-th element of FOUND against EXPECTED.
 void require_equal(const std::vector<float>& found, const float* expected, size_t stride) {
     for (size_t i = 0; i < found.size(); i += stride, ++expected) {
         INFO("element " << i << ": " << found[i] << " for PyTorch's " << *expected);

@@ -25,8 +25,8 @@ namespace {
 
 constexpr Isa kAll[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kNeon};
 
-// Normal values with zeros, denormals, infinities and NaN strewn in; one extra element to misalign
-// by.
+// Returns normal values, mixed with zeros, denormals, infinities and NaN. It has one more element,
+// so that tests can begin at a misaligned one.
 std::vector<float> values(int64_t numel, unsigned seed, bool special) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
@@ -104,8 +104,8 @@ TEST_CASE("every instruction set equals the scalar reference bit for bit") {
     }
 }
 
-// Each step rounds p a few times: at most 4 * 2^-24 * |p| plus as much of the update, 50 times
-// over; |p| < 6, lr 1e-2.
+// Each step rounds p a few times: the error is at most 4 * 2^-24 * |p|, plus as much of the update,
+// times 50; |p| < 6, lr 1e-2.
 TEST_CASE("fifty Adam and AdamW steps follow a double-precision reference") {
     for (const bool decoupled : {true, false})
         for (const bool correction : {true, false}) {
@@ -197,7 +197,8 @@ TEST_CASE("sums keep the order of their sources and squares are added in double"
     REQUIRE(sum_of_squares(ones.data(), 40000) == Approx(4e44));
 }
 
-// A constant gradient of 2 and a sum that starts at 5: 9, then 13, the rate halved by lr_decay 1.
+// A constant gradient of 2 and a sum that starts at 5: 9, then 13. With lr_decay 1, the second rate
+// is half of the first.
 TEST_CASE("Adagrad equals its closed form") {
     float p = 1, sum = 5;
     const float g = 2;
@@ -212,8 +213,8 @@ TEST_CASE("Adagrad equals its closed form") {
     REQUIRE(p == Approx(0.5 - 0.375 * 2 / std::sqrt(13.0)));
 }
 
-// lr 1/4, decay 1/2: p is kept by 7/8. The momentum is mixed by beta1 for the direction of the
-// step, by beta2 for the momentum that is kept.
+// lr 1/4 and decay 1/2: p is multiplied by 7/8. The momentum is mixed with beta1 for the step's
+// direction, and with beta2 for the momentum that is kept.
 TEST_CASE("Lion moves by lr against the sign, not at all at zero, and lets no NaN pass unseen") {
     const LionStep step{.lr = 0.25, .beta1 = 0.5, .beta2 = 0.75, .weight_decay = 0.5};
     struct Row {
@@ -234,7 +235,8 @@ TEST_CASE("Lion moves by lr against the sign, not at all at zero, and lets no Na
 
 namespace {
 
-// Two million elements, so that the 16-bit copy goes past the caches, in parts of PART elements.
+// Two million elements, updated in parts of PART elements. With so many elements the 16-bit copy
+// bypasses the caches.
 struct Large {
     static constexpr int64_t kNumel = (int64_t{2} << 20) + 77;
     std::vector<float> p, m, v;

@@ -1,4 +1,5 @@
-// The kernels of a GPU, run by a loop over their grid, against the scalar kernels: equal bits.
+// The kernels of a GPU, run in a loop over their grid. They must give the bits of the scalar
+// kernels.
 #include "support/host_grid.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 // None, one, around a vector, odd, prime, around a block of a grid, and several blocks of the norm.
 const std::vector<int64_t> kSizes = {0, 1, 3, 4, 5, 31, 1021, 1024, 1025, 10'007, 40'009};
 
-// Normal values with zeros, subnormal numbers, infinities and NaN strewn in.
+// Returns normal values, mixed with zeros, subnormal numbers, infinities and NaN.
 std::vector<float> numbers(int64_t numel, unsigned seed, bool special = true) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const float rare[] = {0.0F, -0.0F, 1e-41F, -3e-45F, kInfinity, -kInfinity, 3e38F, NAN};
@@ -141,8 +142,8 @@ TEST_CASE("an update of a range on a grid leaves what is around it alone") {
     CHECK(same(got.second, expected.second));
 }
 
-// A share of `dslaunch.shard: row` begins at any element, and its states at other ones: no access
-// may be wider than what its address allows (the undefined behaviour sanitizer looks).
+// A share with `dslaunch.shard: row` begins at any element, and its states at other elements. No
+// access may be wider than its address allows; the undefined behaviour sanitizer checks this.
 TEST_CASE("arrays that begin at any element are updated, summed and rounded") {
     constexpr int64_t kNumel = 1027, kMore = 8;
     const AdamStep step{.lr = 1e-2};
@@ -246,7 +247,7 @@ TEST_CASE("a number that is not finite sets its array's flag and no other") {
 }
 
 TEST_CASE("a grid goes over every element once, however many there are") {
-    // More than the largest grid takes in one go: its threads come again.
+    // More elements than the largest grid takes at once: its threads take further elements.
     constexpr int64_t kGridNumel = kBlocksMax * kThreads * kVector;
     std::vector<float> filled(static_cast<size_t>(kGridNumel + 4099), 0);
     for_grid(std::ssize(filled), [&](const GridPlace& place) {
@@ -254,7 +255,8 @@ TEST_CASE("a grid goes over every element once, however many there are") {
     });
     CHECK(std::ranges::count(filled, 2.5F) == std::ssize(filled));
 
-    // Past 2^31 elements by the geometry alone: the thread that has an element meets it once.
+    // More than 2^31 elements, tested by the geometry alone: an element's thread meets the element
+    // once.
     for (const int64_t numel : {(int64_t{1} << 31) + 3, (int64_t{1} << 34) + 1}) {
         const int64_t threads = blocks_over(numel) * kThreads;
         CHECK(blocks_over(numel) == kBlocksMax);

@@ -1,5 +1,5 @@
-// The kernel of a GPU that writes packed weights out, run by a loop over its grid, against
-// dequantize(): equal bits.
+// The GPU kernel that writes out packed weights, run in a loop over its grid. It must give the bits
+// of dequantize().
 #include "kernels/cuda/grid_unpack.h"
 
 #include <cmath>
@@ -17,7 +17,8 @@ using namespace kernels;
 
 namespace {
 
-// Panels of 16 rows of a matrix, each a packed matrix of its own, and what they mean.
+// Panels of 16 rows of a matrix, each a packed matrix of its own, and the numbers that they stand
+// for.
 struct Panels {
     std::vector<uint32_t> words;  // aligned as the device's memory is
     std::vector<float> meant;     // [out, in]
@@ -48,7 +49,7 @@ Panels pack(const MatrixShape& shape) {
 
 template <typename Number>
 std::vector<Number> unpack_on_grid(const MatrixShape& shape, const Panels& panels, DType dtype) {
-    // One more, which must stay as it is.
+    // One more element, which must not change.
     std::vector<Number> dense(static_cast<size_t>(shape.out * shape.in) + 1, Number{77});
     const GridPacked packed = grid_packed(shape, panels.words.data(), dense.data(), dtype);
     const int64_t threads = blocks_over(packed) * kThreads;

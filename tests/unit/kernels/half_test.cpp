@@ -23,8 +23,9 @@ float fp32(uint32_t bits) {
     return std::bit_cast<float>(bits);
 }
 
-// The definition of the formats, in fp64: the multiple of the last place that is nearest, even when
-// two are; numbers are counted from 0 in steps of their last place.
+// Rounds by the definition of the formats, in fp64: to the nearest multiple of the last place, or
+// to the even one of two that are equally near. Numbers are counted from 0 in steps of their last
+// place.
 uint16_t rounded(float value, DType dtype) {
     const int mantissa_bits = dtype == DType::kBF16 ? 7 : 10;
     const int exponent_min = dtype == DType::kBF16 ? -126 : -14;
@@ -46,7 +47,7 @@ uint16_t rounded(float value, DType dtype) {
     return static_cast<uint16_t>(sign | std::min(bits, infinity));
 }
 
-// Any bits, and for every second one an exponent in and around fp16's range.
+// Returns numbers with random bits. Every second number has an exponent in or around fp16's range.
 std::vector<float> random_bits(size_t numel) {
     std::mt19937 random(7);
     std::vector<float> out;
@@ -67,8 +68,8 @@ struct Hard {
     uint16_t fp16;
 };
 
-// The results of torch 2.11's `to`, but for bf16's NaN (torch: 0xFFFF): there the results of the
-// processors' conversions.
+// The results of torch 2.11's `to`, except for bf16's NaN (torch: 0xFFFF), where they are the
+// results of the processors' conversions.
 constexpr Hard kHard[] = {
     {0x00000000, 0x0000, 0x0000},  // 0
     {0x80000000, 0x8000, 0x8000},  // -0
@@ -107,7 +108,8 @@ constexpr Hard kHard[] = {
     {0x7F800001, 0x7FC0, 0x7E00},  // signalling NaN whose payload is lost
 };
 
-// The numbers of PART in fp32, as a step reads 16-bit gradients: the momentum's first value.
+// Converts PART of HALVES to fp32 the way a step reads 16-bit gradients: WIDE gets the momentum's
+// first value.
 void widen(Range part, const std::vector<uint16_t>& halves, std::vector<float>& wide, DType dtype,
            Isa isa) {
     const uint16_t* const source = halves.data();
@@ -163,7 +165,8 @@ TEST_CASE("every 16-bit number widens exactly and comes back") {
         for (const DType dtype : kHalves) {
             INFO(isa_name(isa) << " " << dtype_name(dtype));
             std::vector<float> wide(kAll);
-            // The two calls let the second one start off a vector, and both have a rest.
+            // The second call starts at an element that does not begin a vector, and both calls
+            // have a rest.
             widen({0, 1003}, halves, wide, dtype, isa);
             widen({1003, kAll - 1003}, halves, wide, dtype, isa);
             std::vector<uint16_t> back(kAll);
@@ -186,7 +189,7 @@ namespace {
 
 struct Trained {
     std::vector<float> parameters, momentum, variance;
-    std::vector<uint16_t> half;  // one more element before and behind, kGuard
+    std::vector<uint16_t> half;  // one more element before and after, kGuard
 };
 
 enum class Rule { kAdam, kAdamL2, kSgd, kAdagrad, kLion };
@@ -196,7 +199,8 @@ std::span<T> tail(std::vector<T>& values) {
     return std::span(values).subspan(1);
 }
 
-// Two steps over NUMEL elements that are not aligned to a vector; a half copy when DTYPE is one.
+// Makes two steps over NUMEL elements that are not aligned to a vector, with a 16-bit copy if DTYPE
+// is a 16-bit type.
 Trained train(Rule rule, int64_t numel, size_t source_count, DType dtype, Isa isa) {
     const auto length = static_cast<size_t>(numel) + 1;
     Trained t{random_bits(length), std::vector<float>(length), std::vector<float>(length),
@@ -263,7 +267,7 @@ TEST_CASE("a half copy is the rounded parameter and changes nothing else") {
                 }
 }
 
-// The scale is no power of two: a fused multiply-add would round elsewhere.
+// The scale is not a power of two, so a fused multiply-add would round at another place.
 TEST_CASE("an accumulated sum has the bits of a sum and an addition") {
     for (const Isa isa : available())
         for (const int64_t numel : {0, 1, 17, 1024, 1025, 4099})

@@ -1,5 +1,5 @@
-// Attention over a paged cache, and the small kernels of a token: against fp64, and bit by bit
-// against each other.
+// Attention over a paged cache, and the small kernels of a token: compared with fp64, and bit by
+// bit between instruction sets.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -18,7 +18,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// A cache of LENGTH positions, and what it holds as fp32.
+// A cache of LENGTH positions, and its numbers in fp32.
 struct Cache {
     std::vector<std::vector<std::byte>> pages;
     std::vector<const void*> keys, values;
@@ -58,7 +58,7 @@ Cache make_cache(const AttendShape& shape, int64_t length) {
     return cache;
 }
 
-// One head of one row in fp64, the definition.
+// Computes one head of one row in fp64, by the definition.
 std::vector<double> attended(const AttendShape& shape, const Cache& cache, const AttendRow& row,
                              int64_t head) {
     const int64_t kv_head = head / (shape.heads / shape.kv_heads);
@@ -86,7 +86,8 @@ struct Case {
 constexpr Case kCases[] = {{4, 2, 64, 16},  {3, 3, 40, 5},   {8, 1, 128, 32},
                            {71, 1, 24, 64}, {2, 1, 100, 33}, {1, 1, 1, 1}};
 
-// Rows that see [begin, length), the last one LENGTH positions; windows of WINDOW, 0: none.
+// Returns rows that see [begin, length), of which the last one sees LENGTH positions. WINDOW is the
+// longest range that a row sees; 0: any.
 std::vector<AttendRow> make_rows(const AttendShape& shape, const Cache& cache,
                                  const std::vector<float>& q, std::vector<float>& out,
                                  int64_t length, int64_t window) {
@@ -131,8 +132,9 @@ TEST_CASE("attention is that of its definition, with equal bits however it is ca
                     for (const AttendRow& row : rows)
                         for (int64_t h = 0; h < shape.heads; ++h) {
                             const std::vector<double> expected = attended(shape, cache, row, h);
-                            // Scores below 16 are off by 2^-20 after sums in fp32, weights by as
-                            // much of themselves, and a mean of values below 6 by both.
+                            // After sums in fp32, scores below 16 have an error of 2^-20, weights
+                            // have the same relative error, and a mean of values below 6 has both
+                            // errors.
                             for (int64_t i = 0; i < shape.width; ++i)
                                 REQUIRE(std::abs(row.out[h * shape.width + i] - expected[i]) <=
                                         2 * 6 * 0x1p-20);

@@ -1,5 +1,5 @@
-// Products with weights of every form, on every instruction set: against fp64, and bit by bit
-// against each other.
+// Products with weights of every form, on every instruction set: compared with fp64, and bit by bit
+// between instruction sets.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -43,11 +43,12 @@ bool rounds_activations(MatrixForm form) {
     return form == MatrixForm::kInt8 || form == MatrixForm::kInt4;
 }
 
-// How far Σ x w may be off. A sum of n products in fp32 is off by n 2^-24 Σ|x w| at most, in any
-// order; n counts the terms and their rounding. An activation rounded to 127 steps of its group's
-// largest is off by half a step, one that is the sum of two bf16 numbers by 2^-17 of itself. int4's
-// weights are a difference of two parts, which the sum of
-// the magnitudes must count: its low end is at most 16 steps below 0, and so the sum is doubled.
+// Returns a bound on the error of Σ x w. A sum of n products in fp32 has an error of at most n
+// 2^-24 Σ|x w|, in any order; n counts the terms and their rounding. An activation that is rounded
+// to 127 steps of its group's largest has an error of half a step. An activation that is the sum of
+// two bf16 numbers has an error of 2^-17 of itself. An int4 weight is the difference of two parts,
+// and the sum of the magnitudes must count both: the low end is at most 16 steps below 0, so the
+// sum is doubled.
 double bound(const MatrixShape& shape, const float* x, const float* w) {
     double sum = 0, rounding = 0;
     const int64_t group = shape.group == 0 ? shape.in : shape.group;
@@ -73,16 +74,16 @@ float bf16_of(float x) {
     return static_cast<float>(meaning(half, DType::kBF16));
 }
 
-// A sum of two chains of additions, the pairs' first numbers and their second ones (Intel's manual,
-// TDPBF16PS): that of 16 pairs of inputs. What is missing counts as 0.
+// Sums 16 pairs of inputs as a tile does: in two chains of additions, one for the pairs' first
+// numbers and one for their second numbers (Intel's manual, TDPBF16PS). Missing numbers count as 0.
 float of_tile(const float* x, const float* w, int64_t numel) {
     float chains[2] = {0, 0};
     for (int64_t k = 0; k < numel; ++k) chains[k % 2] = std::fma(x[k], w[k], chains[k % 2]);
     return chains[0] + chains[1];
 }
 
-// What kAmx computes from bf16 weights: the sum of the high parts' products, and that of the low
-// parts', each by 32 inputs.
+// Computes as kAmx does with bf16 weights: the sum of the high parts' products and the sum of the
+// low parts' products, each 32 inputs at a time.
 std::vector<float> product_in_tiles(const Matrix& matrix, const std::vector<float>& x, int64_t rows,
                                     const float* bias) {
     const int64_t out = matrix.shape.out, in = matrix.shape.in;

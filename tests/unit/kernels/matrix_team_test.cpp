@@ -1,4 +1,4 @@
-// The loops of a team that are shared chunk by chunk, with and without spinning.
+// Loops of a team whose chunks are shared by its threads, with and without spinning.
 #include <atomic>
 #include <chrono>
 #include <thread>

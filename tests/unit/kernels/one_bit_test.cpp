@@ -1,5 +1,5 @@
-// Signs with one scale and error feedback, and the moves of hosts on their own: every instruction
-// set against a naive reference, bit by bit.
+// Signs with one scale and error feedback, and the moves of hosts that step alone. Every
+// instruction set must give the bits of a naive reference.
 #include "kernels/one_bit.h"
 
 #include <cmath>
@@ -42,7 +42,7 @@ Compressed compressed(const std::vector<float>& values, float factor, std::vecto
     return out;
 }
 
-// Element by element, as the algorithm is written.
+// Compresses element by element, as the algorithm is written.
 Compressed naive(const std::vector<float>& values, float factor, const std::vector<float>& error) {
     const size_t numel = values.size();
     Compressed out{std::vector<float>(numel), std::vector<uint8_t>((numel + 7) / 8, 0), 0};
@@ -154,21 +154,21 @@ TEST_CASE("a frozen variance stays, and an element that it is 0 for moves by dec
                               std::abs(parameters[i] - moved) / (1 + std::abs(moved))});
         }
         CHECK(worst < 1e-6);
-        // Mixed alone, the momentum has the same bits, and nothing else moves.
+        // If it is mixed alone, the momentum has the same bits, and nothing else changes.
         std::vector<float> mixed = m;
         FlatRange states = range;
         states.first = mixed;
         states.parameters = {};
         adam_step(states, step, isa);
         CHECK(same(mixed, momentum));
-        // As the next momentum, a gradient is taken as it is.
+        // A gradient that is the next momentum is taken unchanged.
         step.beta1 = 0;
         parameters = p;
         mixed = m;
         states.parameters = parameters;
         adam_step(states, step, isa);
         for (size_t i = 0; i < v.size(); ++i) gradient[i] = v[i] > 0 ? gradient[i] : 0.0F;
-        CHECK(mixed == gradient);  // a zero of either sign is one
+        CHECK(mixed == gradient);  // zeros of either sign are equal
     }
 }
 
@@ -232,7 +232,7 @@ TEST_CASE("hosts that moved come together where their mean move leads") {
         }
         CHECK(worst < 1e-5);
         CHECK(same(parameters, meeting));
-        // Where another rank writes the parameters, the momentum alone is taken.
+        // If another rank writes the parameters, only the momentum is taken.
         const std::vector<float> taken = momentum;
         moves.parameters = nullptr;
         meeting = met;

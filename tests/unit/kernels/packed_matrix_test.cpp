@@ -1,5 +1,5 @@
-// Weights in fewer bits: what comes back, what is refused, and that nothing but the weights
-// matters.
+// Weights in fewer bits: the numbers that are read back, the refusals, and that the bytes depend
+// only on the weights.
 #include "kernels/matrix/packed_matrix.h"
 
 #include <algorithm>
@@ -122,7 +122,7 @@ TEST_CASE("nf4 weights have less error than QLoRA's, which the largest of 64 sca
             found += std::pow(double{matrix.meaning[i]} - weights[i], 2);
         }
     }
-    // Of normal numbers: .0765² for .0920², and the mean of 36,000 squares is known to 2 %.
+    // For normal numbers .0765² instead of .0920². The mean of 36,000 squares is known to 2 %.
     INFO("a part " << found / plain << " of the squares");
     REQUIRE(found < 0.72 * plain);
 }
@@ -225,7 +225,7 @@ TEST_CASE("the bytes of a weight are those that the forms promise") {
         MatrixForm form;
         double bits;
     };
-    // int4 and nf4: 4 bits and 16 of each group; int4: 64 more of each row.
+    // int4 and nf4 take 4 bits, and 16 for each group; int4 takes 64 more for each row.
     for (const Row row :
          {Row{MatrixForm::kF32, 32}, Row{MatrixForm::kBf16, 16}, Row{MatrixForm::kInt8, 8.5},
           Row{MatrixForm::kInt4, 4.5 + 64.0 / 4096}, Row{MatrixForm::kNf4, 4.5}}) {

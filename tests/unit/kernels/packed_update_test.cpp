@@ -22,7 +22,7 @@ std::vector<float> waves(int64_t numel, float phase, float size) {
     return values;
 }
 
-// Adam's states of NUMEL elements, packed, beside fp32 ones that start from the same values.
+// Adam's states of NUMEL elements, packed, and fp32 states that start with the same values.
 struct States {
     int64_t numel;
     StatePacking first, second;
@@ -43,7 +43,7 @@ struct States {
         pack_tiles(b, v, 0, n, packed_second.data(), 2);
         read();
     }
-    // The fp32 states take the packed ones' values.
+    // Sets the fp32 states to the packed values.
     void read() {
         unpack_tiles(first, packed_first.data(), 0, numel, m);
         unpack_tiles(second, packed_second.data(), 0, numel, v);
@@ -119,8 +119,8 @@ TEST_CASE("a packed update of a part leaves parameters outside it, and states up
             continue;
         }
         REQUIRE(packed.p[at] == before.p[at]);
-        // At most one code up or down where the quotient was off by a bit, or its block's scale
-        // moved.
+        // At most one code up or down, if the quotient was off by a bit or the block's scale
+        // changed.
         REQUIRE(std::abs(packed.m[at] - before.m[at]) <= 0.5F / 127 * 1.01F);
     }
     CHECK(moved == kPart);

@@ -22,7 +22,7 @@ constexpr StatePacking kPackings[] = {StatePacking::kNone, StatePacking::kBf16, 
                                       StatePacking::kUint8Root};
 constexpr int64_t kLengths[] = {1, 15, 16, 255, 256, 257, 1000, 4096, 10'001};
 
-// Magnitudes over many powers of two, as moments have them; some are 0.
+// Returns magnitudes over many powers of two, as moments have them. Some are 0.
 std::vector<float> moments(int64_t numel, bool squares, unsigned seed) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
@@ -60,7 +60,7 @@ std::vector<uint32_t> bits_of(const std::vector<float>& values) {
     return bits;
 }
 
-// The largest magnitude in the block of element I.
+// Returns the largest magnitude in the block of element I.
 float largest_around(const std::vector<float>& values, size_t i) {
     const size_t first = i / kPackedBlockNumel * kPackedBlockNumel;
     float largest = 0;
@@ -113,7 +113,7 @@ TEST_CASE("no element is further off than its packing promises") {
             const float largest = largest_around(signed_values, i);
             const float largest_square = largest_around(squares, i);
             within = within && std::fabs(bf16[i] - value) <= std::fabs(value) * 0x1p-7F;
-            // Rounding of the scale's product comes on top: 2^-22 of the largest bounds it.
+            // The product with the scale is rounded too: this adds at most 2^-22 of the largest.
             within = within && std::fabs(int8[i] - value) <= largest * (1 / 127.0F + 0x1p-22F);
             within = within &&
                      std::fabs(roots[i] - square) <= largest_square * (511 / 65025.0F + 0x1p-22F);
@@ -131,8 +131,8 @@ TEST_CASE("what a code stands for comes back as it was") {
     const std::vector<float> back = there_and_back(StatePacking::kInt8, linear);
     CHECK(back.front() == -0.75F);
     CHECK(back.back() == 0.75F);
-    // Dividing by the scale and multiplying by 127 may be off by a few last places, which can tip
-    // a code by one, seldom: by 2^-16.
+    // Dividing by the scale and multiplying by 127 may be off by a few last places. This changes a
+    // code by one, but seldom: in about 2^-16 of all cases.
     int tipped = 0;
     for (size_t i = 0; i < linear.size(); ++i) tipped += back[i] == linear[i] ? 0 : 1;
     CHECK(tipped <= 2);
@@ -156,8 +156,8 @@ TEST_CASE("rounding is unbiased, so that a change of a thousandth a step is kept
                 there_and_back(packing, values, static_cast<uint32_t>(draw) * 2654435761U);
             for (size_t i = 0; i < sums.size(); ++i) sums[i] += back[i];
         }
-        // A draw is off by less than 1/127, its standard error over all by 1/254/sqrt(draws):
-        // 2.8e-5; five of them.
+        // A draw has an error below 1/127. The standard error of the mean is 1/254/sqrt(draws) =
+        // 2.8e-5; the bound is five times that.
         for (size_t i = 0; i < sums.size(); ++i) {
             INFO("packing " << static_cast<int>(packing) << " of " << values[i]);
             CHECK(std::fabs(sums[i] / kDraws - values[i]) < 1.4e-4);

@@ -20,7 +20,7 @@ struct Part {
     std::thread::id thread;
 };
 
-// The parts of one loop, by their beginnings.
+// Returns the parts of one loop, ordered by their beginnings.
 std::vector<Part> parts_of(ThreadTeam& team, int64_t numel) {
     std::mutex mutex;
     std::vector<Part> parts;

@@ -52,14 +52,15 @@ float largest_of_block(const std::vector<float>& values, size_t i) {
     return largest;
 }
 
-// Elements further off than half a code, or than a whole one where codes are drawn.
+// Returns the number of elements with an error above half a code, or above a whole code if codes
+// are drawn.
 int64_t too_far(WirePacking packing, const std::vector<float>& values,
                 const std::vector<float>& back, bool drawn) {
     const float codes = packing == WirePacking::kInt8 ? 127.0F : 7.0F;
     int64_t wrong = 0;
     for (size_t i = 0; i < values.size(); ++i) {
         const float largest = largest_of_block(values, i);
-        // Rounding of quotient and product comes on top: 2^-22 of the largest bounds it.
+        // Quotient and product are rounded too: this adds at most 2^-22 of the largest.
         const float allowed = largest * ((drawn ? 1.0F : 0.5F) / codes + 0x1p-22F);
         wrong += std::fabs(back[i] - values[i]) <= allowed ? 0 : 1;
     }
@@ -136,8 +137,8 @@ TEST_CASE("drawn codes of 4 bits are unbiased, nearest ones are not") {
             WirePacking::kInt4, on_wire(WirePacking::kInt4, values, {true, seed}), values.size());
         for (size_t i = 0; i < sums.size(); ++i) sums[i] += back[i];
     }
-    // A draw is off by less than 1/7, its standard error over all by 1/14/sqrt(draws): 5.1e-4; five
-    // of them.
+    // A draw has an error below 1/7. The standard error of the mean is 1/14/sqrt(draws) = 5.1e-4;
+    // the bound is five times that.
     for (size_t i = 0; i < sums.size(); ++i)
         CHECK(std::fabs(sums[i] / kDraws - values[i]) < 2.6e-3);
     const std::vector<float> nearest =
@@ -180,7 +181,7 @@ TEST_CASE("16-bit values are widened exactly") {
         }
 }
 
-// Judges times, so it needs a machine of its own: `make bench` runs it.
+// Judges times, so it needs a machine without other work: `make bench` runs it.
 TEST_CASE("packing for the wire keeps up with memory", "[.bench]") {
     constexpr int64_t kNumel = 1 << 20;
     const std::vector<float> values = drawn_values(kNumel, 1);

@@ -1,4 +1,5 @@
-// How long an agent believes in a launcher that says nothing, and what its kernel tells of it.
+// The time for which an agent trusts a silent launcher, and the facts about the connection that its
+// kernel reports.
 #include "launch/machine/launcher_lease.h"
 
 #include <arpa/inet.h>
@@ -20,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A TCP connection over loopback as an sshd has it: HERE is the server's end.
+// A TCP connection over loopback, as an sshd has it. HERE is the server's end.
 struct Connection {
     UniqueFd here;
     UniqueFd there;
@@ -97,7 +98,7 @@ TEST_CASE("what is no connection of this machine has no signs") {
           fmt::format("127.0.0.1 {} 127.0.0.1", connection.client_port),
           connection.ssh_connection() + " 1", "localhost 1 localhost " + port,
           fmt::format("127.0.0.1 {} ::1 {}", connection.client_port, port),
-          // As 16 bits the port would be right.
+          // In 16 bits the port would be right.
           fmt::format("127.0.0.1 {} 127.0.0.1 {}", connection.client_port + 65'536, port),
           fmt::format("127.0.0.1 {} 127.0.0.1 -{}", connection.client_port, port)}) {
         INFO(text);

@@ -18,7 +18,7 @@ TEST_CASE("a log line of any thread is kept for a stderr that nobody reads, and 
     auto said = std::async(std::launch::async, [] { log_error("test", "a disk has {}", "ended"); });
     const bool in_time = said.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
     const bool is_kept = streams.has_kept();
-    err.close_reader();  // lets a thread go that waits
+    err.close_reader();  // releases a thread that waits
     said.wait();
     err.restore();
     CHECK(in_time);

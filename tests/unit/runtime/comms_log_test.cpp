@@ -1,4 +1,4 @@
-// The table of what ranks exchange, from made-up times of a plan's instructions.
+// The table of exchanges between ranks, for made-up times of a plan's instructions.
 #include "runtime/train/comms_log.h"
 
 #include "support/catch.h"
@@ -34,8 +34,8 @@ TEST_CASE("operations are counted by kind and size, with their rates") {
     moved.by_host[1][static_cast<size_t>(TrafficKind::kTensor)].sent = Bytes{77};
     CHECK(log.summary().empty());
     log.add(1, two_reduces_and_a_gather(), kSpans, moved);
-    // 4 MB in 2 ms are 2 GB/s, of which sums that all of four get pass 1.5 times; 1 MB in 1 ms is
-    // 1 GB/s, of which a gather passes three quarters.
+    // 4 MB in 2 ms are 2 GB/s; sums that all of four ranks get pass 1.5 times. 1 MB in 1 ms is 1
+    // GB/s; three quarters of a gather pass.
     CHECK(log.summary() ==
           "operation    bytes  count  ms in all  ms each  algbw GB/s  busbw GB/s\n"
           "reduce     4000000      2       4.00    2.000        2.00        3.00\n"

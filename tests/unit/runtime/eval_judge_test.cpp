@@ -16,8 +16,8 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kInterval = 10;
 
-// A judge's answers, one letter for each evaluation: B: the best, `.`: not, and `!` after the one
-// that ends the run.
+// Returns a judge's answers, one letter for each evaluation: B for the best, `.` for another, and
+// `!` after the one that ends the run.
 std::string answers(EvalJudge& judge, const std::vector<double>& values) {
     std::string text;
     int64_t step = judge.record().step;
@@ -54,7 +54,7 @@ TEST_CASE("evaluations are judged as their sequences say") {
         {{loss, 2, 0.1}, {1, 0.9375, 0.75, 0.5}, "BBBB", 40},
         {{right, 2, 0}, {0.5, 0.7, 0.6, 0.7}, "BB..!", 20},
         {{EvalMetric::kRejected, 0, 0}, {-1, -2, -1.5}, "BB.", 20},
-        // A NaN is never the best, first or later, and what follows it may be.
+        // A NaN is never the best, neither first nor later. A value after it may be.
         {{loss, 0, 0}, {kNan, 3, kNan, 2}, ".B.B", 40},
         {{loss, 2, 0}, {kNan, kNan}, "..!", 0},
         {{loss, 2, 0}, {1, kNan, kNan}, "B..!", 10},

@@ -1,4 +1,4 @@
-// Weights that the stages of a pipeline bring to the first one, however long that takes.
+// Weights that the stages of a pipeline bring to the first stage, however long it takes.
 #include "runtime/save/final_weights.h"
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +26,7 @@ constexpr int kStages = 3;
 constexpr int kParametersOfStage = 12;
 constexpr Duration kLimit = 1s;   // the longest wait of a rank for another one
 constexpr Duration kPace = 50ms;  // time of a parameter
-// The last stage's turn comes later than the limit, each word long before it.
+// The last stage's turn comes after the limit, but each message comes long before it.
 static_assert((kStages - 1) * kParametersOfStage * kPace > kLimit);
 static_assert(10 * kPace < kLimit);
 
@@ -38,7 +38,7 @@ Model make_sharded_model(double factor) {
                         parameters);
 }
 
-// A stage's parameters in shards of its ranks, which take time to bring them together.
+// A stage's parameters in shards of its ranks. It takes time to gather them.
 class SlowState final : public SavableState {
   public:
     SlowState(const Model& whole, int stage, Collectives& peers)

@@ -1,5 +1,6 @@
-// The verified operations over GPUs of host memory: a right backend gives no fault, a wrong one is
-// named by rank, operation, index and value; sizes and closed forms by hand.
+// The verified operations over GPUs that are memory of the host. A right backend gives no fault; a
+// wrong one is named by rank, operation, index and value. Sizes and closed forms are computed by
+// hand.
 #include "runtime/health/health_sweep.h"
 
 #include <fmt/format.h>
@@ -21,7 +22,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// Changes one element of what rank 1 receives from OP.
+// Changes one element of the data that rank 1 receives from OP.
 class Liar final : public HealthCollectives {
   public:
     Liar(HealthCollectives& honest, HealthOp op) : honest_(honest), op_(op) {}
@@ -43,7 +44,7 @@ class Liar final : public HealthCollectives {
     HealthOp last_ = HealthOp::kBarrier;
 };
 
-// RUN gets this on the thread of each rank.
+// The data that RUN gets on the thread of each rank.
 struct SweepRank {
     SweepOptions options;
     PairedCollectives& collectives;
@@ -51,7 +52,7 @@ struct SweepRank {
     std::function<void(const HealthRecord&)> report;
 };
 
-// The records of all ranks, each of which has a backend of its own.
+// Returns the records of all ranks, each of which has a backend of its own.
 std::vector<HealthRecord> records_of(int world_size, const std::function<void(SweepRank&)>& run) {
     TestBackendWorld world;
     const std::string id = world.make_id();
@@ -115,7 +116,7 @@ TEST_CASE("a right backend gives every rank a time for every operation and size,
     for (const int world_size : {1, 2, 3}) {
         const auto records = sweep_world(world_size, std::nullopt);
         CHECK(only<HealthFault>(records).empty());
-        // Six operations of two sizes and the barrier; one rank has nobody to send to.
+        // Six operations of two sizes, and the barrier. A single rank has nobody to send to.
         const int rows = world_size == 1 ? 11 : 13;
         CHECK(only<HealthTiming>(records).size() == static_cast<size_t>(rows * world_size));
     }
@@ -146,7 +147,7 @@ TEST_CASE("a wrong element is named by rank, host, operation and index") {
         if (op == HealthOp::kBarrier) continue;
         const auto faults = only<HealthFault>(sweep_world(2, op));
         INFO(health_op_name(op));
-        REQUIRE(faults.size() == 2);  // one a size
+        REQUIRE(faults.size() == 2);  // one per size
         for (const HealthFault& fault : faults) {
             CHECK(fault.rank == 1);
             CHECK_THAT(fault.text, Catch::Contains("rank 1 on host n1"));
@@ -157,7 +158,7 @@ TEST_CASE("a wrong element is named by rank, host, operation and index") {
 }
 
 TEST_CASE("sizes are nccl-tests': of the larger of what goes in and what comes out") {
-    // 4096 bytes are 1024 elements; of 3 ranks each has 341, 1023 in all.
+    // 4096 bytes are 1024 elements. Each of 3 ranks has 341 of them, 1023 in all.
     CHECK(sweep_shape(HealthOp::kAllReduce, 4096, 3).bytes == 4096);
     CHECK(sweep_shape(HealthOp::kAllGather, 4096, 3).send_numel == 341);
     CHECK(sweep_shape(HealthOp::kAllGather, 4096, 3).receive_numel == 1023);

@@ -1,4 +1,4 @@
-// Blocks for large tensors: kept, given out again, and returned to the system.
+// Blocks for large tensors: they are kept, given out again, and returned to the system.
 #include "runtime/memory/large_blocks.h"
 
 #include <cstdint>
@@ -34,15 +34,15 @@ TEST_CASE("no more is mapped than was in use at once") {
     LargeBlocks blocks;
     void* const large = blocks.take(100 * kMib);
     CHECK(blocks.give_back(large));
-    // The small request does not fit the kept 100 MiB, which must go: 140 were never in use
-    // together.
+    // The small request does not fit the kept 100 MiB. That block must go, because 140 MiB were
+    // never in use together.
     void* const small = blocks.take(40 * kMib);
     CHECK(blocks.mapped_bytes() == 40 * kMib);
     void* const second = blocks.take(100 * kMib);
     CHECK(blocks.mapped_bytes() == 140 * kMib);
     CHECK(blocks.give_back(small));
     CHECK(blocks.give_back(second));
-    // Both blocks were in use together now, and stay for the next turn.
+    // Both blocks were in use together now, so they stay for the next turn.
     void* const turn = blocks.take(40 * kMib);
     CHECK(turn == small);
     CHECK(blocks.mapped_bytes() == 140 * kMib);

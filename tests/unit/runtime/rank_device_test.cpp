@@ -52,7 +52,7 @@ TEST_CASE("a process sees its rank's GPU alone") {
     hide_other_gpus(local_rank(1, "2,3"));
     CHECK(std::string(std::getenv("CUDA_VISIBLE_DEVICES")) == "3");
     CHECK_NOTHROW(require_own_gpu(local_rank(1, "2,3")));
-    // There is no third one, which is an error once a GPU is wanted.
+    // There is no third GPU, which is an error once a GPU is wanted.
     hide_other_gpus(local_rank(2, "2,3"));
     CHECK(std::string(std::getenv("CUDA_VISIBLE_DEVICES")) == "3");
     CHECK_THROWS_AS(require_own_gpu(local_rank(2, "2,3")), Error);

@@ -1,4 +1,4 @@
-// Weights that are written parameter by parameter: the files of weights that lie in memory.
+// Weights that are written parameter by parameter give the same files as weights in memory.
 #include "runtime/save/save_weights.h"
 
 #include <ATen/core/Tensor.h>
@@ -64,7 +64,7 @@ TEST_CASE("weights put one by one make the files of weights that are in memory")
     REQUIRE_FALSE(whole.parameters()[index_of(whole, "columns")].tensor.is_contiguous());
     WeightWriter(whole, from_memory.path(), {}).finish();
 
-    // The model that is written holds other numbers, in 16 bit, than those that are put.
+    // The model that is written has other numbers, in 16 bits, than the numbers that are put.
     Model model = make_model(-3.0);
     std::vector<int> elsewhere;
     for (const char* name : {"columns", "none", "bias", "rows"}) {
@@ -109,7 +109,7 @@ TEST_CASE("an archive that reads its weights from the other file keeps none of t
     WeightWriter writer(model, folder.path(), std::vector<int>{0});
     writer.put(0, std::vector<float>(static_cast<size_t>(numel), 1.0F));
     writer.finish();
-    // Resident pages of the mapping that the tensor lies in, from /proc/self/smaps, KiB.
+    // Reads how many KiB of the tensor's mapping are resident, from /proc/self/smaps.
     std::ifstream maps("/proc/self/smaps");
     int64_t resident_kib = -1;
     bool here = false;
@@ -118,7 +118,8 @@ TEST_CASE("an archive that reads its weights from the other file keeps none of t
             here = line.find(folder.path() + "/model.safetensors") != std::string::npos;
         if (here && line.rfind("Rss:", 0) == 0) resident_kib = std::stoll(line.substr(4));
     }
-    // Few of the 64 MiB are resident: the header and the pages that the tensor shares with others.
+    // Few of the 64 MiB are resident: the header, and the pages that the tensor shares with other
+    // tensors.
     REQUIRE(resident_kib >= 0);
     CHECK(resident_kib < 256);
 }

@@ -28,7 +28,8 @@ struct StepOutcome {
     double loss = 0;
 };
 
-// One micro step over a batch of ones, cut into SEGMENTS, with GROUPS of recompute.
+// Runs one micro step over a batch of ones. The model is cut into SEGMENTS, with GROUPS of
+// recompute.
 StepOutcome run_step(const std::string& text, const test::NamedTensors& buffers, int64_t segments,
                      int64_t groups) {
     const ComputeContext context(true);

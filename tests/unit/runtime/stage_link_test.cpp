@@ -1,5 +1,5 @@
-// Messages between the stages of a pipeline: values of any kind arrive as they were sent, and a
-// message of another part is an error.
+// Messages between the stages of a pipeline: values of any kind arrive unchanged, and a message of
+// another part is an error.
 #include "runtime/compute/stage_link.h"
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Stages as threads of one process.
+// Stages that are threads of one process.
 class LinkedStages {
   public:
     LinkedStages() {
@@ -74,7 +74,7 @@ TEST_CASE("values of another part, sort or micro step than expected are refused 
           Expected{{0, false, 4}, "but the values after part 0 of micro step 4 were expected"}}) {
         const LinkedStages stages;
         std::jthread sender([&] {
-            // The tensor is never asked for: the receiver's end sets the sender free.
+            // The tensor is never received: the receiver's end releases the sender.
             CHECK_THROWS_AS(
                 stages.of(0).send(1, 0, std::vector<c10::IValue>{at::ones({9})}, kFirstValues),
                 Error);

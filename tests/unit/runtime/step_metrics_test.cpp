@@ -1,4 +1,4 @@
-// A line of metrics.jsonl beside figures worked out by hand.
+// A line of metrics.jsonl, compared with numbers that were computed by hand.
 #include "runtime/train/step_metrics.h"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// A tensor group over shared memory and links: its ranks' results, against sums made by hand.
+// A tensor group over shared memory and links: its ranks' results, compared with sums made by hand.
 #include "runtime/compute/tensor_collectives.h"
 
 #include <ATen/Parallel.h>
@@ -24,7 +24,7 @@ namespace {
 
 using Body = std::function<void(graph::TensorGroup& group)>;
 
-// Runs BODY on the ranks of NODE_SIZES, with chunks far below the real ones.
+// Runs BODY on the ranks of NODE_SIZES, with chunks far smaller than a job's.
 std::vector<std::optional<Error>> run_groups(const std::vector<int>& node_sizes, const Body& body) {
     TensorGroupSlices slices{};
     testing::InProcessWorld world({node_sizes, test::kHangTime}, [&](ArenaLayout& arena) {
@@ -43,12 +43,12 @@ std::vector<std::optional<Error>> run_groups(const std::vector<int>& node_sizes,
     });
 }
 
-// The tensor that RANK gives.
+// Returns the tensor that RANK contributes.
 at::Tensor term(int rank, int64_t numel, at::ScalarType dtype) {
     return ((at::arange(numel, at::kDouble) + 1) * (1.7 + rank)).sin().mul(100).to(dtype);
 }
 
-// The sum in the order that the group promises: a host's ranks, then the hosts.
+// Returns the sum in the order that the group promises: a host's ranks, then the hosts.
 at::Tensor sum_by_hand(const std::vector<int>& node_sizes, int64_t numel, at::ScalarType dtype,
                        bool by_host) {
     const bool narrow = at::isReducedFloatingType(dtype);
@@ -68,7 +68,7 @@ at::Tensor sum_by_hand(const std::vector<int>& node_sizes, int64_t numel, at::Sc
 
 const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {1, 1}, {1, 1, 1}, {2, 2}, {3, 1}};
 
-// Rank 0's median seconds of a call of EACH.
+// Returns rank 0's median time of a call of EACH, in seconds.
 double seconds_of(testing::InProcessRank& self, const std::function<void()>& each) {
     constexpr int kTimes = 41;
     SystemClock clock;
@@ -85,7 +85,7 @@ double seconds_of(testing::InProcessRank& self, const std::function<void()>& eac
 
 }  // namespace
 
-// Judges times, so it needs a machine of its own: `make bench` runs it.
+// Judges times, so it needs a machine without other work: `make bench` runs it.
 TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.bench]") {
     constexpr int64_t kNumel = 1 << 20;
     TensorGroupSlices slices{};
@@ -115,7 +115,7 @@ TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.b
         const double shift = seconds_of(self, [&] { use(group.shift(mine, 0)); });
         Generation generation = 0;
         at::Tensor result = at::empty({kNumel});
-        // The measured work is that of autograd: in, reduce, out.
+        // The measured work is autograd's: write, reduce, read.
         const double reduce = seconds_of(self, [&] {
             self.collectives->await_free(bucket, ++generation);
             std::copy_n(mine.const_data_ptr<float>(), kNumel,
@@ -146,7 +146,7 @@ TEST_CASE("sums are those of the ranks in order, bit for bit, of any dtype and l
         const auto thrown = run_groups(sizes, [&](graph::TensorGroup& group) {
             int64_t site = 0;
             for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong})
-                // The last are summed in shards between hosts of one rank.
+                // With the last numbers of elements, hosts of one rank sum in shards.
                 for (const int64_t numel : {0, 1, 112, 224, 225, 1000, 140'001}) {
                     const at::Tensor mine = term(group.rank(), numel, dtype);
                     const at::Tensor sum = group.sum(mine, site++);
@@ -189,7 +189,7 @@ TEST_CASE(
             const std::vector<at::Tensor> mine = group.exchange(parts, 2);
             for (int from = 0; from < group.size(); ++from)
                 fits = fits && mine[from].equal(part(from, group.rank()));
-            // Longer than a chunk, and empty.
+            // Tensors that are longer than a chunk, or empty.
             for (const int64_t numel : {900, 1, 0}) {
                 const int before = (group.rank() + group.size() - 1) % group.size();
                 const at::Tensor theirs = group.shift(term(group.rank(), numel, at::kFloat), 3);
@@ -218,7 +218,8 @@ TEST_CASE("ranks at different collectives end with the reason") {
         REQUIRE(shifting[2]);
         CHECK_THAT(shifting[2]->what(), Catch::Contains("their graphs differ"));
     }
-    // In columns whoever meets another first sees it, and tells the others, who may still wait.
+    // In columns, the first rank that meets a rank at another site notices it. It tells the others,
+    // which may still wait.
     for (const std::vector<int>& sizes : {std::vector<int>{1, 1, 1}, {2, 2}})
         for (const bool shifts : {false, true}) {
             const auto thrown = differ(sizes, shifts);

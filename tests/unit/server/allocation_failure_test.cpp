@@ -1,5 +1,5 @@
-// A server whose n-th allocation fails while it answers: the client hears of it, and the server
-// goes on as if nothing had been.
+// A server whose n-th allocation fails while it answers. The client gets an error, and the server
+// goes on as if nothing had happened.
 #include <malloc.h>
 
 #include <algorithm>
@@ -118,7 +118,7 @@ int64_t peak_bytes() {
 namespace dslaunch::server {
 namespace {
 
-// The answer to REQUEST, empty where the connection ended without one.
+// Returns the answer to REQUEST; empty if the connection ended without one.
 std::string answer_to(int port, const std::string& request) {
     const UniqueFd socket = connection_to(port);
     static_cast<void>(::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL));
@@ -137,7 +137,7 @@ std::string post_of(const std::string& path, const std::string& body) {
         path, body.size(), body);
 }
 
-// The first text of a whole reply.
+// Returns the first text of a whole reply.
 std::string text_of(const std::string& answer) {
     const auto json = nlohmann::json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
     return json["choices"][0]["text"];
@@ -192,7 +192,7 @@ TEST_CASE("whichever allocation fails while a request is answered, the server go
             refused += is_refused ? 1 : 0;
             // A stream that has begun is cut off, or ends with an error.
             const bool is_cut = asked.is_stream && answer.starts_with("HTTP/1.1 200");
-            // Without memory for its connection a client has none.
+            // Without memory for its connection, a client has no connection.
             CHECK((answer.starts_with(status) || is_refused || is_cut || answer.empty()));
             server.await_idle();
             const std::string after = answer_to(server.port, check);
@@ -235,7 +235,7 @@ TEST_CASE("an allocation of a thread that others wait for is tried again, for a 
     }
 }
 
-// A runner that finds no memory for a batch, before or after it has told other ranks of it.
+// A runner that has no memory for a batch, before or after it has told other ranks about the batch.
 class ShortOfMemory final : public test::FakeRunner {
   public:
     using FakeRunner::FakeRunner;

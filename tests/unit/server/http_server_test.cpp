@@ -1,5 +1,5 @@
-// The server on loopback with a decoder that is made up: a client of the protocol gets the text
-// that the engine makes, and whoever is wrong, late or gone takes nothing from the others.
+// The server on loopback with a made-up decoder. A client of the protocol gets the text that the
+// engine makes. Clients that are wrong, late or gone take nothing from the others.
 #include "server/http_server.h"
 
 #include <sstream>
@@ -55,7 +55,7 @@ TEST_CASE("a stop text ends a reply, streamed or whole") {
         last = line.substr(6);
         if (last == "[DONE]") break;
         const json event = json::parse(last);
-        // Null until the last one, as OpenAI's protocol has it.
+        // Null in all events but the last one, as in OpenAI's protocol.
         REQUIRE(event.contains("usage"));
         CHECK(event["usage"].is_null() != event["choices"].empty());
         if (!event["usage"].is_null()) made = event["usage"]["completion_tokens"];
@@ -96,7 +96,7 @@ TEST_CASE("a full queue answers 429, and is open again when there is room") {
     std::vector<std::thread> waiting;
     std::atomic<int> answered = 0;
     for (int i = 0; i < 2; ++i)
-        waiting.emplace_back([&] {  // Catch is for one thread
+        waiting.emplace_back([&] {  // only one thread may use Catch
             const json body = {{"prompt", "1"}, {"max_tokens", 2}};
             const auto reply =
                 server.client().Post("/v1/completions", body.dump(), "application/json");
@@ -147,12 +147,12 @@ TEST_CASE("wrong requests get their reason, and the server goes on") {
     for (int i = 0; i < 6; ++i) messages.push_back({{"role", "user"}, {"content", "1"}});
     CHECK(server.post("/v1/chat/completions", {{"messages", messages}}, 400)["error"]["message"] ==
           "too many messages");
-    // A byte that is no token of the made-up vocabulary.
+    // A byte that is not a token of the made-up vocabulary.
     server.post("/v1/completions", {{"prompt", "~"}}, 400);
     const auto large =
         server.client().Post("/v1/completions", std::string(200'000, ' '), "application/json");
     if (large) CHECK(large->status == 413);
-    // More than ever fits is no matter of waiting.
+    // A request that can never fit does not wait.
     const json prompts(30, "1");
     CHECK(server.post("/v1/completions", {{"prompt", prompts}, {"n", 2}}, 400)["error"]["param"] ==
           "n");
@@ -297,7 +297,7 @@ TEST_CASE("a page of this machine may ask and read, with a key a page of any") {
         CHECK(has(answer, "\r\nAccess-Control-Allow-Headers: Authorization, *\r\n"));
         CHECK(has(answer, "\r\nAccess-Control-Allow-Methods: GET, POST, OPTIONS\r\n"));
         CHECK(has(answer, "\r\nContent-Length: 0\r\n"));
-        // Answers are readable too, and so are refusals.
+        // Answers are readable for that origin too, and so are refusals.
         CHECK(has(asked(*server, origin, "POST"), "\r\nAccess-Control-Allow-Origin: *\r\n"));
     }
     CHECK(asked(keyed, "https://chat.example.org", "POST").starts_with("HTTP/1.1 401"));
@@ -345,7 +345,7 @@ TEST_CASE("a client that breaks the rules of HTTP gets one answer, and its conne
         return fmt::format("Content-Length: {}\r\n", body.size());
     };
     const std::string key = "Authorization: Bearer secret\r\n";
-    // Of a body that is refused nothing passes for a request.
+    // No part of a refused body counts as a request.
     const std::string hidden = "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
     const std::string padded = std::string(8000, ' ') + hidden;
     const struct {
@@ -390,7 +390,7 @@ TEST_CASE("a client that breaks the rules of HTTP gets one answer, and its conne
     const std::string two = post(key + length_of(completion), completion) +
                             post(key + "Connection: close\r\n" + length_of(completion), completion);
     CHECK(count_of(answers_to(server.port, two), "\"finish_reason\": \"length\"") == 2);
-    // Parts of an answer are asked for in vain, however many.
+    // Requests for parts of an answer have no effect, however many they are.
     std::string ranges = "GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\nRange: bytes=0-0";
     for (int i = 0; i < 15'000; ++i) ranges += ",0-0";
     CHECK(answers_to(server.port, ranges + "\r\n\r\n").find("{\"status\": \"ok\"}") !=
@@ -432,7 +432,7 @@ TEST_CASE("requests that come in chunks, in pieces, by HTTP/1.0 or as HEAD are a
 TEST_CASE("a server that ends answers what was begun, then nobody") {
     Server server({.engine = {1, 8}});
     server.runner.is_closed = true;
-    std::string whole;  // Catch is for one thread
+    std::string whole;  // only one thread may use Catch
     std::thread client([&] {
         const json body = {{"prompt", "12"}, {"max_tokens", 4}};
         const auto reply = server.client().Post("/v1/completions", body.dump(), "application/json");
@@ -455,7 +455,8 @@ TEST_CASE("a server that ends answers what was begun, then nobody") {
     CHECK(events.ends_with(kStreamEnd));
 }
 
-// A client that has sent a part of its request would be waited for as long as a pause may take.
+// The server would wait for a client that has sent a part of its request, until the longest pause
+// is over.
 TEST_CASE("a server that ends waits for no request that is still coming") {
     Server server;
     const std::string part =

@@ -1,4 +1,5 @@
-// The tensors of an adapter's file beside its config: what is whole, and what is refused by name.
+// The tensors of an adapter's file and its config: complete adapters, and adapters that are refused
+// by name.
 #include "storage/adapter/adapter_changes.h"
 
 #include <filesystem>
@@ -19,7 +20,7 @@ struct Given {
     DType dtype = DType::kF32;
 };
 
-// Writes an adapter of TENSORS of zeros beside a config with FIELDS.
+// Writes an adapter of TENSORS of zeros, and a config with FIELDS.
 void write_adapter(const std::string& folder, const std::vector<Given>& tensors,
                    const std::string& fields) {
     std::vector<SafetensorsEntry> entries;
@@ -36,7 +37,7 @@ void write_adapter(const std::string& folder, const std::vector<Given>& tensors,
                      R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8)" + fields + "}");
 }
 
-// A small decoder with experts and tied tables.
+// Returns a small decoder with experts and tied tables.
 TransformerConfig model() {
     TransformerConfig config;
     config.names = {{"decoder", "model"},   {"embed", "embed_tokens"},
@@ -191,7 +192,7 @@ TEST_CASE("an adapter unties the output layer where it changes one of the two al
     const Given head{"base_model.model.lm_head.weight", {10, 8}};
     const std::vector<Case> cases = {
         {{kA, kB}, true},
-        // A copy that trained is one module's alone, and the base's own weight is both's.
+        // A trained copy belongs to one module alone; the base's own weight belongs to both.
         {{kTable}, false, 10, R"(, "modules_to_save": ["embed_tokens"])"},
         {{head}, false, 10, R"(, "modules_to_save": ["lm_head"])"},
         {{kTable}, true},
@@ -200,7 +201,7 @@ TEST_CASE("an adapter unties the output layer where it changes one of the two al
         {{{"base_model.model.lm_head.lora_A.weight", {4, 8}},
           {"base_model.model.lm_head.lora_B.weight", {10, 4}}},
          false},
-        // Rows that are more than the model has are those of both.
+        // If there are more rows than the model has, they belong to both.
         {{{"base_model.model.model.embed_tokens.weight", {12, 8}}}, true, 12},
         {{{"base_model.model.lm_head.base_layer.weight", {12, 8}}}, true, 12},
         {{{"base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta", {1, 8}},

@@ -52,7 +52,7 @@ TEST_CASE("a config of experts is read as it was written") {
     config.rank_pattern = {{"experts.gate_up_proj", 8}};
     config.alpha_pattern = {{"experts.gate_up_proj", 11.5}};
     const std::string text = adapter_config_json(config);
-    // Null would stand for the layers that PEFT knows of the architecture.
+    // Null would mean the layers that PEFT knows for the architecture.
     CHECK(nlohmann::json::parse(text).at("target_modules").is_array());
     const AdapterConfig read = parse_adapter_config("a.json", text);
     CHECK(read.target_parameters == config.target_parameters);
@@ -152,7 +152,7 @@ TEST_CASE("layers are named as PEFT names them") {
         const char* path;
         bool may;
     };
-    // By check_target_module_exists() of peft/tuners/tuners_utils.py.
+    // Expected results follow check_target_module_exists() of peft/tuners/tuners_utils.py.
     const std::vector<Case> cases = {
         {R"("target_modules": ["q"])", "model.layers.0.q", true},
         {R"("target_modules": ["q"])", "q", true},
@@ -180,7 +180,7 @@ TEST_CASE("layers are named as PEFT names them") {
         INFO(one.fields << " " << one.path);
         CHECK(config(one.fields).target_names.may_have(one.path) == one.may);
     }
-    // The first pattern that fits has the say, by get_pattern_key() of peft/utils/other.py.
+    // The first pattern that fits decides, as in get_pattern_key() of peft/utils/other.py.
     const AdapterConfig patterns =
         config(R"("rank_pattern": {"^model.layers.1.q": 2, "layers.1.q": 6, "q|k": 8},
                   "alpha_pattern": {"layers.[01].k": 3, "\\Aa\\.[.q]+\\Z": 7})");

@@ -1,5 +1,5 @@
-// One suite for every engine, then the limits of machines: no io_uring, no right to lock memory,
-// files that end early.
+// One set of tests for every engine, then the limits of machines: no io_uring, no right to lock
+// memory, files that end early.
 #include "storage/disk/block_file.h"
 
 #include <fcntl.h>
@@ -49,7 +49,8 @@ TEST_CASE("what is written is read again, on every engine, in any order, over se
             std::mt19937 random(7);
             const int64_t blocks = capacity.value / kBlock;
             for (int round = 0; round < 300; ++round) {
-                // Some at once, on ranges apart; every third from memory that is not registered.
+                // Several at once, on separate ranges. Every third uses memory that is not
+                // registered.
                 const int64_t share = blocks / 8;
                 std::vector<IoTicket> tickets;
                 std::vector<IoRequest> requests;
@@ -110,7 +111,7 @@ TEST_CASE("a request that is watched tells what has come, and those bytes are th
             CHECK(ticket.wait_for_front(length.value) == length.value);
             CHECK(ticket.wait().has_moved(length.value));
         }
-        // Some of 64 pieces, 4 in flight at once, are seen to come before others.
+        // With 64 pieces, 4 in flight at once, some are seen to come before others.
         if (!engine.memory) CHECK(looks > kRequests);
     }
 }
@@ -190,7 +191,7 @@ TEST_CASE("a ticket that nobody waits for is a bug, unless an exception passes")
         CHECK_FALSE(forgotten.ended_well);
         CHECK(forgotten.err.find("was dropped without wait()") != std::string::npos);
 
-        // A request that nobody waited for still writes: each has memory of its own.
+        // A request for which nobody waited still writes, so each has memory of its own.
         constexpr size_t kRounds = 3;
         const auto bytes = static_cast<size_t>(mib(4).value);
         AlignedMemory left(mib(4 * kRounds));
@@ -272,7 +273,8 @@ TEST_CASE("memory that may not be locked is used unregistered, which is said onc
             if (::chmod(folder.path().c_str(), 0777) != 0) return "chmod";
             const rlimit limit{1 << 20, 1 << 20};
             if (!allowed && ::setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "setrlimit";
-            // The kernel counts locked memory by user, and gives it back some time after the end.
+            // Linux counts locked memory by user, and gives it back some time after the process has
+            // ended.
             const uid_t user = allowed ? 65533 : 65534;
             if (::geteuid() == 0 && ::setresuid(user, user, user) != 0) return "setresuid";
             const SwapFiles swap(place_in(folder), mib(4));

@@ -1,4 +1,5 @@
-// Programs of torch.export as text: what is read, and what is refused by its place.
+// Programs of torch.export as text. Valid ones are read, others are refused with the place of their
+// fault.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -30,7 +31,7 @@ Json tensor(const std::string& name) {
     return {{"as_tensor", {{"name", name}}}};
 }
 
-// forward(x): return {"loss": w * x}
+// Returns the program forward(x): return {"loss": w * x}
 Json program() {
     const Json node = {
         {"target", "torch.ops.aten.mul.Tensor"},

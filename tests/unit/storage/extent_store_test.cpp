@@ -25,18 +25,18 @@ std::array<ExtentStore::Part, 1> one(ExtentId extent, std::span<std::byte> memor
     return {{{extent, memory}}};
 }
 
-// Content of extent INDEX after its write number GENERATION.
+// Fills BYTES with the content of extent INDEX after its write number GENERATION.
 void fill_extent(std::span<std::byte> bytes, int index, int generation) {
     fill(bytes, static_cast<uint64_t>(100 * generation + index + 1));
 }
 
 struct Outcome {
     std::string error;         // empty: no error
-    bool wrong_bytes = false;  // true: wrong bytes were handed on as right
+    bool wrong_bytes = false;  // true: wrong bytes were returned as right ones
     bool struck = false;
 };
 
-// Writes every extent twice, all of them at once, and reads after each time.
+// Writes every extent twice, all of them at once, and reads them after each time.
 Outcome write_and_read(BlockFile& inner, const Fault& fault) {
     AlignedMemory memory(kLength * kExtents), expected(kLength);
     FaultyBlockFile file(inner, fault);  // ends first: it waits for transfers that an error
@@ -73,7 +73,7 @@ Outcome write_and_read(BlockFile& inner, const Fault& fault) {
     return outcome;
 }
 
-// The words that the message must say of each kind, besides file and extent.
+// The words that the message must have for each kind, in addition to file and extent.
 const std::map<FaultKind, std::string> kWords = {
     {FaultKind::kIoError, "(EIO)"},      {FaultKind::kShort, "expected 24576 bytes, found 12288"},
     {FaultKind::kTorn, "expected XXH3"}, {FaultKind::kBitFlip, "expected XXH3"},
@@ -240,7 +240,7 @@ TEST_CASE("parts that lie together in memory and in the file move in one request
         CHECK(std::ranges::equal(back.part(0, 3 * kLength.value + kBlock),
                                  memory.part(0, 3 * kLength.value + kBlock)));
         if (engine.memory) continue;
-        // A bit that flips in the second of three is told as the second's.
+        // If a bit flips in the second of three, the error names the second.
         const int fd = opened.backing().files[0].fd.get();
         AlignedMemory block(Bytes{kBlock});
         const int64_t place = kLength.value + kBlock;

@@ -21,7 +21,7 @@ std::string little(uint64_t value, int bytes) {
     return text;
 }
 
-// A zip of empty stored records.
+// Returns a zip of empty stored records.
 std::string zip_of(const std::vector<std::string>& names) {
     std::string zip, directory;
     for (const std::string& name : names) {
@@ -54,7 +54,7 @@ std::string message_of(Check check, const std::string& name, const std::string& 
     return message;
 }
 
-// Tokens of 16 bits, as their numbers.
+// Returns tokens of 16 bits with these numbers.
 std::string tokens(const std::vector<uint16_t>& numbers) {
     std::string text;
     for (const uint16_t number : numbers) text += little(number, 2);
@@ -210,7 +210,7 @@ TEST_CASE("a file that cannot be started as a job's target is told the commands 
             "Face model); or, for a model whose tokens are bytes: dslaunch tokens bytes kjv.txt -o "
             "kjv.txt.tokens, then dslaunch train.pt --data kjv.txt.tokens. If it is a script, "
             "make it executable with chmod +x");
-    // No model of bytes learns from the signs of JSON.
+    // A model of bytes should not learn from JSON's punctuation.
     const std::string chats =
         said("chats.jsonl", R"({"messages": [{"role": "user", "content": "Who?"}]})"
                             "\n");

@@ -32,7 +32,8 @@ TEST_CASE("what is compressed expands to the same bytes, however often a coder i
             REQUIRE(taken > 0);
             coder.expand(std::span(image).first(static_cast<size_t>(taken)), back);
             CHECK(back == from);
-            // A byte of two values says one bit; the fastest level needs less than two.
+            // A byte with two possible values carries one bit; the fastest level needs less than
+            // two.
             if (length == size_t{1} << 20 && values == 2) CHECK(taken < std::ssize(from) / 4);
         }
 }

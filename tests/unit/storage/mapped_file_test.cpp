@@ -1,4 +1,4 @@
-// Pages of a mapped file: their owner, and those that are given back.
+// Pages of a mapped file: their owner, and pages that are released.
 #include "storage/files/mapped_file.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ size_t page_bytes() {
     return static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Nine pages and a bit, each byte the number of its page.
+// A file of nine pages and a bit. Each byte is the number of its page.
 class PagesFile {
   public:
     PagesFile() {
@@ -78,7 +78,7 @@ TEST_CASE("pages that were read are given back, pages that were written are kept
     const MappedFile file(pages.path(), MapMode::kCopyOnWrite);
     const auto page = static_cast<int64_t>(page_bytes());
     touch(file);
-    // The tail is no whole page.
+    // The tail is not a whole page.
     CHECK(file.release_unwritten(file.bytes()).value == page * static_cast<int64_t>(kPages));
     CHECK(file.release_unwritten(file.bytes()).value == 0);
     touch(file);

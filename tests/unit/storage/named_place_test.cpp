@@ -16,7 +16,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// A folder with the files of PATHS, each with "{}".
+// Makes the files PATHS in a folder, each with "{}".
 void make(const TemporaryFolder& folder, const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
         const std::filesystem::path place = std::filesystem::path(folder.path()) / path;
@@ -42,7 +42,7 @@ TEST_CASE("the folder of a job stands for the model or the adapter that the job 
     const std::string at = folder.path() + "/";
     CHECK(model_at(at + "run") == at + "run/model.pt");
     CHECK(archive_of_job(at + "run") == at + "run/model.pt");
-    // A folder of Hugging Face is the model itself, whatever lies beside.
+    // A Hugging Face folder is the model itself, whatever is beside it.
     CHECK(model_at(at + "hf") == at + "hf");
     CHECK_FALSE(archive_of_job(at + "hf"));
     CHECK(model_at(at + "train.pt") == at + "train.pt");

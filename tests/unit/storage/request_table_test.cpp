@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kBlock = kBlockAlignment;
 
-// Memory that is never touched: only its addresses count.
+// Returns memory that is never touched; only its addresses matter.
 std::span<std::byte> memory_of(int64_t blocks) {
     static std::vector<std::byte> bytes(64 * kBlock);
     return std::span(bytes).first(static_cast<size_t>(blocks * kBlock));
@@ -83,7 +83,7 @@ TEST_CASE("what is left of a short piece is moved again, from a whole block on")
     CHECK(rest->offset_bytes == 2 * kBlock);
     CHECK(rest->memory == memory_of(4).data() + 2 * kBlock);
     CHECK(rest->length_bytes == 2 * kBlock);
-    // Half a block again is the end of the data.
+    // A second half of a block is the end of the data.
     CHECK_FALSE(table.complete(*rest, 100));
     const IoResult result = table.take(entry);
     CHECK(result.error_number == 0);
@@ -167,7 +167,7 @@ TEST_CASE("stripes tile all files exactly, for one to five of them") {
             REQUIRE(place.file < files);
             REQUIRE(place.offset_bytes < stripe_file_bytes(layout, Bytes{capacity}).value);
             REQUIRE(places.emplace(place.file, place.offset_bytes).second);
-            // A run's bytes do lie one after the other.
+            // The bytes of a run are next to each other.
             for (int64_t next = 1; next < std::min(place.run_bytes, capacity - at); ++next) {
                 const StripePlace other = stripe_place(layout, at + next);
                 REQUIRE(other.file == place.file);

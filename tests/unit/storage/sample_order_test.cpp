@@ -10,7 +10,7 @@ using namespace dslaunch::storage;
 
 namespace {
 
-// True when positions [first, first + n) take each sample of n once.
+// Returns true if positions [first, first + n) take each sample of n once.
 bool takes_each_once(const SampleOrder& order, int64_t first, int64_t n) {
     std::vector<bool> seen(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {

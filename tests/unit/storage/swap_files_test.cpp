@@ -27,7 +27,7 @@ std::vector<std::string> names_in(const std::string& folder) {
     return names;
 }
 
-// A process that makes swap files and then waits; ended by kill().
+// A process that makes swap files and then waits. kill() ends it.
 class Holder {
   public:
     Holder(const SwapPlace& place, Bytes capacity) {
@@ -91,7 +91,7 @@ TEST_CASE("jobs and ranks on one path keep apart, and what a killed one left is 
         CHECK(names_in(folder.path()) ==
               std::vector<std::string>{"dslaunch-other-job-r1-0", "dslaunch-test-job-r0-0"});
     }
-    // The same name again is refused while its process lives, and taken over when it is gone.
+    // The same name is refused while its process lives, and taken over when the process is gone.
     place = place_in(folder);
     try {
         const SwapFiles swap(place, mib(1));
@@ -149,8 +149,8 @@ TEST_CASE("nothing but a dead job's swap file is ever removed") {
     std::filesystem::create_symlink(path + "/target/swap", path + "/dslaunch-e-r0-0/swap");
     std::filesystem::create_directories(path + "/dslaunch-dead-r0-0");
     std::ofstream(path + "/dslaunch-dead-r0-0/swap") << "x";
-    // Empty folders, or those with such a file, whose names are not ours may be about to be used by
-    // somebody.
+    // If a folder's name is not ours, somebody may be about to use it, even if it is empty or has
+    // such a file.
     std::filesystem::create_directories(path + "/dslaunch-test-Xy");
     std::filesystem::create_directories(path + "/dslaunch-run-r1-");
     std::ofstream(path + "/dslaunch-run-r1-/swap") << "keep";
@@ -212,7 +212,7 @@ TEST_CASE("a folder that is missing or read-only is a disk error that names it")
     place.folders[0] += "/missing";
     CHECK_THROWS_WITH(SwapFiles(place, mib(1)), Catch::Contains(place.folders[0] + "/dslaunch-"));
     CHECK_THROWS_WITH(SwapFiles(place, mib(1)), Catch::Contains("ENOENT"));
-    // The second of two is wrong: the first is taken back.
+    // The second of two folders is missing, so the first file is removed again.
     place.folders = {folder.path(), folder.path() + "/missing"};
     CHECK_THROWS_AS(SwapFiles(place, mib(1)), Error);
     CHECK(names_in(folder.path()).empty());

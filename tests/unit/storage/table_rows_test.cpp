@@ -1,5 +1,5 @@
-// Parquet files that pyarrow wrote (tests/fixtures/make_tables.py), against the same rows as lines
-// of JSON.
+// Parquet files that pyarrow wrote (tests/fixtures/make_tables.py), compared with the same rows as
+// lines of JSON.
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -35,7 +35,7 @@ std::vector<TableRow> rows_of(const std::string& path) {
     return all;
 }
 
-// Rows have no keys of null, but for a message's content.
+// Returns the rows of a file. They have no keys with null, except for a message's content.
 std::vector<Json> lines_of(const std::string& path) {
     std::ifstream file(path);
     std::vector<Json> lines;
@@ -129,7 +129,7 @@ TEST_CASE("a Parquet file that is damaged, or has no column that is read, is ref
         CHECK_THAT(read_again(whole.substr(0, bytes)),
                    Catch::Contains("damaged.parquet: cannot be read as Parquet: "));
     }
-    // A byte that is another either makes an error or other rows; it ends no program.
+    // A changed byte gives an error or other rows, but ends no program.
     for (size_t i = 0; i < whole.size(); ++i) {
         std::string turned = whole;
         turned[i] = static_cast<char>(turned[i] ^ 0x55);

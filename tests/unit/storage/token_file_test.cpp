@@ -94,7 +94,8 @@ TEST_CASE("tokens of another width than they are read in are refused by name, at
                         CHECK(message == "accepted");
                         continue;
                     }
-                    // Narrow tokens in a wide type are too large for any vocabulary, and told so.
+                    // Narrow tokens in a wide type are too large for any vocabulary, and the error
+                    // says so.
                     if (width == 2) continue;
                     CHECK_THAT(message,
                                Catch::Contains(width == 8 ? "the tokens seem to be int64"
@@ -152,7 +153,7 @@ TEST_CASE("tokens of another tokenizer are noticed by how small they are beside 
             for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
         return tokens;
     };
-    // Of one sentence there are few different bytes.
+    // One sentence has few different bytes.
     const std::vector<uint16_t> english = bytes_of("In the beginning was the word.\n", 4);
     CHECK_THAT(
         text_of(english, 49'152),
@@ -165,15 +166,15 @@ TEST_CASE("tokens of another tokenizer are noticed by how small they are beside 
     std::vector<uint16_t> own = english;
     own[70] = 491;
     CHECK(text_of(own, 49'152).empty());
-    // A vocabulary of 65 signs, and bytes of a text in another script.
+    // A vocabulary of 65 characters, and bytes of a text in another script.
     std::vector<uint16_t> signs;
     for (int i = 0; i < 1000; ++i) signs.push_back(static_cast<uint16_t>(i * 7 % 65));
     CHECK_THAT(text_of(signs, 50'257), Catch::Contains("another tokenizer's"));
     const std::vector<uint16_t> greek =
         bytes_of("Ἐν ἀρχῇ ἦν ὁ λόγος, καὶ ὁ λόγος ἦν πρὸς τὸν θεόν, καὶ θεὸς ἦν ὁ λόγος.", 4);
     CHECK_FALSE(text_of(greek, 49'152).empty());
-    // Sums have few signs, and small tokens in every vocabulary: here those of SmolLM2 (17 + the
-    // byte - 33) and of GPT-2 (the byte - 33).
+    // Sums have few different characters, which are small tokens in every vocabulary: here in
+    // SmolLM2's (17 + the byte - 33) and in GPT-2's (the byte - 33).
     for (const int shift : {-16, -33}) {
         std::vector<uint16_t> sums;
         for (int i = 0; i < 500; ++i)

@@ -1,5 +1,6 @@
-// config.json of Hugging Face: what is read of each family, and what is refused by its field. That
-// the numbers mean what transformers means is tested by tests/unit/graph/huggingface_folder_test.
+// Hugging Face's config.json: the fields that are read of each family, and the fields for which it
+// is refused. tests/unit/graph/huggingface_folder_test tests that the numbers mean the same as in
+// transformers.
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -92,7 +93,7 @@ TEST_CASE("null is as good as nothing, but for a cap that it takes away") {
     CHECK(read(whole).is_tied);
 }
 
-// As Gemma 3 was published: text_config has what its class has not.
+// Returns a config as Gemma 3 was published: text_config has fields that its class does not have.
 Json gemma3_with_images() {
     return {{"architectures", {"Gemma3ForConditionalGeneration"}},
             {"model_type", "gemma3"},
@@ -132,7 +133,7 @@ TEST_CASE("of a model of texts and images the text part is read") {
     mistral["tie_word_embeddings"] = false;
     CHECK_FALSE(read(mistral).is_tied);
     CHECK(windows(read(mistral)) == "----");
-    // Qwen 2 VL has its text's numbers outside.
+    // Qwen 2 VL has its text's numbers outside of text_config.
     Json qwen = with(as("Qwen2VLForConditionalGeneration"), "vision_config", Json::object());
     qwen["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}};
     CHECK(read(qwen).architecture == "Qwen2ForCausalLM");
@@ -140,7 +141,7 @@ TEST_CASE("of a model of texts and images the text part is read") {
     CHECK(read(qwen).rope.theta == 1e6);
     CHECK(read(qwen).norm_epsilon == 1e-5);
     CHECK_FALSE(read(qwen).is_tied);
-    // LLaVA is tied where its text model is.
+    // LLaVA is tied if its text model is.
     Json llava = {{"architectures", {"LlavaForConditionalGeneration"}},
                   {"text_config", with(llama(), "tie_word_embeddings", true)}};
     CHECK(read(llava).is_tied);
@@ -218,7 +219,7 @@ TEST_CASE("rope types dynamic and proportional") {
             .rope;
     CHECK(rope.kind == RopeKind::kDynamic);
     CHECK(rope.original_context == 16);
-    // Within the first context its pairs turn as those of no rope type.
+    // Within the first context its pairs turn as without a rope type.
     CHECK(dynamic_frequencies(rope, 3)[1] == Approx(std::pow(1e4, -0.25)));
     CHECK(dynamic_frequencies(rope, 16) == dynamic_frequencies(rope, 3));
     // Twice the length, by the formula: a base of theta * (4 * 2 - 3)^(8 / 6).
@@ -274,7 +275,7 @@ TEST_CASE("rope's numbers stand in rope_parameters, or in the keys of before") {
     yarn["rope_parameters"] = {
         {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}};
     CHECK(read(yarn).rope.magnitude == Approx(0.1 * std::log(4.0) + 1));
-    // The number outside counts, as in transformers, where one formula is for all layers.
+    // The number outside counts, as in transformers, if one formula is used for all layers.
     CHECK(read(with(yarn, "original_max_position_embeddings", 128)).rope.original_context == 128);
     Json neox = as("GPTNeoXForCausalLM");
     CHECK(read(neox).rope.width == 2);  // a quarter
@@ -334,7 +335,7 @@ TEST_CASE("kinds of layers turn the same share of a head, each by its formula") 
         }
         CHECK_THAT(refusal(with(config, "rope_scaling", {{"type", "linear"}, {"factor", 2}})),
                    Contains("rope_parameters is also given"));
-        // Where one formula stands for all layers, numbers for a kind of them would be ignored.
+        // If one formula is used for all layers, numbers for one kind of layers would be ignored.
         config["architectures"] = {"MistralForCausalLM"};
         CHECK_THAT(refusal(config),
                    Contains("rope_parameters: `full_attention` has its own settings"));

@@ -37,8 +37,8 @@ std::string number(uint64_t value, size_t bytes) {
     return {reinterpret_cast<const char*>(&value), bytes};
 }
 
-// An archive of one stored record "m/a" of four bytes. Local header [0, 33), content [33, 37),
-// directory entry [37, 86), end record [86, 108).
+// Returns an archive of one stored record "m/a" of four bytes. Local header [0, 33), content [33,
+// 37), directory entry [37, 86), end record [86, 108).
 std::string tiny_zip() {
     const uint32_t crc = 0xed82cd11;  // CRC of "abcd", from a published table
     const std::string sizes = number(crc, 4) + number(4, 4) + number(4, 4) + number(3, 2);
@@ -58,7 +58,7 @@ Edit put(size_t at, uint64_t value, size_t bytes) {
     return [=](std::string& zip) { zip.replace(at, bytes, number(value, bytes)); };
 }
 
-// Runs python3 with SCRIPT; nothing when there is no python3.
+// Runs python3 with SCRIPT. Returns nullopt if there is no python3.
 std::optional<bool> python_accepts(const std::string& script, const std::string& path) {
     if (std::system("command -v python3 >/dev/null 2>&1") != 0) return std::nullopt;
     const std::string command = "python3 -c '" + script + "' " + path;

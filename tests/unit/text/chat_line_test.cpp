@@ -1,4 +1,4 @@
-// Rows of training text: which form a line has, what it says, and why a line is refused.
+// Rows of training text: the form of a line, its content, and the reasons to refuse a line.
 #include "text/chat/chat_line.h"
 #include "support/catch.h"
 #include "text/chat/chat_messages.h"
@@ -10,7 +10,7 @@ using namespace dslaunch::text;
 
 namespace {
 
-// "user:a|assistant:b"
+// Returns a text like "user:a|assistant:b".
 std::string spoken(const jinja::Values& messages) {
     std::string text;
     for (const jinja::Value& message : messages)
@@ -75,7 +75,7 @@ constexpr GoodRow kGoodRows[] = {
     {R"({"prompt": "p", "chosen": "same", "rejected": "same"})", ChatFormat::kPreference,
      "user:p|assistant:same", 1},
 
-    // A system text beside messages, of either name; one that they hold already.
+    // A system text beside messages, under either name, and one that the messages have already.
     {R"({"system": "s", "messages": [{"role": "user", "content": "a"},
         {"role": "assistant", "content": "b"}]})",
      ChatFormat::kMessages, "system:s|user:a|assistant:b", 0},
@@ -88,7 +88,7 @@ constexpr GoodRow kGoodRows[] = {
     {R"({"id": "1", "system_prompt": "s", "question": "q", "response": "r"})", ChatFormat::kQuery,
      "system:s|user:q|assistant:r", 2},
 
-    // LLaMA-Factory's and ms-swift's earlier turns, whose answers are learned.
+    // Earlier turns in the form of LLaMA-Factory and ms-swift. Their answers are learned.
     {R"({"instruction": "i", "input": "", "output": "o", "history": [["a", "b"], ["c", "d"]]})",
      ChatFormat::kInstruction, "user:a|assistant:b|user:c|assistant:d|user:i|assistant:o", 0},
     {R"({"system": "s", "query": "q", "response": "r", "history": [["a", "b"]]})",
@@ -107,7 +107,7 @@ constexpr GoodRow kGoodRows[] = {
      "user:p|assistant:r", 1},
     {R"({"input": [{"role": "user", "content": "p"}], "output": "r", "reasoning": "on"})",
      ChatFormat::kQuery, "user:p|assistant:r", 1},
-    // A final answer beside its reasons, and a row rendered beside its parts.
+    // A final answer beside its reasons, and a rendered row beside its parts.
     {R"({"problem": "p", "solution": "because 5", "answer": "5"})", ChatFormat::kQuery,
      "user:p|assistant:because 5", 1},
     {R"({"instruction": "i", "input": "x", "output": "o", "text": "### i\n## x\n# o",
@@ -138,7 +138,7 @@ constexpr GoodRow kGoodRows[] = {
         "content": "7"}, {"role": "assistant", "content": "b"}], "functions": [{"name": "f"}]})",
      ChatFormat::kMessages, "user:a|assistant:|tool:7|assistant:b", 0},
 
-    // Pairs as LLaMA-Factory, OpenAI, axolotl and ms-swift have them.
+    // Pairs in the forms of LLaMA-Factory, OpenAI, axolotl and ms-swift.
     {R"({"conversations": [{"from": "human", "value": "a"}],
         "chosen": {"from": "gpt", "value": "c"},
         "rejected": {"from": "gpt", "value": "r"}})",
@@ -273,7 +273,7 @@ constexpr BadRow kBadRows[] = {
     {R"({"instruction": "i", "output": "o", "history": ["a", "b"]})",
      "history: expected a list of [question, answer]"},
 
-    // What a message says about learning.
+    // A message's own setting for learning.
     {R"({"messages": [{"role": "assistant", "content": "c", "weight": 0.5}]})",
      "messages[0].weight: expected 0 or 1"},
     {R"({"messages": [{"role": "assistant", "content": "c", "train": "no"}]})",

@@ -1,5 +1,5 @@
-// Where tokens stand in a text, against the Python package `tokenizers`, and the tokens and masks
-// of chats, against TRL: tests/fixtures/chat/make_rows.py wrote both.
+// The places of tokens in a text, compared with the Python package `tokenizers`, and the tokens and
+// masks of chats, compared with TRL. tests/fixtures/chat/make_rows.py wrote both.
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
@@ -19,7 +19,7 @@ Json fixture_of(const char* name) {
     return Json::parse(content_of(std::string(source_dir()) + "/tests/fixtures/" + name));
 }
 
-// The tokenizers of the fixture by their names.
+// Returns the tokenizers of the fixture by their names.
 std::map<std::string, Tokenizer> tokenizers_of(const Json& source) {
     std::map<std::string, Tokenizer> all;
     for (const Json& row : source["rows"]) {
@@ -30,7 +30,7 @@ std::map<std::string, Tokenizer> tokenizers_of(const Json& source) {
     return all;
 }
 
-// The ranges of tokens that are learned: where each begins and ends.
+// Returns the begin and the end of each range of learned tokens.
 std::vector<size_t> learned_ranges(const std::vector<bool>& is_learned) {
     std::vector<size_t> ranges;
     for (size_t i = 0; i <= is_learned.size(); ++i) {
@@ -44,7 +44,7 @@ class Chats {
   public:
     explicit Chats(const Json& fixture) : fixture_(fixture) {}
 
-    // Compares the forms of ROW with what TOKENIZER and the template make of them.
+    // Compares the forms of ROW with the results of TOKENIZER and the template.
     void check(const Json& row, const Tokenizer& tokenizer) const {
         TemplateSources sources;
         sources.template_file = fixture_["templates"][row["template"].get<size_t>()];

@@ -1,4 +1,4 @@
-// A sample's text: what of it is learned and what is only read.
+// A sample's text: the parts that are learned, and the parts that are only read.
 #include "support/catch.h"
 #include "text/chat/segments.h"
 
@@ -25,7 +25,7 @@ constexpr const char* kIndexed =
     "{% for i in range(messages | length) %}{% set m = messages[i] %}<|{{ m.role }}|>"
     "{{ m.content if i + 1 == messages | length else m.content.split('</think>')[-1] }}<|end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
-// No loop that tells messages: they are found by what they say.
+// The loop does not show the messages, so they are found by their contents.
 constexpr const char* kUntold =
     "{% for i in range(messages | length) %}<|{{ messages[i].role }}|>{{ messages[i].content "
     "if i + 1 == messages | length else messages[i].content.split('</think>')[-1] }}<|end|>\n"
@@ -33,7 +33,8 @@ constexpr const char* kUntold =
 constexpr const char* kChanging =
     "{% for i in range(messages | length) %}{{ messages | length }}"
     "{{ messages[i].content | upper }}{% endfor %}";
-// The text ends otherwise than a turn does, as Phi's; a last turn ends otherwise, as gpt-oss's.
+// The text ends differently from a turn, as in Phi's; the last turn ends differently, as in
+// gpt-oss's.
 constexpr const char* kEnded =
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% else %}<eos>{% endif %}";
@@ -41,7 +42,7 @@ constexpr const char* kReturned =
     "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}"
     "{% if loop.last and not add_generation_prompt %}<|return|>{% else %}<|end|>{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}";
-// Reasoning, or an empty block for it, in turns behind the last question alone, as Qwen3's.
+// Reasoning, or an empty block for it, only in turns after the last question, as in Qwen3's.
 constexpr const char* kLastThinks =
     "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"
     "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
@@ -53,7 +54,7 @@ constexpr const char* kLastThinks =
     "{% if add_generation_prompt %}<|assistant|>"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
     "{% endif %}{% endif %}";
-// What tools gave ends where the answer begins, as DeepSeek's.
+// A tool's result ends where the answer begins, as in DeepSeek's.
 constexpr const char* kOutputs =
     "{% set ns = namespace(is_tool=false) %}{% for m in messages %}"
     "{% if m.role == 'tool' %}<out>{{ m.content }}{% set ns.is_tool = true %}"
@@ -62,7 +63,7 @@ constexpr const char* kOutputs =
     "{% elif ns.is_tool %}</out>{{ m.content }}<end>{% set ns.is_tool = false %}"
     "{% else %}<Assistant>{{ m.content }}<end>{% endif %}{% endfor %}"
     "{% if ns.is_tool %}</out>{% elif add_generation_prompt %}<Assistant><think>\n{% endif %}";
-// The turn of the assistant holds what the tools gave that it called.
+// The assistant's turn contains the results of the tools that it called.
 constexpr const char* kNested =
     "{% for m in messages %}{% if m.role == 'user' %}<u>{{ m.content }}"
     "{% elif m.role == 'assistant' %}<a>{{ m.content }}{% for c in m.tool_calls %}"
@@ -148,7 +149,7 @@ constexpr SegmentRow kFormRows[] = {
     {kReasoning, kUntold,
      "<|user|>b<|end|>\n<|assistant|>[b<|end|>\n]<|user|>c<|end|>\n<|assistant|>"
      "[<think>s</think>d<|end|>\n]"},
-    // The model is asked with the beginning of a block.
+    // The model's prompt ends with the beginning of a block.
     {kTwoTurns,
      "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}<think></think>"
      "{% endif %}{{ m.content }}<|end|>{% endfor %}"
@@ -160,7 +161,7 @@ constexpr SegmentRow kFormRows[] = {
      "[<think>s</think>d<|end|>\n]"},
 };
 
-// An answer that is not learned is only read, however answers are found.
+// An answer that must not be learned is only read, however answers are found.
 constexpr const char* kUnlearned =
     R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b",
         "weight": 0}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "c",

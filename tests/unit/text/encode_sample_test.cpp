@@ -1,5 +1,6 @@
-// A sample as tokens: when a chat template is for it, which token ends it, and what a template may
-// not leave out. Each word tN of the fixture's tokenizer is token N, and </s> is token 2.
+// A sample as tokens: when a chat template is used, which token ends a sample, and which parts a
+// template must not leave out. Each word tN of the fixture's tokenizer is token N, and </s> is
+// token 2.
 #include "text/rows/encode_sample.h"
 #include "support/catch.h"
 #include "support/places.h"
@@ -19,7 +20,7 @@ const Tokenizer& words() {
 constexpr const char* kTurns =
     "{% for m in messages %}{{ 't9' if m.role == 'assistant' else 't8' }} {{ m.content }} t7 "
     "{% endfor %}{% if add_generation_prompt %}t9 {% endif %}";
-// The same with all of them.
+// The same template, but it writes all of these.
 constexpr const char* kWriting =
     "{% for t in tools or [] %}{{ t.function.name }} {% endfor %}"
     "{% for d in documents or [] %}{{ d.text }} {% endfor %}"
@@ -28,7 +29,7 @@ constexpr const char* kWriting =
     "{% endfor %}{% if add_generation_prompt %}t9 {% endif %}";
 
 struct Encoded {
-    std::vector<int32_t> tokens, learned;  // all of them; those that are learned
+    std::vector<int32_t> tokens, learned;  // all tokens; the learned tokens
     std::string lost, reason;
 };
 
@@ -81,7 +82,7 @@ TEST_CASE("text that goes on is no chat unless that is asked for") {
     CHECK(encoded(kPair, kTurns, {.end_tokens = {2}}, PreferenceSide::kRejected).tokens ==
           Ids{3, 5, 6, 2});
     CHECK(encoded(kPair, kTurns, asked, PreferenceSide::kRejected).learned == Ids{5, 6, 7});
-    // A question is no text that goes on.
+    // A question is not a text to continue.
     CHECK(encoded(R"({"question": "t3", "answer": "t4"})", kTurns).tokens == Ids{8, 3, 7, 9, 4, 7});
 }
 
@@ -89,7 +90,7 @@ TEST_CASE("a part that the template does not write is told") {
     struct Row {
         const char* line;
         const char* part;
-        Ids without, with;  // the tokens of a template that does not write it, and of one that does
+        Ids without, with;  // tokens of a template that leaves it out, and of one that writes it
     };
     const Row rows[] = {
         {R"({"question": "t3", "answer": "t4", "tools": [{"function": {"name": "t5"}}]})",

@@ -1,4 +1,5 @@
-// Pairs of answers as two rows: what is learned of them, and what becomes of those that do not fit.
+// Pairs of answers as two rows: the tokens that are learned, and the treatment of pairs that do not
+// fit.
 #include "text/rows/pair_maker.h"
 
 #include <utility>
@@ -10,7 +11,7 @@ namespace {
 
 using Numbers = std::vector<int32_t>;
 
-// FIRST, FIRST + 1, …; an answer from LEARNED_FROM on.
+// Returns the tokens FIRST, FIRST + 1, …, with an answer from LEARNED_FROM on.
 TokenDocument answer(int32_t first, size_t length, size_t learned_from) {
     TokenDocument document;
     for (size_t i = 0; i < length; ++i) {
@@ -54,10 +55,10 @@ TEST_CASE("a pair is two rows, in which the answers alone are learned") {
 
 TEST_CASE("a text longer than a row loses its end, and a pair without an answer is left out") {
     const std::vector<std::pair<TokenDocument, TokenDocument>> pairs = {
-        {answer(10, 9, 2), answer(20, 3, 2)},  // the end of an answer goes
-        {answer(10, 5, 4), answer(20, 9, 5)},  // an answer goes wholly
+        {answer(10, 9, 2), answer(20, 3, 2)},  // the end of an answer is left out
+        {answer(10, 5, 4), answer(20, 9, 5)},  // a whole answer is left out
         {answer(10, 9, 8), answer(20, 9, 8)},  // the prompt alone is too long
-        {answer(10, 5, 4), answer(10, 5, 4)},  // fits, and is the same twice
+        {answer(10, 5, 4), answer(10, 5, 4)},  // fits, but both answers are equal
     };
     const Made cut = made_of({.length = 5}, pairs);
     REQUIRE(cut.pairs.size() == 2);
@@ -70,7 +71,7 @@ TEST_CASE("a text longer than a row loses its end, and a pair without an answer 
     CHECK(dropped.counts.dropped == 3);
     CHECK(dropped.counts.cut == 0);
     CHECK(dropped.pairs.size() == 1);
-    // With one token more, the second pair has an answer in each row.
+    // With one more token, the second pair has an answer in each row.
     CHECK(made_of({.length = 6}, pairs).counts.unanswered == 1);
 }
 

@@ -1,4 +1,4 @@
-// Patterns that run without the library mean what they mean in it.
+// Patterns that run without the library must mean the same as in the library.
 #include "text/pattern/pattern.h"
 
 #include <random>

@@ -1,4 +1,5 @@
-// The cache of pieces gives what was stored for a piece or nothing, before and after it has grown.
+// The cache of pieces returns what was stored for a piece, or nothing, before and after it has
+// grown.
 #include "text/tokenizer/piece_cache.h"
 
 #include <string>
@@ -28,7 +29,7 @@ TEST_CASE("a piece that is found has its own tokens, however many came") {
         std::vector<uint32_t> ends;
         for (uint32_t i = 0; i < ids.size(); ++i) ends.push_back(3 * i + 1);
         cache.store(key_of(piece_of(number)), ids, ends);
-        // The newest of all sizes of the table, and one long ago.
+        // The newest entry at every size of the table, and an old one.
         for (const int wanted : {number, number / 2}) {
             const PieceCache::Entry* entry = cache.find(key_of(piece_of(wanted)));
             if (entry == nullptr) continue;

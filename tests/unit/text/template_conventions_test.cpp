@@ -46,7 +46,7 @@ TEST_CASE("keys of a message without a value are left out, and reasoning has eac
         "{% for m in messages %}{{ m.keys() | list | join(',') }}:{{ m.reasoning_content }};"
         "{% endfor %}",
         "names");
-    // As transformers 5.23 gives them.
+    // The texts are transformers 5.23's.
     CHECK(names
               .apply(input_of(R"([{"role": "a", "content": null, "tool_calls": null},
                                    {"role": "a", "reasoning": "r"},
@@ -135,7 +135,7 @@ TEST_CASE("templates are read from a folder") {
 
 namespace {
 
-// What models' own templates do with contents and calls, in short.
+// Templates that use contents and calls in the ways of models' own templates, in short form.
 constexpr const char* kTakesText =
     "{% for m in messages %}<{{ m.role }}>{{ '' + m.content }}{% endfor %}";
 constexpr const char* kPrints = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
@@ -177,17 +177,17 @@ TEST_CASE("contents come to a template in a form that it reads") {
         CHECK(applied(source, kParts) == kJoined);
         CHECK(applied(source, kTexts) == kJoined);
     }
-    // As MiniMax's: a text anywhere is an error.
+    // As in MiniMax's template: a text anywhere is an error.
     constexpr const char* kFirstParts =
         "{% for m in messages %}<{{ m.role }}>{{ '' + m.content[0]['text'] }}{% endfor %}";
     CHECK(applied(kFirstParts, kTexts) == kJoined);
     CHECK(applied(kTakesBoth, kTexts) == kJoined);
     CHECK(applied(kTakesBoth, kParts) == "<system>[s1 ][s2]<user>[u1 ][u2]<assistant>[no]");
     CHECK(applied(kPartsOfUsers, kParts) == "<system>s1 s2<user>[u1 ][u2]<assistant>no");
-    // What is no text stays as it is.
+    // Contents that are not text stay unchanged.
     CHECK(applied(kPrints, R"([{"role": "user", "content": [{"type": "image"}]}])") ==
           "<user>[{'type': 'image'}]");
-    // A template that shows nothing of a content gets it as it came.
+    // A template that does not show a content gets it unchanged.
     CHECK(applied("{{ messages[0].content is string }}", kParts) == "False");
 }
 
@@ -216,7 +216,7 @@ TEST_CASE("the arguments of calls come to a template as objects or as texts, as 
         const char *of_text, *of_object;
     };
     const Row rows[] = {
-        // As Qwen2.5, Llama 3, GLM and gpt-oss: objects alone.
+        // As in Qwen2.5, Llama 3, GLM and gpt-oss: only objects.
         {"{{ c.function.arguments | tojson }}", R"(({"x": 1}))", R"(({"x": 1}))"},
         {"{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}", "(x=1)",
          "(x=1)"},
@@ -224,10 +224,10 @@ TEST_CASE("the arguments of calls come to a template as objects or as texts, as 
          "(x=1)"},
         {"{{ c.function | tojson }}", R"(({"name": "f", "arguments": {"x": 1}}))",
          R"(({"name": "f", "arguments": {"x": 1}}))"},
-        // As DeepSeek: a text alone.
+        // As in DeepSeek: only a text.
         {"{{ 'a' + c.function.arguments }}", R"((a{"x":  1}))", R"((a{"x": 1}))"},
         {"{{ c.function.arguments }}", R"(({"x":  1}))", R"(({"x": 1}))"},
-        // As Qwen3: both, and each stays as it came.
+        // As in Qwen3: both, and each stays as it came.
         {"{{ c.function.arguments if c.function.arguments is string else c.function.arguments | "
          "tojson }}",
          R"(({"x":  1}))", R"(({"x": 1}))"},
@@ -257,8 +257,8 @@ TEST_CASE("the arguments of calls come to a template as objects or as texts, as 
 }
 
 TEST_CASE("a call beside nothing comes to a template beside the nothing that it reads") {
-    // As DeepSeek's: one asks for null, one puts a content before the call; others look for calls
-    // first, or know of none.
+    // As in DeepSeek's templates: one asks for null, one puts a content before the call. Others
+    // look for calls first, or know no calls.
     constexpr const char* kWantsNull =
         "{% for m in messages %}{% if m['content'] is none %}{% for c in m['tool_calls'] %}"
         "({{ '' + c.function.arguments }}){% endfor %}{% else %}{{ m.role + ':' + m['content'] }}"
@@ -300,13 +300,14 @@ TEST_CASE("a call beside nothing comes to a template beside the nothing that it 
         CHECK(text(R"("content": null,)") == row.of_null);
         CHECK(text("") == row.of_null);
         CHECK(text(R"("content": "words",)") == row.of_words);
-        // A client that echoes an answer sends its empty list of calls, and one of nothing null.
+        // A client that echoes an answer sends the answer's empty list of calls; instead of an
+        // empty content it sends null.
         CHECK(applied(row.source, messages(R"("content": null,)", "[]").c_str()) ==
               "user:qassistant:");
         CHECK(applied(row.source, messages(R"("content": "words",)", "[]").c_str()) ==
               "user:qassistant:words");
     }
-    // A tool's result as parts comes as a text to a template that takes arguments as texts alone.
+    // If a template takes arguments only as texts, a tool's result with parts comes as a text.
     constexpr const char* kResults =
         "{% for m in messages %}{{ '' + m.content }}{% for c in m.tool_calls %}"
         "({{ '' + c.function.arguments }}){% endfor %}{% endfor %}";

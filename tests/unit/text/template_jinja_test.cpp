@@ -1,5 +1,5 @@
-// Templates against Jinja2: what tests/fixtures/chat/make_chat.py wrote with transformers' own
-// renderer.
+// Templates, compared with Jinja2: tests/fixtures/chat/make_chat.py wrote the results of
+// transformers' own renderer.
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
@@ -20,7 +20,7 @@ const Json& jinja_fixture() {
     return json;
 }
 
-// The clock of make_chat.py: Saturday, 7 March 2026, 09:05:03.
+// Returns the clock of make_chat.py: Saturday, 7 March 2026, 09:05:03.
 TemplateOptions fixture_clock() {
     TemplateOptions options;
     options.now.emplace();
@@ -42,7 +42,7 @@ size_t points_before(const std::string& text, size_t bytes) {
     return points;
 }
 
-// The text, or null for an error, which must name the template and a line.
+// Returns the text, or null for an error. The error must name the template and a line.
 Json outcome(const std::string& source, const Json& variables, Json* generated = nullptr) {
     try {
         const RenderedChat chat =

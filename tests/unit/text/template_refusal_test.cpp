@@ -1,4 +1,4 @@
-// What a template may not do, and what its errors say.
+// Actions that a template may not do, and the texts of its errors.
 #include <nlohmann/json.hpp>
 
 #include <thread>
@@ -57,7 +57,7 @@ TEST_CASE("an error of a template names its line") {
     }
 }
 
-// No public template was seen with these; each is refused by its name, never rendered otherwise.
+// No public template uses these. Each is refused by its name, and never rendered in another way.
 TEST_CASE("what Jinja2 has and chat templates do not use is refused by name") {
     const std::pair<const char*, const char*> rows[] = {
         {"\n{{ 'x' | urlize }}", "t:2: the filter `urlize` is not supported"},

@@ -1,5 +1,5 @@
-// Folders whose tokenizer_config.json names a class of transformers, beside its AutoTokenizer:
-// numbers and texts that tests/fixtures/tokenizers/make_tokenizer_classes.py wrote.
+// Folders whose tokenizer_config.json names a class of transformers, compared with its
+// AutoTokenizer. tests/fixtures/tokenizers/make_tokenizer_classes.py wrote the ids and texts.
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -39,7 +39,7 @@ TEST_CASE("a blank goes before a text as the tokenizer's class says") {
             if (i == 0) different.insert(ids);
         }
     }
-    CHECK(different.size() == 6);  // of three tokenizers, with a blank and without
+    CHECK(different.size() == 6);  // three tokenizers, each with a blank and without one
 }
 
 TEST_CASE("a folder of a tokenizer.json alone has that tokenizer") {
@@ -50,7 +50,7 @@ TEST_CASE("a folder of a tokenizer.json alone has that tokenizer") {
     test::write_file(folder.path() + "/tokenizer.json", text);
     const std::vector<int32_t> expected = Tokenizer::parse(text, "t").encode("the earth");
     CHECK(Tokenizer::of_folder(folder.path()).encode("the earth") == expected);
-    // Files that are no JSON name no class; where their other fields are read they are refused.
+    // Files that are not JSON name no class. If their other fields are read, they are refused.
     test::write_file(folder.path() + "/tokenizer_config.json", "{");
     test::write_file(folder.path() + "/config.json", "[1]");
     CHECK(Tokenizer::of_folder(folder.path()).encode("the earth") == expected);

@@ -1,5 +1,5 @@
-// Tokenizers whose steps write far more than they are given: refused by the place of the step, or
-// by the text that grows, with bounded memory.
+// Tokenizers whose steps write far more than they get. They are refused, by the step's place or by
+// the text that grows, and with bounded memory.
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
@@ -36,7 +36,7 @@ Json byte_level() {
     return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
 }
 
-// What CALL throws.
+// Returns the error that CALL throws.
 template <typename Call>
 std::string refusal_of(const Call& call) {
     return error_of(ExitCode::kInput, call);
@@ -119,7 +119,7 @@ TEST_CASE("what doubles a text of rare characters alone ends with an error and b
 }
 
 TEST_CASE("parts of a text grow within one bound for all of them") {
-    // 2,000 parts between added tokens, each of which a normalizer makes 64 KiB of.
+    // 2,000 parts between added tokens. A normalizer makes 64 KiB of each part.
     Json changes = {{"normalizer", sequence("normalizers", replace("a", "aa"), 15)}};
     changes["added_tokens"] = {{{"id", 3},
                                 {"content", "x"},
@@ -137,8 +137,8 @@ TEST_CASE("parts of a text grow within one bound for all of them") {
 }
 
 TEST_CASE("the largest growth of honest steps has room") {
-    // U+FDFA is 18 characters in NFKD, 15 of which two bytes write, and each byte of theirs is a
-    // character of two.
+    // U+FDFA is 18 characters in NFKD. Two bytes write each of 15 of these, and each of those bytes
+    // becomes a character of two bytes.
     Json vocabulary = Json::object();
     for (int i = 0; i < 256; ++i) {
         const char32_t point = i < 128 ? U'\u0100' + i : U'\u0080' + i;
@@ -168,7 +168,7 @@ TEST_CASE("blanks around tokens that take them are looked at once") {
         token["rstrip"] = right;
         const Tokenizer tokenizer =
             Tokenizer::parse(with({{"added_tokens", Json::array({token})}}), "t.json");
-        // The first one takes what follows, or each takes the blank before it.
+        // Either the first token takes what follows, or each token takes the blank before it.
         CHECK(tokenizer.encode(blanks) == std::vector<int32_t>(right ? 1 : 200'000, 4));
         const std::vector<int32_t> ids = tokenizer.encode(words);
         REQUIRE(ids.size() == 100'000 * (right ? 3 : 4));

@@ -19,7 +19,7 @@ std::string refusal_of(const std::string& text) {
     return error_of(ExitCode::kInput, [&] { (void)Tokenizer::parse(text, "t.json"); });
 }
 
-// A small tokenizer with the members of CHANGES in the place of its own.
+// Returns a small tokenizer in which the members of CHANGES replace its own.
 std::string with(const std::string& changes) {
     Json json = Json::parse(R"({"version": "1.0", "added_tokens": [], "normalizer": null,
         "pre_tokenizer": null, "post_processor": null, "decoder": null,

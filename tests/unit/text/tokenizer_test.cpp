@@ -1,5 +1,5 @@
-// Tokenizers against the Python package `tokenizers`: numbers and texts that
-// tests/fixtures/tokenizers/make_tokenizers.py wrote.
+// Tokenizers, compared with the Python package `tokenizers`:
+// tests/fixtures/tokenizers/make_tokenizers.py wrote the ids and texts.
 #include "text/tokenizer/tokenizer.h"
 
 #include <nlohmann/json.hpp>
@@ -45,7 +45,7 @@ Tokenizer tokenizer_named(const std::string& name) {
     return tokenizer_of(Json::object(), Json::object());
 }
 
-// What a stream gives for IDS, one after the other.
+// Returns the text that a stream gives for IDS, one after the other.
 std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skips) {
     TokenStream stream(tokenizer, skips);
     std::string all;
@@ -57,8 +57,8 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids
     return all + stream.finish();
 }
 
-// A model whose tokens are bytes in the order of their characters; a piece's last byte has 256
-// more.
+// Returns a model whose tokens are bytes, in the order of their characters. The id of a piece's
+// last byte is 256 higher.
 Json points_model() {
     std::vector<std::string> alphabet;
     for (int byte = 0; byte < 256; ++byte) {
@@ -143,7 +143,7 @@ TEST_CASE("tokens are found by text and by number, and know whether they are spe
     CHECK_FALSE(tokenizer.is_special(337));
     CHECK_FALSE(tokenizer.id_of("no such token"));
     CHECK_FALSE(tokenizer.token_of(337));
-    CHECK(tokenizer.token_of(336) == "earth");  // as it looks in normalized text
+    CHECK(tokenizer.token_of(336) == "earth");  // the form in normalized text
     CHECK(tokenizer.decode(std::vector<int32_t>{330, 337, 1 << 30}, false) == "<s>");
     CHECK(mentions(
         error_of(ExitCode::kInput, [&] { (void)tokenizer.decode(std::vector<int32_t>{-100}); }),

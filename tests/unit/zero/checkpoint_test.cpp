@@ -1,5 +1,6 @@
-// Training that is saved and resumed: bit for bit at the same shape, every value at any other, and
-// while the next steps already change what is being written.
+// Training that is saved and resumed: with the same bits at the same shape, and with the same
+// values at any other shape, even while the next steps already change the values that are being
+// written.
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ namespace {
 using testing::RankOutcome;
 using testing::TrainingCase;
 
-// Every value of a checkpoint by tensor and state, as it lies in memory.
+// Every value of a checkpoint by tensor and state, in the order of memory.
 using Values = std::map<std::string, std::string>;
 
 Values values_of(const FileTree& tree, const std::string& folder) {
@@ -66,7 +67,7 @@ TrainingCase saved_case(std::vector<int> sizes, int stage, FileTree& tree) {
     return job;
 }
 
-// Returns the values that a run read, which are those that it saves if it ends at its step.
+// Returns the values that a run has read. If it ends at its step, it saves these values.
 Values loaded_and_saved(TrainingCase job, const std::string& from, const std::string& root) {
     job.resume_from = from;
     job.root = root;
@@ -101,7 +102,7 @@ std::vector<TrainingCase> shapes(FileTree& tree, bool all) {
     return shapes;
 }
 
-// Files take DELAY each time that bytes come: a disk that is slower than training.
+// Files that take DELAY whenever bytes come, like a disk that is slower than training.
 class SlowSink final : public FileSink {
   public:
     SlowSink(std::unique_ptr<FileSink> sink, std::chrono::microseconds delay)
@@ -117,7 +118,7 @@ class SlowSink final : public FileSink {
     std::chrono::microseconds delay_;
 };
 
-// Another tree's files below a folder of it; slow, or failing, if a test wants that.
+// Another tree's files below one of its folders. They are slow, or fail, if a test wants that.
 class TestTree final : public FileTree {
   public:
     explicit TestTree(FileTree& tree, std::string below = "")
@@ -207,7 +208,7 @@ TEST_CASE("what one shape saves every other reads value by value") {
         const Values values = values_of(*tree, step_folder(first.root, 3));
         std::string last = step_folder(first.root, 3);
         int number = 0;
-        // Each shape reads the files that the one before has written.
+        // Each shape reads the files that the previous shape has written.
         for (const TrainingCase& job : shapes(*tree, false)) {
             INFO(shape_of(job));
             const std::string root = fmt::format("{}/{}", folder.path(), ++number);
@@ -348,8 +349,8 @@ TEST_CASE("hosts that share no file system save to the first one's disk, and rea
     CHECK(values_of(*trees[1], "/copy") == values);
     CHECK(values_of(*trees[2], "/copy") == values);
 
-    // A disk that fails on the way ends the save on all of them, and leaves nothing.
-    // Hosts that do share a file system, with rank 0 or among each other, get in nobody's way.
+    // If a disk fails during a save, the save ends on all hosts and leaves nothing. Hosts that do
+    // share a file system, with rank 0 or among each other, do not disturb each other.
     for (const std::vector<size_t>& shared : {std::vector<size_t>{0, 0, 0}, {0, 1, 1}}) {
         trees[0]->remove_folder("/checkpoints");
         for (size_t node = 0; node < shared.size(); ++node)

@@ -1,4 +1,4 @@
-// One bit is flipped in one rank's copy of a tensor: the check names rank, tensor and step.
+// One bit is flipped in one rank's copy of a tensor. The check must name rank, tensor and step.
 #include <string>
 #include <vector>
 
@@ -37,7 +37,8 @@ void flip_bit(const Flip& flip, const plan::ModelInfo& info, ParameterState& sta
     FAIL("rank " << flip.rank << " saves nothing of " << flip.parameter);
 }
 
-// Trains JOB, flips, and returns what the check after kStep says on each rank; empty: nothing.
+// Trains JOB and flips the bit. Returns the error of the check after kStep on each rank; empty: no
+// error.
 std::vector<std::string> said_after_flip(TrainingCase job, const Flip& flip) {
     const plan::ModelInfo info = testing::TrainingSetup(job).info;
     std::vector<std::string> said(static_cast<size_t>(job.world_size()));

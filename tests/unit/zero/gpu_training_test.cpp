@@ -1,6 +1,6 @@
-// Training on a real GPU against the CPU. The file is a test of its own: LibTorch looks for its
-// CUDA library once, so that the plugin must be opened before the first CPU backward of the
-// process.
+// Training on a real GPU, compared with the CPU. The file is a test program of its own: LibTorch
+// looks for its CUDA library only once, so the plugin must be opened before the first CPU backward
+// of the process.
 #include "device_rank.h"
 #include "fixture_world.h"
 #include "launch/machine/gpu_use.h"
@@ -17,7 +17,7 @@ namespace {
 using testing::RankOutcome;
 using testing::TrainingCase;
 
-// One rank on a real GPU.
+// Trains one rank on a real GPU.
 RankOutcome train_on_gpu(TrainingCase job, DeviceBackend& backend) {
     job = testing::on_device(std::move(job), c10::Device(c10::kCUDA, 0));
     testing::InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
@@ -31,8 +31,8 @@ RankOutcome train_on_gpu(TrainingCase job, DeviceBackend& backend) {
 
 }  // namespace
 
-// Products on a GPU add up in another order: 1e-3 of a loss after three steps is far above that and
-// far below a wrong gradient. Dropout draws other numbers there.
+// A GPU adds up products in another order. A bound of 1e-3 on a loss after three steps is far above
+// this effect, and far below the effect of a wrong gradient. Dropout draws other numbers there.
 TEST_CASE("every fixture without dropout trains on a GPU to the losses of the CPU") {
     if (count_gpus() == 0) {
         test::report_skipped("training the fixtures on a GPU", "this machine has no GPU");

@@ -1,5 +1,5 @@
-// Gradients that travel between pretended hosts in 16 bits, those that are divided before, those
-// that are added up, and weights that stay fp32 under autocast.
+// Gradients that travel between simulated hosts in 16 bits, gradients that are divided before,
+// gradients that are added up, and weights that stay fp32 under autocast.
 #include <ATen/ops/equal.h>
 
 #include <cmath>
@@ -43,7 +43,7 @@ ReducedBytes reduced_bytes(const RankOutcome& rank) {
     return bytes;
 }
 
-// The largest distance of a parameter of A from B's, beside the largest of B's.
+// Returns the largest distance of a parameter of A from B's, divided by the largest of B's.
 double largest_move(const RankOutcome& a, const RankOutcome& b) {
     double largest = 0;
     for (const auto& [name, tensor] : a.parameters) {
@@ -86,12 +86,13 @@ TEST_CASE("gradients in 16 bits take half the bytes, as planned, and all ranks h
                 const std::vector<RankOutcome> ranks = train_world(job);
                 for (const RankOutcome& rank : ranks) CHECK(equal_bits(rank, ranks.front()));
                 CHECK_FALSE(equal_bits(ranks.front(), exact));
-                // Adam divides by what it has seen: the error of an update is that of a gradient.
+                // Adam divides by the gradients that it has seen, so an update's error is a
+                // gradient's error.
                 CHECK(largest_move(ranks.front(), exact) <
                       (packing == WirePacking::kBf16 ? 5e-3 : 1e-3));
                 const ReducedBytes all = reduced_bytes(exact), half = reduced_bytes(ranks.front());
                 CHECK(half.counted == half.planned);
-                // Flags travel as they are: one to a slice, in steps of 16 to a bucket.
+                // Flags travel unpacked: one per slice, in steps of 16 per bucket.
                 CHECK(half.counted * 2 >= all.counted);
                 CHECK(half.counted * 200 < all.counted * 120);  // three hosts send more flags
             }
@@ -126,8 +127,8 @@ TEST_CASE("gradients that are marked exact have their fp32 bits beside others in
             for (const auto& [name, tensor] : mixed.parameters) {
                 INFO(name);
                 const bool marked = name == "w1" || name == "gain";
-                // At stage 0 a host rounds what others send it and not its own terms; which are
-                // its own follows from how many travel.
+                // At stage 0 a host rounds the terms that others send it, and not its own terms.
+                // Which terms are its own depends on how many elements travel.
                 if (marked || stage > 0)
                     CHECK(at::equal(tensor, (marked ? exact : rounded).parameters.at(name)));
             }
@@ -148,7 +149,7 @@ TEST_CASE("sums of gradients instead of means are means times the number of rank
                 job.fused = fused && stage == 0;
                 job.optimizer = testing::optimizer(OptimizerKind::kSgd, 0);
                 const RankOutcome mean = train_world(job).front();
-                // A power of two of ranks: both are the same numbers.
+                // The number of ranks is a power of two, so both give the same numbers.
                 job.adds_ranks = true;
                 const RankOutcome too_far = train_world(job).front();
                 job.optimizer.lr /= job.world_size();

@@ -1,5 +1,5 @@
-// fp16 training through the trainer: overflows are skipped by every rank alike, the scale falls,
-// the run equals one that began at the lower scale, and at the minimum it ends with advice.
+// fp16 training through the trainer: all ranks skip overflows alike, and the scale falls. The run
+// equals one that began with the lower scale, and at the minimum it ends with advice.
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 using testing::RankOutcome;
 using testing::TrainingCase;
 
-// Two separate losses, so that a target too far away spoils the gradient of one parameter alone.
+// Two separate losses, so that a target too far away spoils the gradient of only one parameter.
 const char* const kTwoLosses =
     "def forward(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:\n"
     "    a = torch.matmul(x, self.first) - y\n"
@@ -25,8 +25,8 @@ const char* const kTwoLosses =
 
 using IsFar = std::function<bool(int64_t micro_batch)>;
 
-// Micro batches that are FAR have targets of the second loss 64 times as far away; the batches
-// begin with number FIRST.
+// Returns a model with both losses. In micro batches that are FAR, the second loss has targets 64
+// times as far away. The batches begin with number FIRST.
 std::function<testing::TrainedModel()> two_losses(const IsFar& far, int64_t first = 0) {
     return [far, first] {
         testing::TrainedModel trained{
@@ -50,8 +50,9 @@ const IsFar kNone = [](int64_t) { return false; };
 const IsFar kAll = [](int64_t) { return true; };
 
 // An output's gradient is 2 * difference / numel * scale, with 8 and 10 outputs and differences of
-// at most 2; a parameter's is the sum of two of them times x, which is at most 1. So at 2^15 no
-// gradient is above 2^15, while far targets give 2 * 60 / 10 * 2^15, six times what fp16 holds.
+// at most 2. A parameter's gradient is the sum of two of these times x, which is at most 1. So at
+// 2^15 no gradient is above 2^15, while far targets give 2 * 60 / 10 * 2^15, six times the largest
+// fp16.
 constexpr double kLowScale = 1 << 14;
 
 TrainingCase fp16_case(std::vector<int> sizes, double scale) {
@@ -124,7 +125,7 @@ TEST_CASE("a scale that begins too high falls until the gradients fit, and no st
             job.stage = stage;
             job.steps = 9;
             job.make_model = [] {
-                // The same batch comes in every step: a scale that fitted once goes on fitting.
+                // Every step has the same batch, so a scale that fits once fits always.
                 testing::TrainedModel trained = two_losses(kNone)();
                 trained.batch = [batch = trained.batch](const SegmentedModel& model, int64_t) {
                     return batch(model, 0);

@@ -1,4 +1,4 @@
-// Pipelines of stages that train as one rank does, bit for bit: every schedule, ZeRO stage and
+// Pipelines of stages must train with the bits of one rank: with every schedule, ZeRO stage and
 // number of stages.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
@@ -26,7 +26,7 @@ using testing::TrainingCase;
 using testing::TrainingSetup;
 
 struct PipelineCase {
-    TrainingCase job;  // node_sizes are those of one stage
+    TrainingCase job;  // with the node_sizes of one stage
     int stages = 2;
     ScheduleKind schedule = ScheduleKind::k1F1B;
     int chunks = 1;
@@ -36,7 +36,7 @@ struct PipelineCase {
     }
 };
 
-// Deals segments out evenly to parts.
+// Divides segments evenly among parts.
 std::vector<plan::SegmentRange> parts_of_model(int segments, int parts) {
     std::vector<plan::SegmentRange> made;
     for (int part = 0; part < parts; ++part)
@@ -80,7 +80,7 @@ struct StageSetup {
     }
 };
 
-// All ranks as threads: stage by stage, each a world of its own, and a world of all.
+// All ranks, as threads. The ranks of each stage are a world, and all ranks are one too.
 class PipelineWorld {
   public:
     explicit PipelineWorld(const PipelineCase& pipeline) : pipeline_(pipeline) {
@@ -226,7 +226,7 @@ constexpr std::array kChunked = {Chunked{ScheduleKind::kInterleaved, 2},
                                  Chunked{ScheduleKind::kInterleaved, 3},
                                  Chunked{ScheduleKind::kZeroBubbleV, 2}};
 
-// Six layers and the loss, of which twelve parts can be made.
+// Six layers and the loss, which can be cut into twelve parts.
 constexpr const char* kDeepText =
     "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
     "    h = torch.tanh(torch.matmul(x * self.b, self.w0))\n"
@@ -238,7 +238,7 @@ constexpr const char* kDeepText =
     "    z = torch.matmul(h, self.w6)\n"
     "    return ((z - y) * (z - y)).mean() + BIAS\n";
 
-// SHARED: the first and the last node read the same parameter, both in one stage of a V.
+// SHARED: the first and the last node read the same parameter. In a V, both are in one stage.
 TrainedModel deep_model(bool shared) {
     std::string text = kDeepText;
     text.replace(text.find("BIAS"), 4, shared ? "self.b" : "self.c");
@@ -382,8 +382,8 @@ TEST_CASE("a parameter that several stages read is trained as one, bit for bit",
 
 TEST_CASE("a parameter that several stages read has the gradients of all micro steps") {
     // Each gradient is a sum of at most 3 x 4 terms, below 1 in magnitude, in another order: 12 x
-    // 2^-24 = 7.2e-7. Three steps of SGD at 0.01 move a weight by 3 x 0.01 of that, 2.2e-8, and by
-    // half a unit in the last place of weights below 1 each, 3 x 3e-8.
+    // 2^-24 = 7.2e-7. Three steps of SGD at 0.01 move a weight by 3 x 0.01 of that, 2.2e-8. Each
+    // step adds half a unit in the last place of weights below 1, 3 x 3e-8.
     for (const ScheduleKind schedule : {ScheduleKind::k1F1B, ScheduleKind::kZeroBubbleH1})
         for (int stage = 0; stage <= 3; ++stage)
             for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}}) {
@@ -403,7 +403,7 @@ TEST_CASE("a parameter that several stages read has the gradients of all micro s
 }
 
 TEST_CASE("stages behind which nothing wants gradients are told so") {
-    // `w1` is never trained: its result is detached, in the same segment or behind a cut.
+    // `w1` is never trained: its result is detached, in the same segment or after a cut.
     constexpr const char* kDetachText =
         "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
         "    h = torch.tanh(torch.matmul(x, self.w1) + self.b1)\n"

@@ -1,4 +1,4 @@
-// Tensor groups that train as one rank does: every ZeRO stage, beside data parallelism, through
+// Tensor groups must train as one rank does: at every ZeRO stage and with data parallelism, through
 // the real trainer and the shared memory of a host.
 #include <ATen/ops/arange.h>
 
@@ -29,8 +29,9 @@ using testing::TrainingSetup;
 
 constexpr int64_t kWidth = 12, kHeadWidth = 3, kVocabulary = 13, kTokens = 8;
 
-// A decoder layer with four heads of queries and one of keys, which two ranks must both compute, a
-// table of 13 rows that is tied to the classes, dropout of split and of whole values.
+// A decoder layer. It has four heads of queries, one head of keys, which two ranks must both
+// compute, a table of 13 rows that is tied to the classes, and dropout of split and of whole
+// values.
 const char* const kDecoder =
     "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
     "    x = torch.embedding(self.wte, tokens) + self.wpe\n"
@@ -77,12 +78,12 @@ TrainedModel decoder() {
 }
 
 struct TensorJob {
-    TrainingCase job;  // node_sizes are those of ranks with the same shares
+    TrainingCase job;  // with the node_sizes of ranks with the same shares
     int ranks = 2;     // ranks that share each layer
     std::vector<int> tensor_hosts = {2};
-    bool tell_zero = true;  // true: ZeRO is told of the group
+    bool tell_zero = true;  // true: ZeRO knows of the group
     bool share_positions = false;
-    bool sequence = false;  // ranks share positions alone
+    bool sequence = false;  // ranks share only positions
 };
 
 TrainingCase decoder_job() {
@@ -134,7 +135,7 @@ struct ShareSetup {
     }
 };
 
-// All ranks as threads: those with the same shares are a world, those that share a layer a group.
+// All ranks, as threads. Ranks with the same shares are a world, ranks that share a layer a group.
 class TensorWorld {
   public:
     explicit TensorWorld(const TensorJob& split) : split_(split) {
@@ -156,7 +157,7 @@ class TensorWorld {
         for (int rank = 0; rank < job.world_size(); ++rank)
             groups_.push_back(std::make_unique<testing::InProcessWorld>(
                 testing::InProcessOptions{split.tensor_hosts, kLimit}, [&](ArenaLayout& arena) {
-                    // The chunk is far below the real one, so that tensors take several.
+                    // The chunk is far below the real one, so that tensors take several chunks.
                     group_slices_ = add_tensor_group(arena, Bytes{1024});
                 }));
     }
@@ -234,8 +235,8 @@ class TensorWorld {
     TensorGroupSlices group_slices_{};
 };
 
-// Trains with ranks that share positions as neighbours in the world that ZeRO shards over:
-// gradients are summed with those of other samples, and weights are nowhere twice.
+// Trains with ranks that share positions and are neighbours in the world over which ZeRO shards.
+// Their gradients are summed with the gradients of other samples, and no weight is kept twice.
 std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
     const int ranks = split.ranks;
     TensorJob wide = split;  // the world of `wide` has all ranks
@@ -280,7 +281,7 @@ std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
     return outcomes;
 }
 
-// The largest difference of a weight, put together from shares.
+// Returns the largest difference of a weight that is put together from shares.
 double weight_difference(const TensorJob& split, const RankOutcome& one,
                          const std::vector<RankOutcome>& shares) {
     const ShareSetup setup(split, 0);
@@ -301,9 +302,10 @@ double weight_difference(const TensorJob& split, const RankOutcome& one,
     return largest;
 }
 
-// A gradient's element is a sum of no more than kSummands products on its way; in fp32 and in
-// another order each step's is off by kSummands 2^-24 of the largest, which the norm bounds; the
-// error of the weights then changes later gradients by less than as much again, three steps long.
+// A gradient's element is a sum of at most kSummands products on its way. In fp32 and in another
+// order, each step has an error of kSummands 2^-24 of the largest element, which the norm bounds.
+// The weights' error then changes later gradients by less than as much again. There are three
+// steps.
 constexpr double kSummands = 500;
 const double kRounding = kSummands * std::ldexp(1.0, -24);
 
@@ -377,7 +379,7 @@ TEST_CASE("ranks that share positions, between layers or everywhere, train as on
 }
 
 TEST_CASE("blocks of keys go round ranks of one host, and of several") {
-    // Four heads do not divide among eight ranks.
+    // Four heads cannot be divided among eight ranks.
     for (const std::vector<int>& hosts : {std::vector<int>{8}, {3, 5}, {2, 2, 4}}) {
         TensorJob split{decoder_job()};
         split.ranks = 8;

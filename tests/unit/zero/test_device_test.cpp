@@ -1,4 +1,4 @@
-// Each check of the test device goes off when it should.
+// Each check of the test device reports a fault when it should.
 #include "support/device/test_device.h"
 
 #include <ATen/ops/arange.h>

@@ -1,5 +1,5 @@
-// Stage 0 on a device, over a backend that carries collectives out later, on a thread: against
-// torch::optim, and bit for bit against ZeroState.
+// Stage 0 on a device, over a backend that carries out collectives later, on a thread: compared
+// with torch::optim, and bit for bit with ZeroState.
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 
@@ -65,10 +65,10 @@ void check_device_reference(const TrainingCase& job) {
 
 }  // namespace
 
-// The operators of a test device are the CPU's, but LibTorch takes other ones for attention there:
-// fused ones are the CPU's alone. AdamW's first steps move a parameter by the learning rate
-// whatever its gradient's size, 0.01 here, and rounding (6e-8) decides its way where the gradient
-// is near 0: 1e-5 of a loss after three steps is above that, 1.4e-6 was seen.
+// A test device has the CPU's operators, but for attention LibTorch takes other ones there: fused
+// ones exist only for the CPU. AdamW's first steps move a parameter by the learning rate, 0.01
+// here, whatever its gradient's size. If the gradient is near 0, rounding (6e-8) decides the
+// direction. A bound of 1e-5 on a loss after three steps is above this effect; 1.4e-6 was seen.
 TEST_CASE("every fixture trains on a device with the losses of the CPU's state") {
     at::set_num_threads(1);
     int equal = 0;
@@ -113,7 +113,7 @@ TEST_CASE("an Adam without bias correction is the CPU's too") {
     check_equal_on_device(train_devices(job)[0].outcome, testing::train_world(job)[0]);
 }
 
-// Hosts of one rank each add up in the order of ranks, as the test's devices do.
+// Hosts of one rank each add up in the order of ranks, like the test's devices.
 RankOutcome train_on_hosts(TrainingCase job) {
     job.node_sizes.assign(static_cast<size_t>(job.world_size()), 1);
     return testing::train_world(job)[0];
@@ -126,7 +126,8 @@ void compute_in(DType dtype, TrainingCase& job) {
     job.precision.loss_scale.initial = dtype == DType::kF16 ? 1024 : 1;
 }
 
-// The jobs of a stage in a precision: each option of a pair at least once with each of the others.
+// Returns the jobs of a stage in a precision. Each option of a pair occurs at least once with each
+// of the others.
 std::vector<TrainingCase> jobs_of(int stage, DType dtype, int world_size) {
     std::vector<TrainingCase> jobs;
     for (int number = 0; number < 8; ++number) {
@@ -170,7 +171,8 @@ TEST_CASE("every stage in every precision has the bits of the CPU's hosts of one
                 }
 }
 
-// CPU hosts of as many ranks as a group add up as two groups do: first within, then over them.
+// CPU hosts with as many ranks as a group add up like two groups: first within them, then over
+// them.
 TEST_CASE("groups that hold copies have the bits of the CPU's hosts that hold copies", "[matrix]") {
     test::EveryNth cases(5);
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
@@ -223,7 +225,8 @@ TEST_CASE("a group's parameters stay within it, and only sums of shards go to th
     CHECK(grouped.sent() < sharded.sent());
 }
 
-// From stage 1 on the flags of usage go over the hosts, and a device's ranks are all on one here.
+// From stage 1 on, the usage flags are sent over the hosts. Here, all ranks of the devices are on
+// one host.
 TEST_CASE("what devices send in a step is what the plan says") {
     for (const int group : {0, 2})
         for (int stage = 0; stage <= 3; ++stage) {
@@ -244,7 +247,7 @@ TEST_CASE("what devices send in a step is what the plan says") {
                 flags += flag_numel(setup.layout.buckets[b]);
             const int64_t by_hosts = stage == 0 ? 0 : flags * 3 * 4;  // to 3 ranks, in fp32
             const int64_t planned = plan.sent().value - by_hosts;
-            // The plan cuts sums of all at borders of lines.
+            // For sums that all get, the plan cuts at borders of lines.
             CHECK(sent(2) - sent(1) == Approx(static_cast<double>(planned)).epsilon(0.05));
         }
 }
@@ -301,7 +304,7 @@ TEST_CASE("a reduction that does not wait for the backward before it changes the
     const std::vector<double> right = train_devices(job, options)[0].outcome.losses();
     CHECK(right == testing::train_world(job)[0].losses());
     options.prepare = [](TestBackend& device) { device.forget_wait(0); };
-    // A host that is slow for other work needs a slower device before it comes too early.
+    // If other work makes the host slow, only a slower device lets the sums come too early.
     bool has_changed = false;
     for (int64_t us = 500; !has_changed && us <= 32'000; us *= 4) {
         options.operator_delay = std::chrono::microseconds(us);
@@ -378,7 +381,7 @@ TEST_CASE("what a device saves a host resumes, and the other way round") {
             job.resume_from = job.root + "/step-3";
             job.root = folder.path() + "/again";
             INFO(dtype_name(dtype) << ", device first " << device_first);
-            // Resumed for no step at all, everything is as it was saved.
+            // A run that resumes for no step at all has everything as it was saved.
             check_equal_on_device(train(!device_first), saved);
             job.stage = 3;
             job.steps = 6;

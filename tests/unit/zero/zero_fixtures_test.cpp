@@ -1,5 +1,5 @@
-// Every fixture at ZeRO stages 1 to 3 against stage 0 of the same world, bit by bit: losses, norms,
-// overflows, parameters, buffers, and how often each parameter was updated.
+// Every fixture at ZeRO stages 1 to 3, compared bit by bit with stage 0 of the same world: losses,
+// norms, overflows, parameters, buffers, and each parameter's number of updates.
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 #include <fmt/ranges.h>
@@ -31,7 +31,7 @@ void check_equal_tensors(const testing::Parameters& a, const testing::Parameters
     }
 }
 
-// NaN is equal to nothing, and a run that computes it proves nothing.
+// NaN is equal to nothing, so a run that computes it would prove nothing.
 void check_equal_bits(const RankOutcome& a, const RankOutcome& b) {
     CHECK(a.loss == b.loss);
     CHECK(a.norm == b.norm);
@@ -41,8 +41,8 @@ void check_equal_bits(const RankOutcome& a, const RankOutcome& b) {
     check_equal_tensors(a.buffers, b.buffers);
 }
 
-// A fixture, a world and a precision; the rest is chosen by their number, so that each fixture
-// meets each setting somewhere.
+// Returns a case of a fixture, a world and a precision. NUMBER chooses the rest, so that each
+// fixture meets each setting somewhere.
 TrainingCase chosen_case(const std::string& name, const Sizes& sizes, DType dtype, size_t number) {
     TrainingCase job = fixture_case(name, sizes);
     job.micro_step = true;
@@ -56,8 +56,8 @@ TrainingCase chosen_case(const std::string& name, const Sizes& sizes, DType dtyp
     return job;
 }
 
-// Compares each rank of each stage with the same rank of stage 0: running averages are a rank's
-// own.
+// Compares each rank of each stage with the same rank of stage 0, because running averages are a
+// rank's own.
 void check_stages(TrainingCase job) {
     INFO(job.name << " on " << sizes_text(job.node_sizes) << ", dtype "
                   << static_cast<int>(job.precision.compute) << ", clipping " << job.clipping
@@ -85,8 +85,8 @@ TEST_CASE("every fixture has at stages 1, 2 and 3 the bits of stage 0", "[matrix
     at::set_num_threads(1);
     size_t number = 0;
     for (const std::string& name : test::fixture_names()) {
-        // A world and a precision a fixture, others for the next one, in the whole matrix both; in
-        // bf16 over two hosts or three ranks.
+        // Each fixture has a world and a precision, and the next fixture has others. In the whole
+        // matrix, both precisions are used. bf16 is over two hosts or three ranks.
         const Sizes& fp32_sizes = kFixtureWorlds[number % std::size(kFixtureWorlds)];
         const Sizes& half_sizes = kFixtureWorlds[2 + number % 3];
         if (number % 2 == 0 || test::whole_matrix())
@@ -99,7 +99,7 @@ TEST_CASE("every fixture has at stages 1, 2 and 3 the bits of stage 0", "[matrix
 
 namespace {
 
-// ALL: each model and world in every precision, else in one of them in turn.
+// ALL: each model and world in every precision. Otherwise it has one precision, in turn.
 void check_copies(bool all) {
     at::set_num_threads(1);
     size_t number = 0;
@@ -139,7 +139,8 @@ TEST_CASE("every fixture has at every stage the bits of stage 0, in every small 
     for (const std::string& name : test::fixture_names())
         for (const Sizes& sizes : {Sizes{1}, {2}, {3}, {4}, {5}, {8}, {2, 1}, {1, 1}, {1, 2, 1}})
             for (const DType dtype : kDtypes)
-                // Three numbers in a row give each world clipping, accumulation and neither.
+                // With three consecutive numbers, each world gets clipping, accumulation and
+                // neither.
                 for (int i = 0; i < 3; ++i) check_stages(chosen_case(name, sizes, dtype, number++));
 }
 
@@ -185,8 +186,8 @@ TEST_CASE("shards by layer, module and row train to the bits of flat ones") {
                             check_equal_bits(trained, flat);
                             continue;
                         }
-                        // Shards that end within a block of the norm sum it in another order: its
-                        // last bits move the clip factor by 1e-7 of itself.
+                        // Shards that end within a block of the norm sum it in another order. Its
+                        // last bits change the clip factor by 1e-7 of itself.
                         for (size_t step = 0; step < 3; ++step)
                             CHECK(std::abs(trained.losses()[step] - flat.losses()[step]) < 1e-6);
                     }

@@ -24,7 +24,8 @@ using testing::equal_bits;
 using testing::RankOutcome;
 using testing::TrainingCase;
 
-// Buckets of a parameter or two, chunks of 48 elements: some parameters take several.
+// Returns a job with buckets of a parameter or two, and chunks of 48 elements, so that some
+// parameters take several chunks.
 TrainingCase offload_case(std::vector<int> sizes, int stage) {
     TrainingCase job{"offload", std::move(sizes)};
     job.optimizer.lr = 0.01;
@@ -36,7 +37,8 @@ TrainingCase offload_case(std::vector<int> sizes, int stage) {
     return job;
 }
 
-// A step's use of its gradients: micro steps that are added up, a norm that must be known first.
+// A step's use of its gradients: how many micro steps are added up, and whether a norm must be
+// known first.
 struct Sums {
     int64_t accumulation = 1;
     double clipping = 0;
@@ -58,7 +60,7 @@ void check_offload(TrainingCase job, std::initializer_list<OffloadPlan> offloads
     }
 }
 
-// Placement that is changed at several steps, from none kept to all and back.
+// Checks a placement that changes at several steps, from no kept chunk to all and back.
 void check_changes(TrainingCase job, bool parameters) {
     job.steps = 9;
     job.offload = {};
@@ -78,13 +80,13 @@ void check_changes(TrainingCase job, bool parameters) {
         }
 }
 
-// Rank 0's bytes of KIND in the last line of metrics.
+// Returns rank 0's bytes of KIND in the last line of metrics.
 int64_t memory_of(const TrainingCase& job, const char* kind) {
     const nlohmann::json last = testing::train_world(job).front().metrics.back();
     return last.at("memory").at(kind).get<int64_t>();
 }
 
-// The mean loss of the last ten steps: single ones jump with their batch.
+// Returns the mean loss of the last ten steps, since single losses jump with their batch.
 double late_loss(const TrainingCase& job) {
     const std::vector<double> losses = testing::train_world(job).front().losses();
     double sum = 0;
@@ -132,7 +134,7 @@ TEST_CASE("with rounded moments 200 steps come as far as with fp32") {
             INFO("optimizer " << static_cast<int>(kind) << ", int8 " << int8 << ": " << packed
                               << " for " << plain << " from " << all.front());
             CHECK(packed != plain);
-            // Measured: 0.0009 of what was learnt, at most.
+            // Measured: at most 0.0009 of what was learnt.
             CHECK(std::fabs(packed - plain) < 0.005 * (all.front() - plain));
         }
     }
@@ -265,8 +267,8 @@ TEST_CASE("chunks that move leave the bits of memory in every world", "[.long]")
 }
 
 TEST_CASE("memory of chunks that are given back leaves the process, and its account") {
-    // A gradient that is given back leaves the process at once, whatever was allocated before it:
-    // the C library's own threshold follows what was freed.
+    // With this threshold, a gradient that is freed leaves the process at once, whatever was
+    // allocated before it. The C library's own threshold follows the sizes that were freed.
     REQUIRE(::mallopt(M_MMAP_THRESHOLD, 256 << 10) == 1);
     constexpr int64_t kWidth = 2048;
     TrainingCase job{"wide"};
@@ -304,7 +306,7 @@ TEST_CASE("memory of chunks that are given back leaves the process, and its acco
     for (const size_t step : {2, 6}) {
         CAPTURE(step, resident(step), resident(4), copy);
         CHECK(memory(step, "moments") == 0);
-        // The states are parameters, two moments and the sums of gradients; the rest comes and
+        // The states are parameters, two moments and the sums of gradients. Other memory comes and
         // goes.
         CHECK(std::llabs(resident(4) - resident(step) - 4 * copy) < copy / 4);
     }
@@ -323,7 +325,7 @@ TEST_CASE("gradients that wait for the norm leave memory with the states, but fo
         const int64_t in_memory = memory_of(job, "gradients");
         job.offload = {true, false, 48, 2};
         CHECK(in_memory - memory_of(job, "gradients") == 4 * own);
-        // Two buffers of 48 elements hold, a page each, two moments and sums.
+        // Each of two buffers of 48 elements has two moments and sums, of one page each.
         CHECK(memory_of(job, "swap_buffers") == 2 * (2 + 1) * 4096);
         job.accumulation = 1;
         job.clipping = 0;
@@ -375,10 +377,10 @@ TEST_CASE("a step that overflows leaves what is on disk as it was") {
             job.clipping = buffers == 2 ? 0.05 : 0;
             job.precision.compute = DType::kF16;
             job.precision.skip_nonfinite_steps = true;
-            // The first gradients overflow at 2^24, and do not some halvings later.
+            // The first gradients overflow at 2^24, and no longer after some halvings.
             job.precision.loss_scale = {
                 .dynamic = true, .initial = 1 << 24, .minimum = 1, .window = 2, .hysteresis = 1};
-            // The last step is not skipped; a skipped one's norm equals nothing.
+            // The last step is not skipped, because a skipped step's norm is equal to nothing.
             job.steps = 17;
             job.offload = {};
             const std::vector<RankOutcome> in_memory = testing::train_world(job);

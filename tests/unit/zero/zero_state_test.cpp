@@ -1,5 +1,5 @@
-// Stage 0 against torch::optim on the mean gradient, over world sizes, hosts, accumulation,
-// clipping and optimizers; stages 1 to 3 against stage 0, bit by bit.
+// Stage 0, compared with torch::optim on the mean gradient, over world sizes, hosts, accumulation,
+// clipping and optimizers; stages 1 to 3, compared bit by bit with stage 0.
 #include <ATen/ops/equal.h>
 
 #include "zero/zero_state.h"
@@ -134,7 +134,7 @@ TEST_CASE("a parameter that no rank used in a step is left alone in that step") 
     CHECK(rank.updates.at("extra") == 2);
     CHECK(rank.updates.at("w1") == 4);
     job.steps = 2;
-    // Weight decay and momentum of a skipped step would move the parameter.
+    // In a skipped step, weight decay and momentum would move the parameter.
     CHECK(at::equal(train_world(job).front().parameters.at("extra"), rank.parameters.at("extra")));
 }
 
@@ -220,8 +220,8 @@ TEST_CASE("in bf16 and fp16 stages 1, 2 and 3 have the bits of stage 0, their ma
 }
 
 TEST_CASE("training in half precision stays near the fp64 reference") {
-    // Rounding a value to 8 (bf16) or 11 (fp16) bits errs by 2^-9 and 2^-12 of it; losses of about
-    // 1 through three products come to a few times that.
+    // Rounding a value to 8 (bf16) or 11 (fp16) bits has an error of 2^-9 or 2^-12 of it. Losses of
+    // about 1 through three products have a few times that error.
     const auto check = [](DType dtype, double tolerance) {
         TrainingCase job{"half", {2, 1}, kSgd};
         const RankOutcome reference = train_reference(job);

@@ -1,5 +1,5 @@
-// What a step sends between pretended hosts beside the plan's formula, at every stage, exact and
-// packed; copies that hosts keep.
+// The bytes that a step sends between simulated hosts, compared with the plan's formula, at every
+// stage, exact and packed; and copies that hosts keep.
 #include <ATen/ops/equal.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 
 const std::vector<std::vector<int>> kSeveralHosts = {{1, 1}, {2, 2}, {2, 1}, {1, 2, 1}, {2, 1, 2}};
 
-// The bytes of KIND that rank 0's host sent in STEP, of the steps from 0, and those of the formula.
+// The bytes of KIND that rank 0's host sent in STEP (steps count from 0), and the formula's bytes.
 struct Sent {
     int64_t counted = 0;
     int64_t planned = 0;
@@ -35,7 +35,8 @@ Sent sent(const RankOutcome& outcome, size_t step, const std::string& kind) {
     return {kinds.at(kind).at("sent"), kinds.at(kind).value("planned", int64_t{-1})};
 }
 
-// Every step sends what the plan says, and something where MAY_SEND.
+// Checks that every step sends the plan's bytes, and that these are above 0 exactly for the kinds
+// in MAY_SEND.
 void check_counted(const RankOutcome& outcome, const std::vector<std::string>& may_send) {
     for (size_t step = 0; step < outcome.metrics.size(); ++step) {
         for (const std::string kind : {"reduce", "gather", "norm", "stage"}) {
@@ -45,7 +46,7 @@ void check_counted(const RankOutcome& outcome, const std::vector<std::string>& m
             CHECK((of.counted > 0) == (std::ranges::count(may_send, kind) > 0));
         }
         CHECK(sent(outcome, step, "tensor").counted == 0);
-        // The facts of the step before: small, and there.
+        // The facts of the previous step are small, but they are sent.
         CHECK((step == 0 || sent(outcome, step, "control").counted > 0));
     }
 }
@@ -170,7 +171,7 @@ TEST_CASE("packed runs come near the exact one, and the same way each time") {
 }
 
 TEST_CASE("saved weights are the exact ones, not those that were packed") {
-    // SGD with a rate of 0 changes nothing: what comes back is what was there.
+    // SGD with a rate of 0 changes nothing, so a gather must bring the old values.
     for (const bool half : {false, true}) {
         TrainingCase job = case_of({1, 2}, 3);
         job.optimizer = testing::kSgd;

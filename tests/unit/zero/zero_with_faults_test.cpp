@@ -1,5 +1,5 @@
-// What goes wrong on a device while a rank trains there: a peer that is lost, memory that runs out,
-// a kernel that fails.
+// Faults on a device while a rank trains there: a lost peer, too little memory, a kernel that
+// fails.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -31,12 +31,12 @@ using testing::TrainingCase;
 const bool kRegistered = (test::register_test_devices(), true);
 
 struct LostRanks {
-    bool aborts;              // their backends' aborts work
+    bool aborts;              // true: their backends' aborts work
     std::atomic<int>& told;   // ranks whose backends were told to abort
     std::atomic<int>& ended;  // ranks whose step has come back
 };
 
-// What each rank says where the first sums do not come.
+// Returns the error of each rank if the first sums do not come.
 std::vector<std::string> errors_of_lost_ranks(const TrainingCase& job, TestBackendWorld& devices,
                                               const LostRanks& lost) {
     testing::InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
@@ -62,9 +62,9 @@ std::vector<std::string> errors_of_lost_ranks(const TrainingCase& job, TestBacke
 
 }  // namespace
 
-// The sums never come, and the next parameters are gathered behind them: the branch of the model
-// reads a value that waits for these, in LibTorch, without a limit. The negative control: an abort
-// that does nothing leaves the ranks there. That takes the test out of their way in the end.
+// The sums never come, and the next parameters are gathered after them. The model's branch reads a
+// value that waits for these, in LibTorch, without a limit. The negative control: an abort that
+// does nothing leaves the ranks there. In the end, the test releases them.
 TEST_CASE("a peer that is lost ends a step by the abort alone, with what the backend says") {
     for (const bool aborts : {true, false}) {
         INFO("abort works: " << aborts);
@@ -72,7 +72,7 @@ TEST_CASE("a peer that is lost ends a step by the abort alone, with what the bac
         job.stage = 3;
         job.micro_step = true;
         job.gather.prefetch_numel_max = 0;
-        // The branch takes one way, so that no rank waits for the other's host in a step.
+        // The branch always goes one way, so that no rank waits for the other's host in a step.
         job.make_model = small_model_on([](int64_t) { return testing::small_batch(0); });
         TestBackendWorld devices;
         std::vector<std::string> errors(2);
@@ -92,7 +92,8 @@ TEST_CASE("a peer that is lost ends a step by the abort alone, with what the bac
     }
 }
 
-// The allocations of the second step, one after the other: forward, backward and update take some.
+// The allocations of the second step, one after the other. Forward, backward and update make some
+// of them.
 TEST_CASE("memory that runs out in a step names the instruction that has too little") {
     std::set<std::string> named;
     for (const int64_t count : {0, 1, 2, 3, 5, 8, 12, 17, 23, 30, 40, 50}) {

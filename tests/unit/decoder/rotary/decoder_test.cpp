@@ -1,5 +1,6 @@
-// The decoder against the logits of stock transformers (tests/fixtures/make_huggingface.py): whole
-// and in pieces, alone and among others, shared by ranks, and with rounded weights.
+// The decoder, compared with the logits of stock transformers (tests/fixtures/make_huggingface.py):
+// texts as a whole and in pieces, alone and among others, shared by ranks, and with rounded
+// weights.
 #include "decoder/decode/decoder.h"
 
 #include <barrier>
@@ -37,7 +38,7 @@ std::string fixture_path(const std::string& name) {
 }
 
 struct Fixture {
-    // ADAPTER: the folder of one with what is expected of it; empty: none.
+    // ADAPTER_PATH is the folder of an adapter and its expected results; empty: no adapter.
     explicit Fixture(const std::string& path, const std::string& adapter_path = "")
         : stored(storage::open_model_folder(path)),
           folder(stored),
@@ -47,7 +48,8 @@ struct Fixture {
         const SafetensorsEntry& entry = *expected.find("tokens");
         rows = entry.shape[0];
         length = entry.shape[1];
-        // As --context gives more than a model was made for, which `dynamic` is about.
+        // As --context does, this allows longer texts than the model was made for; `dynamic` is
+        // about these.
         folder.config.context = std::max(folder.config.context, length);
         std::vector<int64_t> numbers(static_cast<size_t>(rows * length));
         std::memcpy(numbers.data(), entry.bytes.data(), entry.bytes.size());
@@ -58,7 +60,7 @@ struct Fixture {
         std::memcpy(logits.data(), given.bytes.data(), given.bytes.size());
     }
 
-    storage::ModelFolder stored, folder;  // as it lies there, and as the adapter makes it
+    storage::ModelFolder stored, folder;  // as stored, and with the adapter
     std::string adapter;
     storage::SafetensorsFile expected;
     int64_t rows = 0, length = 0;
@@ -74,7 +76,7 @@ std::vector<std::string> fixtures() {
     return paths;
 }
 
-// One rank's decoder of a fixture.
+// One rank's decoder for a fixture.
 struct Rank {
     Rank(const Fixture& fixture, const DecoderPart& part, RankSum* sum, DecoderOptions options,
          std::optional<MatrixForm> form = std::nullopt) {
@@ -103,7 +105,8 @@ DecoderPart whole_of(const Fixture& fixture) {
     return decoder_part(fixture.folder.config, {}, {});
 }
 
-// All texts of FIXTURE in steps of PIECE positions of each; the logits of all rows, in their order.
+// Runs all texts of FIXTURE in steps of PIECE positions each. Returns the logits of all rows, in
+// their order.
 std::vector<float> run(StepRunner& runner, const Fixture& fixture, int64_t piece) {
     const auto vocabulary = static_cast<size_t>(fixture.folder.config.vocabulary);
     std::vector<float> logits(fixture.logits.size());
@@ -144,7 +147,7 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
     return largest;
 }
 
-// The root mean square of the difference, relative to that of EXPECTED.
+// Returns the root mean square of the difference, divided by the root mean square of EXPECTED.
 double relative_error(const std::vector<float>& made, const std::vector<float>& expected) {
     double squares = 0, of_expected = 0;
     for (size_t i = 0; i < made.size(); ++i) {
@@ -155,7 +158,7 @@ double relative_error(const std::vector<float>& made, const std::vector<float>& 
     return std::sqrt(squares / of_expected);
 }
 
-// Sums of some 20 numbers of about 1 in fp32, in another order, in each of a few layers.
+// In each of a few layers, some 20 numbers of about 1 are added in fp32, in another order.
 constexpr double kRounding = 2e-5;
 
 TEST_CASE("heads that attention has no room for are refused when the weights are read") {
@@ -172,7 +175,7 @@ TEST_CASE("every family's logits are those of transformers, whole, in pieces and
         std::vector<float> first;
         for (const int64_t piece : {fixture.length, int64_t{5}, int64_t{1}}) {
             DecoderOptions options;
-            options.streams = piece == 5;  // weights are asked for ahead: that takes time alone
+            options.streams = piece == 5;  // reads weights ahead, which changes only the time
             Rank rank(fixture, whole_of(fixture), nullptr, options);
             LoneRunner runner(*rank.decoder);
             const std::vector<float> logits = run(runner, fixture, piece);
@@ -248,7 +251,7 @@ TEST_CASE("the loss of held-out text is that of transformers") {
     }
 }
 
-// Ranks as threads of one process that add up what each gives.
+// Ranks that are threads of one process, and add up their results.
 class ThreadSum final : public RankSum {
   public:
     struct Meeting {
@@ -272,7 +275,7 @@ class ThreadSum final : public RankSum {
     size_t rank_;
 };
 
-// Stages one after the other, each with two tensor ranks, in one process.
+// Stages in one process, one after the other, each with two tensor ranks.
 class SharedRunner final : public StepRunner {
   public:
     SharedRunner(const Fixture& fixture, int tensor_ranks, int stages)
@@ -380,8 +383,8 @@ TEST_CASE("rounded weights and caches stay near the logits, the nearer the more 
     const double int8 = error(MatrixForm::kInt8, DType::kF32);
     const double int4 = error(MatrixForm::kInt4, DType::kF32);
     CHECK(error(MatrixForm::kF32, DType::kF32) < kRounding);
-    // A weight of n bits is rounded by about 2^-n of its group's largest, half of it or less, and a
-    // row of logits has gone through some ten products: each bound is 2^-n times 8.
+    // A weight of n bits has an error of about 2^-n of its group's largest weight, or half of that.
+    // A row of logits results from some ten products, so each bound is 8 times 2^-n.
     CHECK(error(MatrixForm::kFp16, DType::kF32) < bf16);
     CHECK(bf16 > 1e-5);
     CHECK(bf16 < 8.0 / 256);
@@ -404,8 +407,8 @@ TEST_CASE("every family takes weights of every form") {
             return relative_error(run(runner, fixture, 9), fixture.logits);
         };
         CHECK(error(MatrixForm::kF32) < kRounding);
-        // As in the test before, by the number of layers, of which that has two. A router that
-        // chooses another expert is further away.
+        // As in the test before, but by the number of layers; that test has two. If a router
+        // chooses another expert, the error is larger.
         const auto products = static_cast<double>(4 * fixture.folder.config.layers.size());
         CHECK(error(MatrixForm::kFp16) < products / 2048);
         if (fixture.folder.config.has_experts()) continue;

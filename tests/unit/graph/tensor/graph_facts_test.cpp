@@ -1,4 +1,5 @@
-// A whole graph, run on values of the caller: buffers are copied, and what shares memory shares it.
+// A whole graph, run on the caller's values: buffers are copied, and values that shared memory
+// still share it.
 #include "graph/tensor/graph_facts.h"
 
 #include <ATen/ops/ones.h>

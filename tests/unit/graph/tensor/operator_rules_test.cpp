@@ -1,4 +1,4 @@
-// What stands between layers that are split: the forms that models outside of the fixtures have.
+// Operators between split layers, in forms that only models outside of the fixtures have.
 #include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/ir/irparser.h>
 
@@ -19,7 +19,7 @@ using test::ranks;
 using test::TensorCase;
 using Sizes = TensorCase::NamedSizes;
 
-// A layer of two heads around ATTENTION, which makes a [2, 2, 6, 4] of q, k and v.
+// Returns a layer of two heads around ATTENTION, which computes a [2, 2, 6, 4] from q, k and v.
 std::string around_attention(const std::string& attention) {
     return "    q = torch.linear(x, self.wq).view([B, T, 2, 4]).transpose(1, 2)\n"
            "    k = torch.linear(x, self.wk, self.bk).view([B, T, 2, 4]).transpose(1, 2)\n"
@@ -27,7 +27,7 @@ std::string around_attention(const std::string& attention) {
            attention + "    y = torch.linear(a.transpose(1, 2).reshape([B, T, 8]), self.wo)\n";
 }
 
-// A decoder of width 12 around BODY, which makes y of x [2, 6, 12].
+// Returns a decoder of width 12 around BODY, which computes y from x [2, 6, 12].
 std::string model_around(const std::string& body) {
     return "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
            "    x = torch.embedding(self.wte, tokens)\n"
@@ -56,7 +56,7 @@ struct Form {
     std::string body;
     Sizes sizes;
     const char* column;  // a layer that must be split by its outputs
-    const char* row;     // and one by its inputs
+    const char* row;     // a layer that must be split by its inputs
 };
 
 const std::string kAttention =
@@ -158,7 +158,7 @@ TEST_CASE("positions shared everywhere: what models write computes what it compu
 }
 
 TEST_CASE("experts' products of their own rows are split by their width") {
-    // The code calls the experts' function, as the programs of transformers do.
+    // The code calls the experts' function, as transformers' programs do.
     const std::string text = model_around(
         "    rows = x.view([-1, 12])\n"
         "    ends = torch.tensor([5, 5, 12])\n"
@@ -193,11 +193,12 @@ TEST_CASE("values that a later node writes are found, and no others") {
         return names;
     };
     using Names = std::set<std::string>;
-    // What a node makes by writing is what readers get: only what was there before has changed.
+    // Only the value before the write counts as changed: readers of the node's result get the new
+    // value.
     CHECK(written("  %c : Tensor = aten::relu(%a)\n"
                   "  %d : Tensor = aten::add_(%c, %b, %one)\n") == Names{"c"});
     CHECK(written("  %c : Tensor = aten::add(%a, %b, %one)\n").empty());
-    // Through a view, in both directions, and through a list.
+    // Changes are seen through a view, in both directions, and through a list.
     CHECK(written("  %c : Tensor = aten::relu(%a)\n"
                   "  %v : Tensor = aten::transpose(%c, %one, %one)\n"
                   "  %d : Tensor = aten::add_(%v, %b, %one)\n") == Names{"c", "v"});
@@ -212,7 +213,7 @@ TEST_CASE("values that a later node writes are found, and no others") {
                   "  %x : Tensor, %y : Tensor = prim::ListUnpack(%l)\n"
                   "  %d : Tensor = aten::add_(%c, %one, %one)\n") ==
           Names{"b", "c", "l", "x", "y"});
-    // An argument, and none of the other arguments.
+    // Only the written argument counts, and no other argument.
     CHECK(written("  %d : Tensor = aten::add_(%a, %b, %one)\n") == Names{"a"});
     // In a branch.
     CHECK(written("  %t : bool = prim::Constant[value=1]()\n"

@@ -1,4 +1,5 @@
-// Ring attention beside LibTorch's attention of the whole, in each type, with ranks as threads.
+// Ring attention with ranks that are threads, compared with LibTorch's attention of the whole, in
+// each type.
 #include "graph/sharing/share_attention.h"
 
 #include <ATen/TensorOperators.h>
@@ -42,7 +43,8 @@ struct Case {
     }
 };
 
-// The attention, and the gradients of query, key and value for one gradient of it.
+// Returns the attention, and the gradients of query, key and value for one gradient of the
+// attention.
 std::vector<at::Tensor> whole_of(const Case& made) {
     std::vector<at::Tensor> inputs;
     for (const at::Tensor* x : {&made.query, &made.key, &made.value})
@@ -103,7 +105,7 @@ TEST_CASE("a ring computes the whole's attention and gradients") {
     for (const auto& [dtype, bound] : types) {
         for (const int size : {1, 2, 3, 8}) {
             for (const bool causal : {false, true}) {
-                // Values of 16 are computed by LibTorch's kernel, others by the formula.
+                // For values of width 16 LibTorch's kernel is used, for others the formula.
                 for (const int64_t width : {16, 10}) {
                     INFO(c10::toString(dtype) << " on " << size << ", values of " << width);
                     Case made = Case::of(dtype, width);
@@ -130,8 +132,8 @@ TEST_CASE("a ring with masks that leave queries without keys") {
 }
 
 TEST_CASE("a query whose keys all have the lowest number is the mean of all values") {
-    // The mask of padding that decoders add: with the lowest finite number it leaves each key
-    // alike.
+    // The padding mask that decoders add. With the lowest finite number everywhere, all keys are
+    // equal.
     Case made = Case::of(at::kFloat, 10);
     made.mask =
         at::full_like(made.query.select(3, 0).select(1, 0), -std::numeric_limits<float>::max())

@@ -1,4 +1,5 @@
-// Models whose ranks share positions, between split layers or everywhere, against themselves whole.
+// Models whose ranks share positions, between split layers or everywhere, compared with the whole
+// models.
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ std::string refusal(const TensorCase& made, int size) {
     return test::error_of(ExitCode::kInput, [&] { static_cast<void>(sequence(made, size)); });
 }
 
-// A decoder layer of width 12 around attention ATTENTION over q, k, v [2, heads, 6, 4].
+// Returns a decoder layer of width 12 around ATTENTION, which reads q, k, v [2, heads, 6, 4].
 TensorCase decoder(int64_t heads, int64_t keys, const std::string& attention,
                    const std::string& behind = "") {
     const std::string text = fmt::format(
@@ -73,7 +74,8 @@ bool checks(const std::string& behind) {
     return check.difference < check.bound;
 }
 
-// Puts REPLACEMENT in place of TENSOR's collective SITE, with its other arguments; "": its input.
+// Replaces TENSOR's collective SITE by REPLACEMENT, which gets its other arguments; "": by its
+// input.
 void disable(TensorModel& tensor, int64_t site, const char* replacement) {
     for (torch::jit::Node* node : tensor.lowered.graph->nodes()) {
         const size_t last = node->inputs().size() - 1;
@@ -119,8 +121,8 @@ TEST_CASE("positions shared between split layers: models compute what they compu
             const TensorModel tensor = made.split(sharing(size));
             const TensorCheck check = made.check(tensor, whole);
             CHECK(check.difference < check.bound);
-            // Scattered sums are as many as plain ones without sequence parallelism; each layer's
-            // input is gathered once.
+            // There are as many scattered sums as plain sums without sequence parallelism. Each
+            // layer's input is gathered once.
             CHECK(count_of(tensor.plan, Kind::kReduce) == 0);
             CHECK(count_of(tensor.plan, Kind::kReduceScatter) == 2 * layers + 1);
             CHECK(count_of(tensor.plan, Kind::kAllGather) == 2 * layers + 1);
@@ -161,8 +163,8 @@ TEST_CASE("positions shared between split layers are kept once by all ranks toge
         const SegmentedModel split = SegmentedModel::of_graph(fixture.model, tensor.lowered, 1);
         kept.push_back(measure(split, batch).segments[0].activation_bytes.value);
     }
-    // Two norms in each of three blocks and one behind them keep what goes in: [tokens, 32] fp32; a
-    // rank now has half of it. The layers' inputs are gathered, and kept as before.
+    // Two norms in each of three blocks, and one after the blocks, keep their inputs: [tokens, 32]
+    // fp32. A rank now has half of these. The layers' inputs are gathered, and kept as before.
     const int64_t activation = inputs.arguments[0].toTensor().numel() * 32 * 4;
     CHECK(kept[0] - kept[1] >= 7 * activation / 2);
 }
@@ -188,8 +190,8 @@ TEST_CASE("a collective of positions that is left out is named by the check") {
 
 TEST_CASE("what needs all positions between split layers gets them gathered") {
     const std::vector<std::pair<const char*, int64_t>> ways = {
-        // Labels that are smoothed keep the table whole: logits are gathered too, because they are
-        // still of a rank's positions.
+        // With smoothed labels the table stays whole. The logits are gathered too, because they
+        // still belong to a rank's positions.
         {"    x = x - x.mean([1], True)\n", 2},
         {"    x = torch.roll(x, [1], [1])\n", 1},
         {"    x = x + torch.cumsum(x, 1) * torch.tanh(x)\n", 2}};
@@ -213,8 +215,8 @@ TEST_CASE("positions shared everywhere: models compute what they compute whole")
             const TensorModel tensor = sequence(made, size);
             const TensorCheck check = made.check(tensor, whole);
             CHECK(check.difference < check.bound);
-            // Each layer exchanges queries, keys, values and attention's result; the sum is the
-            // loss's.
+            // Each layer exchanges queries, keys, values and attention's result. The only sum is
+            // the loss's.
             CHECK(count_of(tensor.plan, Kind::kExchange) == 4 * layers);
             CHECK(count_of(tensor.plan, Kind::kReduce) == 1);
             CHECK(tensor.plan.collectives.size() == static_cast<size_t>(4 * layers + 1));
@@ -298,7 +300,7 @@ TEST_CASE("blocks of keys go round the ranks where heads do not divide") {
             const TensorCheck check = made.check(tensor, whole);
             CHECK(check.difference < check.bound);
             CHECK(count_of(tensor.plan, Kind::kRing) == 1);
-            CHECK(tensor.plan.collectives.size() == 2);  // the other one is the loss's sum
+            CHECK(tensor.plan.collectives.size() == 2);  // the other collective is the loss's sum
         }
     }
     const TensorCase flat =
@@ -319,7 +321,7 @@ TEST_CASE("blocks of keys go round the ranks where heads do not divide") {
 }
 
 TEST_CASE("what is written in place is followed or refused, and never written to a copy") {
-    // Experts put their rows into new memory.
+    // Experts write their rows into new memory.
     CHECK(
         checks("    at = torch.arange(5, -1, -1)\n"
                "    new = torch.zeros([2, 6, 12], dtype=7)\n"
@@ -329,7 +331,7 @@ TEST_CASE("what is written in place is followed or refused, and never written to
         checks("    new = torch.zeros([6, 2, 12], dtype=7)\n"
                "    new = new.index_add_(0, torch.arange(6), torch.flip(x, [1]).transpose(0, 1))\n"
                "    x = x + new.transpose(0, 1)\n"));
-    // A position that is written to a view of what is split.
+    // A position that is written to a view of a split value.
     const std::string view = refusal(decoder(2, 2, kPlain,
                                              "    out = torch.zeros_like(x)\n"
                                              "    torch.copy_(torch.select(out, 1, 2), x[:, 0])\n"
@@ -349,7 +351,8 @@ TEST_CASE("lists and views of what is split") {
 }
 
 TEST_CASE("a loss that every rank computes of all positions counts once") {
-    // Nothing is split where the loss is: its mean over the samples' last positions needs them all.
+    // Nothing is split at the loss, because its mean over the samples' last positions needs all
+    // positions.
     const TensorCase made = TensorCase::script(
         "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
         "    x = torch.tanh(torch.embedding(self.wte, tokens))\n"

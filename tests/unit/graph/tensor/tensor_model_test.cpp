@@ -1,4 +1,5 @@
-// Models made tensor parallel against themselves whole: loss and every gradient, ranks as threads.
+// Models made tensor parallel, with ranks that are threads, compared with the whole models: the
+// loss and every gradient.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -29,7 +30,7 @@ using test::ranks;
 using test::TensorCase;
 using Kind = TensorCollectiveKind;
 
-// Takes collective number SITE out of TENSOR's graph: its input goes on in place of its output.
+// Removes collective number SITE from TENSOR's graph: its input replaces its output.
 void leave_out(TensorModel& tensor, int64_t site) {
     for (torch::jit::Node* node : tensor.lowered.graph->nodes()) {
         const std::string kind = node->kind().toQualString();
@@ -75,7 +76,7 @@ TEST_CASE("a rank holds its share of every layer's weights, and what is whole is
     CHECK(named(gpt, "blocks.2.proj.bias").gradient == TensorGradient::kComplete);
     CHECK(named(gpt, "wte.weight").rule == TensorRule::kVocabulary);
     CHECK(named(gpt, "wpe.weight").rule == TensorRule::kReplicated);
-    // Conv1D holds its weight as [in, out].
+    // Conv1D stores its weight as [in, out].
     const TensorPlan gpt2 = TensorCase::fixture("gpt2").split(ranks(2)).plan;
     const std::string block = "model.transformer.h.0.";
     CHECK(named(gpt2, block + "attn.c_attn.weight").shard == TensorShard{1, {32, 32, 32}});
@@ -163,7 +164,7 @@ TEST_CASE("a graph without one of its collectives is refused with the node that 
         } catch (const Error& error) {
             CHECK(error.code() == ExitCode::kDiverged);
             const std::string text = error.what();
-            // A missing sum is seen at its node; a missing copy, in the gradient of its input.
+            // A missing sum is noticed at its node, a missing copy in the gradient of its input.
             if (forward) CHECK_THAT(text, Catch::Contains("differs is computed by " + where));
             if (!forward)
                 CHECK_THAT(text,
@@ -173,7 +174,7 @@ TEST_CASE("a graph without one of its collectives is refused with the node that 
 }
 
 TEST_CASE("a bias that every rank adds is found, though it is zero in the model") {
-    // A row layer's bias is put in before the sum, and so added twice on two ranks.
+    // A row layer's bias is added before the sum, so with two ranks it is added twice.
     const TensorCase made = TensorCase::fixture("gpt");
     TensorModel broken = made.split(ranks(2));
     bool moved = false;

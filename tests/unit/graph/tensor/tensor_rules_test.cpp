@@ -1,4 +1,4 @@
-// Shapes of layers that are split or not, the words of refusals, and the rules that a user gives.
+// Shapes of layers that are split or not, the texts of refusals, and the rules that a user gives.
 #include <ATen/ops/ones.h>
 
 #include "base/error.h"
@@ -17,7 +17,7 @@ using test::ranks;
 using test::TensorCase;
 using Sizes = TensorCase::NamedSizes;
 
-// A decoder of one layer, width 12, around BODY, which makes y of x [2, 6, 12].
+// Returns a decoder of one layer, width 12, around BODY, which computes y from x [2, 6, 12].
 std::string decoder(const std::string& body) {
     return "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
            "    x = torch.embedding(self.wte, tokens)\n"
@@ -34,7 +34,7 @@ Sizes with_table(Sizes sizes) {
     return sizes;
 }
 
-// Nine parts in twelve: separate projections of HEADS and KEYS heads of width 4.
+// Returns the sizes of separate projections of width 12, with HEADS and KEYS heads of width 4.
 Sizes projections(int64_t heads, int64_t keys) {
     return with_table({{"wq", {4 * heads, 12}},
                        {"wk", {4 * keys, 12}},
@@ -310,7 +310,8 @@ TEST_CASE("given rules count before what the graph shows") {
     TensorPlan plan = made.split_and_check(rules);
     CHECK(named(plan, "fc").rule == TensorRule::kReplicated);
     CHECK(named(plan, "out").rule == TensorRule::kReplicated);
-    // A layer alone, in front of one that needs all of it, is gathered behind.
+    // If one layer is split alone and the next layer needs all of its result, the result is
+    // gathered.
     const TensorCase alone = TensorCase::script(
         decoder(
             "    y = torch.layer_norm(torch.linear(x, self.fc), [12], self.norm, None, 1e-5)\n"),
@@ -321,7 +322,7 @@ TEST_CASE("given rules count before what the graph shows") {
     CHECK(plan.collectives[2].kind == TensorCollectiveKind::kGather);
     plan = alone.split_and_check(with_rule(2, "fc", TensorRule::kRow));
     CHECK(named(plan, "fc").shard == TensorShard{1, {12}});
-    // Rules that cannot be followed are told with the cause.
+    // If a rule cannot be followed, the error names the cause.
     CHECK_THAT(message(made, with_rule(2, "wte", TensorRule::kRow)),
                Catch::Contains("tensor rule `row` of wte [13, 12]: this is the table of "));
     CHECK_THAT(

@@ -1,4 +1,4 @@
-// A whole agent behind two pipes.
+// A whole agent, connected by two pipes.
 #include "launch/agent/agent.h"
 
 #include <poll.h>
@@ -30,7 +30,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// run_agent() in a child of this process; ends with this object.
+// Runs run_agent() in a child of this process, which ends with this object.
 class LivingAgent {
   public:
     LivingAgent() : in_(make_pipe()), out_(make_pipe()), frames_(true) {
@@ -56,7 +56,7 @@ class LivingAgent {
     void send(FrameKind kind, std::string payload = {}) const {
         REQUIRE(write_full(in_.write_end.get(), encode(Frame{kind, std::move(payload)})) == 0);
     }
-    // Reads until a frame of KIND came; false when the agent is gone or says nothing.
+    // Reads until a frame of KIND comes. Returns false if the agent is gone or sends nothing.
     bool hear(FrameKind kind) {
         return wait_until([&] {
                    take();
@@ -66,7 +66,7 @@ class LivingAgent {
                }) &&
                !over_;
     }
-    // Takes the bytes that lie in the pipe, in one piece.
+    // Takes the bytes in the pipe, in one piece.
     void take() {
         std::string bytes(1U << 20, '\0');
         const ssize_t n = ::read(out_.read_end.get(), bytes.data(), bytes.size());
@@ -78,7 +78,7 @@ class LivingAgent {
         ::ioctl(out_.read_end.get(), FIONREAD, &bytes);
         return bytes;
     }
-    // The agent itself, below its guardian.
+    // Returns the agent itself, which is the guardian's child.
     [[nodiscard]] ProcessName process() const { return descendants(guardian_).front(); }
 
   private:
@@ -99,7 +99,7 @@ TEST_CASE("an agent whose last bytes leave while it is spoken to does not take t
     LivingAgent agent;
     agent.send(FrameKind::kHello, encode(Hello{}));
     REQUIRE(agent.hear(FrameKind::kAgentHello));
-    // More than a pipe holds, so that the agent keeps the rest and waits to write.
+    // More than a pipe holds, so the agent keeps the rest and waits until it can write.
     StartRequest request;
     request.working_directory = "/";
     request.workers.emplace_back();
@@ -117,8 +117,8 @@ TEST_CASE("an agent whose last bytes leave while it is spoken to does not take t
     const ProcessName process = agent.process();
     REQUIRE(signal_process(process, SIGSTOP));
     REQUIRE(wait_until([&] { return is_stopped(process); }));
-    // The agent's next poll finds both a word from the launcher, whose answer takes the rest along,
-    // and room for that rest.
+    // The agent's next poll finds two things: a message from the launcher, whose answer also sends
+    // the rest, and room for that rest.
     agent.take();
     agent.send(FrameKind::kPing);
     REQUIRE(signal_process(process, SIGCONT));

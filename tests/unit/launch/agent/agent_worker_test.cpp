@@ -14,7 +14,7 @@ using namespace dslaunch::launch;
 
 namespace {
 
-// The value of the interface's variable that a worker gets; empty: none.
+// Returns the interface variable's value that a worker gets; empty: it gets no such variable.
 std::string interface_of_worker(const StartRequest& request) {
     const WorkerLaunch launch =
         launch_worker(request, request.workers.front(), {-1, -1, {}, 1, nullptr});
@@ -36,7 +36,7 @@ TEST_CASE("an interface that was found by probing gives way to the pod's own and
     CHECK(interface_of_worker(request) == "=probed");
     ::setenv("NCCL_SOCKET_IFNAME", "pod0", 1);
     CHECK(interface_of_worker(request) == "pod0");
-    // Another machine's agent hands on only a few variables of its own.
+    // An agent on another machine passes on only a few of its own variables.
     request.inherit_all = false;
     CHECK(interface_of_worker(request) == "=probed");
     request.workers.front().environment = {{"NCCL_SOCKET_IFNAME", "user0"}};
@@ -46,7 +46,7 @@ TEST_CASE("an interface that was found by probing gives way to the pod's own and
 
 TEST_CASE("a rank that floods its control socket is read from in turns") {
     std::array<int, 2> ends{};
-    // The packets of such a socket stay apart: each is one read, as a full block is.
+    // Such a socket keeps packets apart: each packet is one read, like a full block.
     REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) ==
             0);
     AgentWorker worker;

@@ -16,7 +16,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// A shell that runs SCRIPT and has said that it does.
+// A shell that runs SCRIPT, and has reported that it does.
 class Running {
   public:
     explicit Running(const std::string& script)

@@ -1,4 +1,4 @@
-// Processes that a launch left are found by its id and ended; nobody else's are.
+// Processes that a launch has left are found by the launch's id and ended, and no others.
 #include "launch/agent/leftover_processes.h"
 
 #include "base/error.h"
@@ -11,7 +11,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// A process whose environment holds VARIABLES when it starts.
+// A process that is started with VARIABLES in its environment.
 class Left {
   public:
     Left(const std::vector<std::string>& variables, const std::string& script)
@@ -53,7 +53,8 @@ TEST_CASE("what a launch left is ended, stubborn and stopped ones too, and no ot
     const Left longer({"DSL_LAUNCH_ID=" + id + "0"}, kWaits);
     const Left other_name({"MY_DSL_LAUNCH_ID=" + id}, kWaits);
     const Left inside({"X=DSL_LAUNCH_ID=" + id}, kWaits);
-    // A job of the same name, and somebody's torchrun with it: equal names are no proof.
+    // A job of the same name, and another user's torchrun with that name: equal names prove
+    // nothing.
     const Left namesake({"DSL_JOB_ID=" + id, "DSL_LAUNCH_ID=other"}, kWaits);
     const Left torchrun({"TORCHELASTIC_RUN_ID=" + id}, kWaits);
     int looks = 0;

@@ -99,7 +99,7 @@ TEST_CASE("differences that break a job are told of the hosts that have them") {
         CHECK(problems[1].empty() == (row.words[0] == '\0'));
         CHECK_THAT(problems[1], Catch::Contains(row.words));
     }
-    // A driver does not matter for ranks on CPUs.
+    // The driver does not matter for ranks on CPUs.
     CHECK(check_machines({good, machine(4, "2.36", "535.7")}, {3, "2.34", false})[1].empty());
     CHECK(check_machines({}, needs).empty());
 }

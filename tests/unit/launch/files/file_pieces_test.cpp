@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kChunk = kPushChunkBytes, kPiece = kPushPieceBytes;
 
-// Walks the pieces of MISSING; returns the ranges of bytes that they tile, joined.
+// Follows the pieces of MISSING. Returns the ranges of bytes that they tile, joined.
 std::vector<std::pair<int64_t, int64_t>> ranges_of(std::vector<uint32_t> missing, int64_t bytes) {
     std::vector<std::pair<int64_t, int64_t>> ranges;
     FilePieces pieces(std::move(missing), bytes);

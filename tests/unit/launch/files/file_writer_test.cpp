@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Stands for a disk: work waits until it answers.
+// Takes the place of a disk: work waits until answer() is called.
 class Disk {
   public:
     [[nodiscard]] FileWriter::Work work(int status = 0) const {
@@ -63,7 +63,7 @@ TEST_CASE("beyond what may wait work is dropped and counted, and nobody waits fo
     CHECK_FALSE(writer.post([] { return -EIO; }, 1));
     CHECK_FALSE(writer.post([] { return -EIO; }, 41));
     CHECK(writer.kept_bytes() == kRest + 1);
-    // What opens a file must not be lost: it holds no bytes.
+    // Work that opens a file must not be dropped, although it holds no bytes.
     CHECK(writer.post([] { return 0; }, 0));
     disk.answer();
     REQUIRE(writer.wait(milliseconds(60'000)));

@@ -13,7 +13,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// The status of a file that has not changed for a long time.
+// Returns the status of a file that has not changed for a long time.
 struct stat old_file(int number) {
     struct stat status {};
     status.st_dev = 1;
@@ -93,8 +93,8 @@ TEST_CASE("a known file is not read again, unless all bytes are asked for") {
     struct stat status {};
     REQUIRE(::stat(path.c_str(), &status) == 0);
     const std::string cache_path = folder.path() + "/hashes";
-    // The cache says that the file was read long ago, with another content: the hash shows whether
-    // file or cache was asked.
+    // The cache says that the file was read long ago, with other content. So the hash shows whether
+    // the file or the cache was used.
     std::ofstream(cache_path) << status.st_dev << ' ' << status.st_ino << ' ' << status.st_size
                               << ' '
                               << status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec

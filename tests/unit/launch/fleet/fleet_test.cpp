@@ -1,4 +1,4 @@
-// Commands over hosts, with agents that a test makes up.
+// Commands over hosts, with made-up agents.
 #include "launch/fleet/fleet.h"
 
 #include <sys/signalfd.h>
@@ -31,7 +31,8 @@ AgentHello hello_of(uint32_t protocol = kAgentProtocolVersion) {
     return hello;
 }
 
-// Says hello, has DEVICES, answers kStop, and gives every other frame to REST.
+// Returns an agent that says hello, reports DEVICES, answers kStop, and gives every other frame to
+// REST.
 FakeTransport::Agent agent(FakeTransport::Agent rest, const DeviceUseReport& devices = {}) {
     return [rest, devices](FakeTransport& transport, size_t host, const Frame& frame) {
         if (frame.kind == FrameKind::kDevices)

@@ -1,4 +1,4 @@
-// Equal outputs together, archives, the loader's list.
+// Groups of equal outputs, archives, and the loader's list.
 #include "launch/fleet/fleet.h"
 
 #include "base/error.h"

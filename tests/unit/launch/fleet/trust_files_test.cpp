@@ -1,4 +1,4 @@
-// The files that `hosts trust` writes hold only keys, and only at the right hosts.
+// The files that `hosts trust` writes contain only keys, each at the right hosts.
 #include "launch/fleet/trust_files.h"
 
 #include <sys/stat.h>

@@ -32,7 +32,7 @@ TEST_CASE("every bad hostfile gives the message written beside it") {
         const std::string name = entry.path().filename().string();
         const std::string expected = read_file(path + ".expected", 1U << 16);
         CHECK(message_of(read_file(path, 1U << 16), name) + "\n" == expected);
-        // Each line of the message says its place: NAME:line:column: …
+        // Each line of the message begins with its place: NAME:line:column: …
         for (const std::string& line : split(trim(expected), '\n')) {
             const auto parts = split(line, ':');
             REQUIRE(parts.size() >= 4);

@@ -126,7 +126,7 @@ TEST_CASE("an allocation's slots are its GPUs, else the tasks asked for, else on
     CHECK(slots_of(found({nodes, {"SLURM_JOB_GPUS", "6,7"}})) == Counts{2, 2, 2});
     CHECK(slots_of(found({nodes, {"SLURM_GPUS_PER_NODE", "h100:8"}})) == Counts{8, 8, 8});
 
-    // GPUs by task and of the whole job, where Slurm says nothing of a node's.
+    // GPUs per task and of the whole job, if Slurm does not say how many GPUs a node has.
     const EnvironmentList each = {nodes, {"SLURM_NTASKS", "6"}, {"SLURM_TASKS_PER_NODE", "2(x3)"}};
     const auto with = [&](EnvironmentList list, const char* name, const char* value) {
         list.emplace_back(name, value);

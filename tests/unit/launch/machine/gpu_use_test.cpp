@@ -25,7 +25,7 @@ TEST_CASE("lines of another form, and processes on GPUs that nobody named, are p
         "No running processes found\nGPU-z, 3, 4\nGPU-c, x, 1\nGPU-c, 0, 1\nGPU-c, 5, 6, 7\n,,");
     REQUIRE(use.gpus.size() == 1);
     CHECK(use.gpus[0] == Gpu{2, "H100", -1, -1, "GPU-c"});
-    // A fourth field is part of the last.
+    // A fourth field belongs to the third.
     CHECK(use.holds == std::vector<GpuHold>{{2, 5, -1}});
     CHECK(parse_gpu_use("", "") == GpuUse{});
 }

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// A name that no other run of this test has.
+// Returns a name that no other run of this test uses.
 std::string own_name(const char* what) {
     return std::string(what) + "." + std::to_string(::getpid());
 }
@@ -47,7 +47,7 @@ TEST_CASE("a name that nobody holds is waited for as long as is said, or until a
     REQUIRE(write_full(signal.write_end.get(), std::string_view("x")) == 0);
     CHECK_FALSE(wait_for_release(
         name, {milliseconds(test::kHangMs), milliseconds(0), signal.read_end.get()}));
-    // A holder that comes later is waited for.
+    // It also waits for a holder that comes later.
     auto waited = std::async(std::launch::async, [&] {
         return wait_for_release(name, {milliseconds(test::kHangMs), milliseconds(0), -1});
     });

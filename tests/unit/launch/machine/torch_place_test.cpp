@@ -1,4 +1,4 @@
-// The LibTorch that a dsworker is led to, in the layouts of pip, conda, Debian and users.
+// The LibTorch that a dsworker uses, in the layouts of pip, conda, Debian and users.
 #include "launch/machine/torch_place.h"
 
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A machine with torches in the folders that a test names, all below one temporary folder.
+// A machine with copies of torch in the folders that a test names, all below one temporary folder.
 struct Torches {
     TemporaryFolder root;
 
@@ -136,7 +136,7 @@ TEST_CASE("another version of torch is passed over, and named if there is no oth
     CHECK_THAT(message, Catch::Contains("set DSLAUNCH_TORCH"));
     TorchSeeker seeker = machine.seeker();
     seeker.folders.push_back(machine.path("venv/lib/python3.12/site-packages/torch/lib"));
-    // The program's own folders come first, so that the variable would change nothing.
+    // The program's own folders come first, so the variable would change nothing.
     CHECK_THAT(machine.refusal(seeker, both), !Catch::Contains("set DSLAUNCH_TORCH"));
     // 2.1 is not 2.11.
     seeker.version = "2.1";

@@ -1,4 +1,5 @@
-// TensorBoard's event files beside bytes of stock TensorBoard, and read by an independent reader.
+// TensorBoard's event files, compared with bytes of stock TensorBoard, and read by an independent
+// reader.
 #include "launch/metrics/event_files.h"
 
 #include <filesystem>
@@ -91,7 +92,7 @@ TEST_CASE("a job that continues discards what it writes again, and a torn end ha
         for (int64_t step = 1; step <= 5; ++step)
             REQUIRE(sink.write(record(step, 10.0 - double(step)), 4 * step) == 0);
     }
-    // A killed launcher leaves a part of a record.
+    // A killed launcher leaves an incomplete record.
     const auto files = files_in(folder.path());
     REQUIRE(files.size() == 1);
     std::filesystem::resize_file(files[0], std::filesystem::file_size(files[0]) - 7);

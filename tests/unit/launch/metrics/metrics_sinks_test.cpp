@@ -1,5 +1,5 @@
-// Lines of metrics as events; CSV files beside DeepSpeed's; the file for Prometheus; the feed that
-// finds out where runs begin and which steps are repeated.
+// Lines of metrics as events; CSV files, compared with DeepSpeed's; the file for Prometheus; the
+// feed, which finds where runs begin and which steps are repeated.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -31,7 +31,7 @@ MetricsRecord rate(int64_t samples, double value) {
     return record;
 }
 
-// Notes the calls that it gets, and fails from the FAILS-th write on.
+// Notes the calls that it gets, and fails in write number FAILS and all later ones.
 class Noting final : public MetricsSink {
   public:
     Noting(std::vector<std::string>& calls, int fails) : calls_(calls), fails_(fails) {}

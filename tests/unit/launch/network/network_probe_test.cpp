@@ -22,10 +22,10 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kAnswerMax(200);
-// The time of the probes stands still here unless a test says another one.
+// The time of the probes does not advance, unless a test gives another time.
 constexpr NetworkProbe::Time kBegin{};
 
-// Lets PROBE do what it can now; true: it did something.
+// Lets PROBE do what it can do now. Returns true if it did something.
 bool serve(NetworkProbe& probe) {
     bool served = false;
     for (const NetworkProbe::Watch& entry : probe.watch()) {
@@ -37,8 +37,8 @@ bool serve(NetworkProbe& probe) {
     return served;
 }
 
-// Lets all of them do what they can until ASKING, which does not listen itself, still waits for
-// UNDECIDED connections.
+// Lets all probes do what they can until ASKING still waits for UNDECIDED connections. ASKING
+// itself does not listen.
 void pass_words(const NetworkProbe& asking, const std::vector<NetworkProbe*>& all,
                 size_t undecided = 0) {
     const auto limit = steady_clock::now() + test::kHangTime;
@@ -133,7 +133,7 @@ TEST_CASE("who is not reached is told with the cause, in bounded time") {
     }
 }
 
-// The key and its answer pass a way that changes one bit of the first CHANGED connections.
+// The key and its answer pass a path that changes one bit of the first CHANGED connections.
 TEST_CASE("a way that changes the first bytes is no stranger and no second host") {
     const std::string key = "0123456789abcdef";
     for (const bool there : {true, false}) {
@@ -203,7 +203,7 @@ TEST_CASE("the socket that is kept is clean, and nothing else listens any more")
 TEST_CASE("an address that cannot be bound is told, a given port that cannot be had is an error") {
     NetworkProbe host;
     ListenRequest request = listen_request(0);
-    request.addresses = {"127.0.0.1", "192.0.2.1"};  // the second is nobody's
+    request.addresses = {"127.0.0.1", "192.0.2.1"};  // nobody has the second address
     const ListenReply reply = host.listen(request);
     CHECK(reply.places[0].error.empty());
     CHECK_THAT(reply.places[1].error, Catch::Contains("Cannot assign requested address"));
@@ -225,7 +225,7 @@ TEST_CASE("strangers who connect to the waiting socket learn nothing and are for
         REQUIRE(::send(strangers.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL) > 0);
     }
     other.begin(probe_request({{0, "127.0.0.1", port}}), kBegin);
-    // Strangers that say half a key hold their places until the choice is made.
+    // Strangers that have sent half a key keep their places until the choice is made.
     pass_words(other, {&host, &other});
     char byte = 0;
     CHECK(::recv(strangers[0].get(), &byte, 1, MSG_DONTWAIT) <= 0);
@@ -243,7 +243,7 @@ TEST_CASE("a host is answered while hundreds of strangers hold connections and m
         }
     };
     more_come(300);
-    // 300 are here and say nothing, or a part of the key.
+    // 300 strangers are connected and send nothing, or a part of the key.
     for (size_t i = 0; i < strangers.size(); i += 2)
         static_cast<void>(::send(strangers[i].get(), "kkkk", 4, MSG_NOSIGNAL));
     ProbeRequest request = probe_request({{3, "127.0.0.1", port}}, std::string(64, 'k'));
@@ -258,7 +258,7 @@ TEST_CASE("a host is answered while hundreds of strangers hold connections and m
     const auto reply = other.take_reply(kBegin);
     REQUIRE(reply);
     CHECK(reply->results.front().error.empty());
-    // Who says nothing is sent away after a while.
+    // A stranger that sends nothing is sent away after a while.
     static_cast<void>(host.take_reply(steady_clock::now() + std::chrono::seconds(6)));
     CHECK(host.watch().size() == 1);
 }

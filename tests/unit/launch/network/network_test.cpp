@@ -21,8 +21,8 @@ InterfaceAddress address(const std::string& interface, const std::string& digits
     return entry;
 }
 
-// Hosts n0, n1, …, each with eth0 10.0.0.x (where ssh arrived), a faster eth1 10.1.0.x, and a
-// docker0 that is the same everywhere.
+// Returns hosts n0, n1, … Each has eth0 10.0.0.x (the address that ssh used), a faster eth1
+// 10.1.0.x, and a docker0 that is the same everywhere.
 std::vector<NetworkHost> cluster(size_t count) {
     std::vector<NetworkHost> hosts;
     for (size_t i = 0; i < count; ++i) {
@@ -43,7 +43,8 @@ std::string network_of(const std::string& digits) {
     return digits.substr(0, digits.rfind('.'));
 }
 
-// The results of every probe if the networks in GOOD connect all hosts and the others nobody.
+// Returns the results of all probes if the networks in GOOD connect all hosts and the other
+// networks connect none.
 std::vector<NetworkProbeResult> answers(const std::vector<NetworkHost>& hosts,
                                         const std::vector<NetworkProbePlan>& plan,
                                         const std::set<std::string>& good) {
@@ -110,7 +111,7 @@ TEST_CASE("an address that two machines have is none, unless both are one machin
         for (const NetworkCandidate& candidate : candidates)
             CHECK(candidate.address != "172.17.0.1");
     }
-    // One machine under two names probes its own addresses.
+    // A machine with two names probes its own addresses.
     hosts = {cluster(1)[0], cluster(1)[0]};
     hosts[1].name = "other";
     CHECK(plan_candidates(hosts)[0].size() == 3);
@@ -124,7 +125,7 @@ TEST_CASE("the chosen network connects every host, with the interface that each 
     CHECK(choice.meeting.address == "10.0.0.1");
     CHECK(choice.meeting.reason == "the ssh connection arrived there");
     CHECK(choice.interfaces == std::vector<std::string>{"eth0", "eth0", "ens7", "eth0"});
-    // ssh's network is closed between the hosts: the other one is taken.
+    // ssh's network does not connect the hosts with each other, so the other network is taken.
     CHECK_FALSE(chosen(hosts, {"10.1.0"}, ProbeScope::kLikely).found);
     choice = chosen(hosts, {"10.1.0"});
     REQUIRE(choice.found);
@@ -169,7 +170,7 @@ TEST_CASE("up to 16 hosts all pairs are tried, beyond that node 0 and a ring") {
     CHECK(pairs(2).size() == 2);
     CHECK(pairs(16).size() == 16 * 15);
     const auto ring = pairs(17);
-    // 16 to node 0, 16 from it, and 15 steps of the ring that node 0 has no part in.
+    // 16 probes to node 0, 16 from it, and 15 steps of a ring without node 0.
     CHECK(ring.size() == 16 + 16 + 15);
     for (size_t host = 1; host < 17; ++host) {
         CHECK(ring.contains({host, 0}));
@@ -206,7 +207,7 @@ TEST_CASE(
     reply.results = {{1, "10.0.0.2", "10.0.0.1", "eth0", "refused"}};
     CHECK(decode<ProbeReply>(encode(reply)).results.at(0).error == "refused");
     CHECK(decode<ChooseRequest>(encode(ChooseRequest{"n1"})).address == "n1");
-    // Messages that are cut off, longer, or with a count that lies are refused.
+    // Messages that are cut off, too long, or with a wrong count are refused.
     const std::string bytes = encode(places);
     for (size_t length = 0; length < bytes.size(); ++length) {
         CHECK_THROWS_AS(decode<ListenReply>(bytes.substr(0, length)), Error);

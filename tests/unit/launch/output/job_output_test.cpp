@@ -38,7 +38,7 @@ JobSpec two_ranks(TargetKind kind, const std::string& output) {
     return spec;
 }
 
-// Descriptors 1 and 2 lead to files while this object lives.
+// Leads descriptors 1 and 2 to files while this object lives.
 class Captured {
   public:
     Captured() {
@@ -67,7 +67,8 @@ class Captured {
     int saved_[2] = {-1, -1};
 };
 
-// Descriptor 2, and 1 too unless a pipe has it, lead to a terminal of COLUMNS while this lives.
+// Leads descriptor 2, and also 1 unless it is a pipe, to a terminal of COLUMNS while this object
+// lives.
 class OnTerminal {
   public:
     explicit OnTerminal(uint16_t columns, bool has_stdout = true)
@@ -83,7 +84,7 @@ class OnTerminal {
         ::dup2(terminal_.get(), 2);
         if (has_stdout) ::dup2(terminal_.get(), 1);
     }
-    // Returns what was shown since the last call; a mark tells the end of it.
+    // Returns the text that was shown since the last call. A mark shows where it ends.
     [[nodiscard]] std::string shown() const {
         static_cast<void>(write_full(terminal_.get(), std::string_view("|")));
         std::string text;
@@ -105,7 +106,7 @@ class OnTerminal {
 
 const std::string kErased = "\r\x1b[J";
 
-// Returns what shows LINE.
+// Returns the bytes that show LINE.
 std::string moving(const std::string& line) {
     return "\r" + line + "\x1b[J\r";
 }
@@ -274,7 +275,7 @@ TEST_CASE("details are in log files, and on stderr with debug lines only") {
         const std::string shown = "12:00:00.124 model: m.pt\n";
         output.ranks().add(0, OutputStream::kStderr, detail + shown);
         output.detail("dslaunch: OMP_NUM_THREADS=1");
-        // A program's text that begins in the same way is its own.
+        // A program's text that begins in the same way stays the program's own text.
         output.ranks().add(1, OutputStream::kStdout, "12:00 detail of x\n");
         files.finish();
         captured.restore();
@@ -340,7 +341,7 @@ TEST_CASE("the progress of a training moves on its terminal, and every other lin
         look();
         output.begin_work("");
         look();
-        // A rank that works and says nothing of its progress has started.
+        // A rank that works has started, even if it does not report its progress.
         output.begin_work("starting 2 ranks");
         output.rank_progress("");
         clock.sleep_for(std::chrono::seconds(2));
@@ -523,7 +524,8 @@ TEST_CASE("a progress bar is seen as it moves, and other lines have lines of the
     CHECK(captured.text(2) ==
           "[0]   0%\r[0]  20%\r\n[1] hello\n[0]  40%\r[1]  10%\r\n[0] 100%\n[1]  30%\r\na note\n"
           "[1]  30%\\x1b[2J\n[1] the end\r\n");
-    // What a rank wrote is in its file as it wrote it, but no stream's line inside of the other's.
+    // A rank's file has exactly the bytes that the rank wrote, but no line of one stream is inside
+    // a line of the other.
     CHECK(folder.read("logs/rank-0.log") == "\r  0%\r 20%\na result\n\r 40%\r100%\n");
 }
 
@@ -561,7 +563,7 @@ TEST_CASE("a log that takes nothing holds up nobody, and all of it is there when
     StandardStreams streams;
     JobFiles files(spec);
     JobOutput output(spec, streams, files);
-    // More than a pipe holds: the writer's thread stands still, this one does not.
+    // More than a pipe holds: the writer's thread is blocked, this one is not.
     const std::string line(9'999, 'x');
     constexpr int kLines = 100;
     for (int i = 0; i < kLines; ++i)

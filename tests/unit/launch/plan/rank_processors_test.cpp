@@ -12,8 +12,8 @@ using namespace dslaunch::test;
 
 namespace {
 
-// PACKAGES x NODES of each x CACHES of each x CORES of each; with SMT the second processors of all
-// cores are numbered after the first ones, as Linux does.
+// Numbers of PACKAGES, of NODES in each, of CACHES in each of these, and of CORES in each of these.
+// With SMT, the second processors of all cores are numbered after the first ones, as Linux does.
 struct Shape {
     int packages = 1, nodes = 1, caches = 1, cores = 1, smt = 1;
 };
@@ -113,7 +113,7 @@ TEST_CASE("a rank runs beside its GPU, wherever that hangs") {
     };
     CHECK(bound(BindMode::kNuma, "0,2", 2) == "4-7/4@1 0-3/4@0");
     CHECK(bound(BindMode::kExclusive, "0,1,2", 3) == "4-5/2@1 6-7/2@1 0-3/4@0");
-    // A GPU that is not known, or is written as a UUID, binds like none.
+    // A GPU that is unknown, or written as a UUID, binds as if there were no GPU.
     CHECK(bound(BindMode::kNuma, "3,GPU-8932f937", 2) == "0-3/4@0 4-7/4@1");
     CHECK(rank_gpus("5,1", 3) == std::vector<int>{5, 1, -1});
 }
@@ -144,7 +144,7 @@ TEST_CASE("lists of processors are read and written as the kernel writes them") 
     CHECK(parse_processor_list("0-3,8") == std::vector<int>{0, 1, 2, 3, 8});
     CHECK(parse_processor_list("8,0-2,1") == std::vector<int>{0, 1, 2, 8});
     CHECK(processor_list_text({0, 1, 2, 3, 8}) == "0-3,8");
-    // The same range 10,000 times is no reason to hold each number as often.
+    // The same range 10,000 times must not store each number 10,000 times.
     std::string repeated = "0-65535";
     for (int i = 1; i < 10'000; ++i) repeated += ",0-65535";
     CHECK(parse_processor_list(repeated) == parse_processor_list("0-65535"));

@@ -12,7 +12,7 @@ using namespace dslaunch::launch;
 
 namespace {
 
-// Sets the variables for one scope, and removes every variable of a rank before and after it.
+// Sets the variables for one scope, and removes all variables of a rank before and after it.
 class ScopedEnvironment {
   public:
     explicit ScopedEnvironment(const EnvironmentList& list) {
@@ -163,7 +163,7 @@ TEST_CASE("variables that an environment file names have the values of the host"
         const char* value;
         const char* expected;
     };
-    // The right values are what bash makes of the value in double quotes.
+    // The right side is bash's result for the value in double quotes.
     for (const Row& row : std::initializer_list<Row>{
              {"$HOME/lib:$LD_LIBRARY_PATH", "/root/lib:"},
              {"${HOME}x$HOME$HOME", "/rootx/root/root"},

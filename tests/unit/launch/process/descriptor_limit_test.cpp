@@ -12,7 +12,7 @@ using namespace dslaunch::launch;
 
 namespace {
 
-// The limits of this process, put back at the end.
+// Keeps the limits of this process, and restores them at the end.
 class Limits {
   public:
     Limits() { REQUIRE(::getrlimit(RLIMIT_NOFILE, &saved_) == 0); }

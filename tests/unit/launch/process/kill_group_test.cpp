@@ -4,7 +4,7 @@
 
 using namespace dslaunch::launch;
 
-// With groups: tests/cluster/kill_test.cpp, which may mount them.
+// Tests with groups are in tests/cluster/kill_test.cpp, which may mount them.
 TEST_CASE("a launch without an id, or with one that is no file name, has no group") {
     CHECK_FALSE(enter_kill_group("", 0));
     CHECK_FALSE(enter_kill_group("a/../b", 0));

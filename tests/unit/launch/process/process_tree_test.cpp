@@ -13,7 +13,8 @@ using namespace dslaunch::launch;
 
 namespace {
 
-// A child that starts one of its own and, when TO_EXIT, ends; the grandchild waits for a signal.
+// Starts a child that starts a child of its own and, if TO_EXIT, ends. The grandchild waits for a
+// signal.
 pid_t start_family(bool to_exit) {
     const pid_t child = ::fork();
     if (child != 0) return child;

@@ -151,7 +151,7 @@ TEST_CASE("pieces of lines are told once, and a line is what a terminal shows of
         CAPTURE(row.told);
         CHECK(told == row.told);
     }
-    // Without any end it is cut where lines are.
+    // Text without any line end is cut at the longest length of a line.
     LinePieces pieces;
     size_t lines = 0, bytes = 0;
     const auto count = [&](std::string_view line) { ++lines, bytes += line.size(); };

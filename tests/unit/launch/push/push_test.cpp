@@ -1,5 +1,5 @@
-// A push with the host's real half behind a made-up transport: files that arrive, files that do not
-// travel, and obstacles.
+// Pushes with the hosts' real code and a made-up transport: files that arrive, files that are not
+// sent, and obstacles.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/signalfd.h>
@@ -85,7 +85,7 @@ TEST_CASE("a pushed file has the content, mode and time of the original, whateve
     struct stat made {};
     REQUIRE(::stat((folder.path() + "/new").c_str(), &made) == 0);
     CHECK((made.st_mode & 0777) == 0755);
-    // Nothing is left beside them, and a second push sends nothing.
+    // No other files are left beside them, and a second push sends nothing.
     CHECK(std::system(("ls -A " + folder.path() + "/new/folders | grep -q part").c_str()) != 0);
     CHECK(hosts.push(files)[0].files_equal == static_cast<int64_t>(std::size(kTravelLengths)));
 }
@@ -194,7 +194,7 @@ TEST_CASE("what arrives damaged is refused and never gets the file's name") {
     receiver.take_piece({0, 0, "evil"});
     CHECK(last.state == PushState::kFailed);
     CHECK(::access(offer.path.c_str(), F_OK) != 0);
-    // Pieces out of order, or without being asked for, show a broken launcher.
+    // Pieces out of order, or without a request, show a broken launcher.
     CHECK_THROWS_AS(receiver.take_chunks({0, std::string(32, 'h')}), Error);
     receiver.offer(offer);
     receiver.take_chunks({0, std::string(32, 'h')});

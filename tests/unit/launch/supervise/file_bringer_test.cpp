@@ -1,5 +1,5 @@
-// Files that come from a host, whose agent answers with the real code behind a made-up transport:
-// whole, equal ones not at all, and obstacles on either side.
+// Files that come from a host, whose agent answers with the real code over a made-up transport:
+// files that arrive, equal files that are not sent, and obstacles on either side.
 #include "launch/supervise/file_bringer.h"
 
 #include <fmt/format.h>
@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Host n0, which has in THERE what the launcher wants to have in HERE. It is gone after
-// PIECES_MAX pieces, and says nothing more once it is SILENT.
+// Host n0. The launcher wants the files in its folder THERE, and puts them into HERE. The host is
+// gone after PIECES_MAX pieces, and sends nothing more once it is SILENT.
 struct GivingHost {
     TemporaryFolder folder;
     std::string there = folder.path() + "/there/";

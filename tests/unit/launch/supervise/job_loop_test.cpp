@@ -17,7 +17,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// The job that an attempt was given.
+// The job that an attempt received.
 struct Seen {
     std::vector<std::string> hosts;
     int world_size;
@@ -39,7 +39,7 @@ AttemptOutcome unreachable(std::vector<std::string> hosts) {
     return outcome;
 }
 
-// Three hosts a, b, c with 1, 2 and 3 slots.
+// Returns a job on three hosts a, b, c with 1, 2 and 3 slots.
 JobSpec elastic_spec(NodeRange range, int max_restarts) {
     PlanRequest request;
     for (int i = 0; i < 3; ++i) {
@@ -158,7 +158,7 @@ TEST_CASE("a taken port is tried once more and costs no restart, and is an attem
     CHECK(loop.run({clash}) == 1);
     REQUIRE(loop.seen.size() == 2);
     CHECK(loop.seen[1].restarts == 0);
-    // By its number what the first start left is told from what this one starts.
+    // The number tells processes that the first start has left from processes that this one starts.
     CHECK(loop.seen[0].starts == 0);
     CHECK(loop.seen[1].starts == 1);
 }
@@ -207,7 +207,7 @@ TEST_CASE("after a failure too few hosts are waited for, and only for a while") 
         CHECK(back.seen.size() == 4);
         CHECK(back.seen.back().restarts == 1);
         CHECK(back.seen.back().world_size == 6);
-        // The tries are counted above: how many fit into a time is the machine's matter.
+        // The test above counts the tries. How many of them fit into a time depends on the machine.
         Loop gone(elastic ? elastic_spec({3, 3}, 1) : fixed_spec(1));
         const auto began = Steady::now();
         CHECK_THROWS_AS(gone.run({failed(67), unreachable({"b"})}), Error);
@@ -237,7 +237,8 @@ TEST_CASE("a terminal that stands still holds up no restart, only the last words
     PipedStream err(2);
     err.fill();
     Loop loop(fixed_spec(1));
-    // The reader's end is closed, since nobody will read: the last words need not wait for ever.
+    // Nobody will read, so the reader's end is closed: otherwise the last words would wait for
+    // ever.
     loop.on_attempt = [&] {
         if (loop.seen.size() == 2) err.close_reader();
     };

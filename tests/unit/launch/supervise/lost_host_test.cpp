@@ -8,7 +8,8 @@ using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 TEST_CASE("a rank that was killed is to blame although it is heard of last") {
-    // Its peer's end comes first, and its own when all are being ended already.
+    // Rank 2, its peer, ends first. The killed rank's own end is reported later, when all ranks are
+    // already being ended.
     const bool told = GENERATE(false, true);
     const auto peer_lost = static_cast<int64_t>(ExitCode::kPeerLost);
     const auto at_start = [&](FakeTransport& t, size_t host) {
@@ -34,7 +35,7 @@ TEST_CASE("a rank that was killed is to blame although it is heard of last") {
 }
 
 TEST_CASE("a host whose end is heard of long after its peers' is to blame") {
-    // The peers end when it is gone; that it is gone is seen when it is asked.
+    // The peers end when the host is gone. Its loss is noticed when it is asked.
     const auto peer_lost = static_cast<int64_t>(ExitCode::kPeerLost);
     const auto at_start = [&](FakeTransport& t, size_t host) {
         if (host == 1) t.say(1, FrameKind::kExited, encode(exited(2, peer_lost)));
@@ -88,7 +89,7 @@ TEST_CASE("a host that speaks for a rank of another one is lost, and the rank is
     for (const Frame& lie : lies) {
         CAPTURE(static_cast<int>(lie.kind));
         FakeTransport transport(good_agent([&](FakeTransport& agents, size_t host) {
-            // n0 speaks of rank 2, which n1 has.
+            // n0 reports on rank 2, which is on n1.
             if (host == 0) agents.say(host, lie.kind, lie.payload);
             all_end_well(agents, host);
         }));
@@ -102,7 +103,7 @@ TEST_CASE("a host that speaks for a rank of another one is lost, and the rank is
 TEST_CASE("ranks start when the lease of a host that was cut off is over, at once if it is back") {
     const JobSpec spec = two_per_node(1);
     for (const std::string machine : {"gone", "back"}) {
-        // A start that waits for the lease of a machine that is back would be a hang.
+        // If a start waited for the lease of a machine that is back, this would be a hang.
         const auto lease_over_at =
             Steady::now() + std::chrono::milliseconds(machine == "gone" ? 300 : kHangMs);
         std::optional<std::chrono::steady_clock::time_point> started_at;
@@ -173,8 +174,8 @@ TEST_CASE("a machine came again only if its agent sees the processes of the one 
     }
 }
 
-// Negative control, done by hand: without Supervisor::end_earlier_attempts n0 starts its ranks at
-// once.
+// A negative control was made by hand: without Supervisor::end_earlier_attempts, n0 starts its
+// ranks at once.
 TEST_CASE("no host starts ranks before every host has ended those of the attempts before") {
     WhenQuiet* way = nullptr;
     bool n1_has_answered = false;
@@ -190,7 +191,7 @@ TEST_CASE("no host starts ranks before every host has ended those of the attempt
         CHECK(request.before_attempt == 3);
         asked.push_back(host);
         if (host == 0) return t.say(0, FrameKind::kJobStopped, encode(StopJobReply{}));
-        // n1 takes longer than whatever n0 may do meanwhile.
+        // n1 takes longer than anything that n0 may do meanwhile.
         way->then([&] {
             n1_has_answered = true;
             t.say(1, FrameKind::kJobStopped, encode(StopJobReply{}));

@@ -48,15 +48,15 @@ TEST_CASE("the rank to blame is the first that failed by itself") {
     const Row rows[] = {
         {{ended(1, 0), ended(2, 0)}, std::nullopt, 0, 0},
         {{ended(2, 3), ended(1, 4)}, 1, failed, 4},
-        // A rank that lost a peer comes after one that did not, though it ended before.
+        // A rank that lost a peer comes after a rank that did not, even if it ended earlier.
         {{ended(1, kLost), ended(2, 3)}, 1, failed, 3},
         {{ended(1, kLost), ended(2, kLost)}, 0, lost, lost},
-        // A rank that we killed comes last, whatever its order.
+        // A rank that the launcher killed comes last, whatever the order.
         {{told(ended(1, 0, SIGTERM)), ended(2, kLost)}, 1, lost, lost},
         {{told(ended(1, 0, SIGTERM)), ended(2, 0, SIGSEGV)}, 1, failed, 128 + SIGSEGV},
-        // A rank that was asked to end told that it had a reason of its own.
+        // A rank that was asked to end has reported a reason of its own.
         {{ended(2, kLost), says(told(ended(1, input)), ExitCode::kInput, "x")}, 1, input, input},
-        // The message of a rank counts before its exit code.
+        // A rank's message counts more than its exit code.
         {{says(ended(1, 1), ExitCode::kInput, "x"), ended(2, 9)}, 0, input, 1},
         {{says(ended(1, 9), ExitCode::kPeerLost, "x"), ended(2, 7)}, 1, failed, 7},
     };
@@ -73,7 +73,7 @@ TEST_CASE("a rank of a training job that ends with 0 while others need it is to 
         return find_culprit(TargetKind::kModel, ranks);
     };
     CHECK(culprit({ended(2, kLost), ended(1, 0)}) == 1);
-    // Its end may be heard of later than theirs.
+    // Its end may be reported later than the others' ends.
     CHECK(culprit({ended(1, kLost), ended(2, kLost), ended(3, 0)}) == 2);
     CHECK(culprit({ended(1, kLost), ended(3, 0), ended(2, 0)}) == 2);
     CHECK(culprit({ended(1, kLost), told(ended(2, 0))}) == 0);
@@ -98,11 +98,12 @@ TEST_CASE("behind is the rank that fell silent, else the one that has done least
         {{{40, 10, 0}, {40, 10, 900}}, std::nullopt},
         {{{41, 10, 0}, {40, 10, 900}, {41, 10, 500}}, 1},
         {{{41, 10, 9'000}, {41, 10, 5'000}, {41, 10, 9'500}}, 1},
-        // Silence says more than progress; of two silent ranks the one that has done less is
-        // behind.
+        // Silence says more than progress. Of two silent ranks, the one that has done less is to
+        // blame.
         {{{41, 10, 5'000}, {40, 10, 9'000}}, 0},
         {{{41, 10, 5'000}, {40, 10, 6'000}, {42, 10, 9'000}}, 1},
-        // A plan of twenty instructions at half its step is behind one of ten at its end.
+        // A rank in the middle of a plan of twenty instructions has done less than one at the end
+        // of a plan of ten.
         {{{19, 10, 0}, {30, 20, 0}}, 1},
     };
     for (size_t i = 0; i < std::size(rows); ++i) {
@@ -135,7 +136,7 @@ TEST_CASE("the report of a hang names the rank for which the others wait, and wh
         Catch::Contains("  rank 1 on host right (pid 77) is behind, and has sent no heartbeat "
                         "for 3.5 s: step 5, compute: Forward of segment 3 (layers.3); it "
                         "has done 47 instructions, and the other ranks 52 to 52\n"));
-    // A rank that stands still since its start has done less than any other.
+    // A rank that has made no progress since its start has done less than any other.
     RankRecord unheard = told(ended(3, 0, SIGKILL));
     unheard.rank = 2;
     unheard.host = "right";
@@ -234,7 +235,7 @@ TEST_CASE("a mistake that a rank meets while it is set up is told as one error")
     CHECK(describe_failure(ranks, 0, {"12:00 something"}) == "dslaunch: error: a.bin: is empty\n");
     ranks[1].host = "b";
     CHECK(describe_failure(ranks, 1, {}) == "dslaunch: error: rank 1 on host b: a.bin: is empty\n");
-    // What a machine or a checkpoint lacks is told as shortly, before the first step.
+    // A missing thing of a machine or a checkpoint is reported as briefly, before the first step.
     for (const ExitCode code : {ExitCode::kSetup, ExitCode::kCheckpoint}) {
         RankRecord record = says(ended(0, static_cast<int>(code)), code, "it is not there");
         record.heartbeat = Heartbeat{0, 1, "setting up", {}};
@@ -242,7 +243,8 @@ TEST_CASE("a mistake that a rank meets while it is set up is told as one error")
         record.heartbeat->where = "step 3";
         CHECK_THAT(describe_failure({record}, 0, {}), Catch::Contains("failed first"));
     }
-    // A disk may be full before the first step, as a mistake, or in the middle of the work.
+    // A full disk is a mistake before the first step, but it may also happen in the middle of the
+    // work.
     ranks[0] = says(ranks[0], ExitCode::kDisk, "no room");
     CHECK_THAT(describe_failure(ranks, 0, {}), Catch::StartsWith("dslaunch: error: rank 0"));
     ranks[0].heartbeat->where = "step 7";

@@ -8,7 +8,7 @@ using namespace dslaunch::launch;
 
 TEST_CASE("an attempt takes the first hosts that answer, never fewer than asked for") {
     struct Row {
-        std::string bad;  // one letter a host: x is bad
+        std::string bad;  // one letter per host: x is bad
         NodeRange range;
         std::optional<std::vector<size_t>> chosen;
     };
@@ -56,7 +56,7 @@ TEST_CASE("mistakes of a training job are not tried again, a program's codes are
         {ExitCode::kUsage, true, 0, kSameMistake, kRestart},
         {ExitCode::kConfig, true, 0, kSameMistake, kRestart},
         {ExitCode::kInput, true, 1, kSameMistake, kRestart},
-        // Restarts that would not be made anyway are not spoken of.
+        // Restarts that would not happen anyway are not mentioned.
         {ExitCode::kInput, true, 2, kEnd, kEnd},
         {ExitCode::kConfig, false, 0, kEnd, kEnd},
         {ExitCode::kOk, false, 0, kEnd, kEnd},

@@ -9,7 +9,7 @@ using namespace dslaunch::launch;
 
 namespace {
 
-// Ranks that send a heartbeat each step of STEP_MS and compute WORK_MS[rank] of it.
+// Ranks that send a heartbeat for each step of STEP_MS, and compute for WORK_MS[rank] of it.
 class Ranks {
   public:
     Ranks(std::vector<double> work_ms, double step_ms)
@@ -19,7 +19,7 @@ class Ranks {
             records_[i].host = fmt::format("n{}", i);
         }
     }
-    // The lines that the watch says over STEPS steps.
+    // Returns the lines that the watch gives over STEPS steps.
     std::vector<std::string> run(StragglerWatch& watch, int steps) {
         std::vector<std::string> lines;
         for (int step = 0; step < steps; ++step) {

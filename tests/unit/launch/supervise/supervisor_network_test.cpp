@@ -1,5 +1,5 @@
-// The supervisor with agents that tell what their machines are: hosts that must be refused, the
-// place where the ranks meet, what they are told.
+// The supervisor with agents that report facts about their machines: hosts that must be refused,
+// the place where the ranks meet, and the data that they get.
 #include <fmt/format.h>
 #include <sys/signalfd.h>
 
@@ -38,7 +38,7 @@ JobSpec job_on(size_t nodes, TargetKind kind = TargetKind::kProgram) {
     return spec;
 }
 
-// Host i < 250: eth0 10.0.0.(i+1), eth1 10.1.0.(i+1).
+// Returns the facts of host i < 250: eth0 10.0.0.(i+1), eth1 10.1.0.(i+1).
 MachineFacts facts_of(size_t host) {
     MachineFacts facts;
     facts.machine_id = "machine " + std::to_string(host);
@@ -58,7 +58,7 @@ MachineFacts facts_of(size_t host) {
 class Cluster {
   public:
     std::function<MachineFacts(size_t)> facts = facts_of;
-    // The error with which FROM fails to reach ADDRESS; empty: it reaches it.
+    // Returns the error with which FROM fails to reach ADDRESS; empty: FROM reaches it.
     std::function<std::string(size_t from, const std::string& address)> error =
         [](size_t, const std::string&) { return std::string(); };
     int64_t clock_offset_ns = 0;
@@ -148,7 +148,7 @@ std::string refusal(const JobSpec& spec, Cluster& cluster, ExitCode code) {
     return message;
 }
 
-// The last value wins, as it does for the worker.
+// Returns the last value, which counts for the worker too.
 std::string value_of(const EnvironmentList& environment, const std::string& name) {
     std::string value = "(unset)";
     for (const auto& [known, text] : environment) {
@@ -251,7 +251,7 @@ TEST_CASE("machines that cannot run dsworker together are named, for a .pt targe
     const std::string message = refusal(spec, cluster, ExitCode::kHosts);
     CHECK_THAT(message, Catch::Contains("1 of 4 hosts") &&
                             Catch::Contains("n2: its C library is 2.1, but dsworker needs 2."));
-    // Ranks on CPUs need no driver; a program is not our concern.
+    // Ranks on CPUs need no driver. The facts are not checked for a program.
     CHECK_THAT(message, !Catch::Contains("535.7"));
     FakeTransport transport(cluster.agent());
     CHECK(run(job_on(4), transport).exit_code == 0);

@@ -166,7 +166,7 @@ TEST_CASE("a scheduler that signals every agent asks once: the ranks may end by 
     };
     FakeTransport transport(agent);
     const AttemptResult result = run(two_per_node(3), transport);
-    CHECK(asked == 3);  // one request for each host, and none was cut short
+    CHECK(asked == 3);  // one request for each host, all complete
     CHECK(result.exit_code == static_cast<int>(ExitCode::kInterrupted));
     CHECK_FALSE(result.may_restart);
 }

@@ -32,7 +32,7 @@ struct Pair {
     JoinChannel launcher{JoinSide::kLauncher, key()};
     JoinChannel agent{JoinSide::kAgent, key()};
 
-    // After it both have proven themselves.
+    // Runs the handshake. Afterwards both sides have proven themselves.
     Pair() {
         launcher.receive(take(agent));
         agent.receive(take(launcher));
@@ -42,7 +42,7 @@ struct Pair {
     }
 };
 
-// The records of TLS in BYTES: type u8, version u16, length u16 (big-endian), content.
+// Returns the records of TLS in BYTES: type u8, version u16, length u16 (big-endian), content.
 std::vector<std::string> records_of(std::string_view bytes) {
     std::vector<std::string> records;
     while (bytes.size() >= 5) {
@@ -88,7 +88,7 @@ TEST_CASE("nothing that is said can be read on the way") {
     pair.agent.say(canary);
     CHECK(take(pair.launcher).find("canary") == std::string::npos);
     CHECK(take(pair.agent).find("canary") == std::string::npos);
-    // Over a Unix socket it can: a control of the search.
+    // Over a Unix socket it is found: this is the control of the search.
     JoinChannel plain(JoinSide::kAgent, JoinKey());
     plain.say(canary);
     CHECK(take(plain) == canary);
@@ -155,7 +155,7 @@ TEST_CASE("records of another connection of the same token are not believed") {
 }
 
 TEST_CASE("a launcher that shows a certificate instead of the token is refused") {
-    // A key and a certificate that it signs itself, as whoever listens can make.
+    // A key and a certificate that it signs itself, which any listener can make.
     EVP_PKEY* pair = EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519");
     X509* certificate = X509_new();
     X509_set_version(certificate, 2);

@@ -25,7 +25,7 @@ const JoinIdentity kTe3{3, "te3", "pod-a"};
 using Launcher = LauncherHandshake::State;
 using Agent = AgentHandshake::State;
 
-// Hands BYTES over in pieces of PIECE bytes while the handshake runs; returns its last state.
+// Gives BYTES to SIDE in pieces of PIECE bytes while the handshake runs. Returns its last state.
 template <typename Side>
 auto feed(Side& side, std::string_view bytes, size_t piece = 1U << 20) {
     auto state = side.feed(bytes.substr(0, piece));
@@ -35,7 +35,8 @@ auto feed(Side& side, std::string_view bytes, size_t piece = 1U << 20) {
     return state;
 }
 
-// Lets both sides talk until neither has anything to say or one has come to an end.
+// Lets both sides talk until neither has anything to send, or one has ended. Returns the agent's
+// state.
 Agent talk(LauncherHandshake& launcher, AgentHandshake& agent, size_t piece = 1U << 20) {
     Agent state = Agent::kRunning;
     for (;;) {
@@ -148,7 +149,8 @@ TEST_CASE("neither side reads on for ever, nor a text that is longer than it may
     feed(drowned, std::string(kJoinOpening) + std::string("\x16\3\1\x3f\xff\1\0\x3f\xfb", 9) +
                       std::string(kJoinBytesMax, 'x'));
     CHECK(drowned.state() != Launcher::kRunning);
-    // A stranger within the user's own reach: over a Unix socket the bytes pass as they are.
+    // Over a Unix socket the bytes pass unencrypted. Only a stranger with the user's own rights can
+    // send there.
     const JoinKey none;
     LauncherHandshake launcher(none);
     feed(launcher, std::string(kJoinOpening) + "\xff\xff\xff\x7f");

@@ -1,4 +1,4 @@
-// The join transport against agents, strangers and starters on real sockets of this machine.
+// The join transport with agents, strangers and starters, on real sockets of this machine.
 #include "launch/transport/join/transport_join.h"
 
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@ namespace {
 
 const std::string kToken(64, '7');
 
-// A starter that is told the endpoint, runs SCRIPT and starts the hosts from FIRST on.
+// A starter that receives the endpoint, runs SCRIPT, and starts the hosts from FIRST on.
 class ScriptStarter final : public AgentStarter {
   public:
     ScriptStarter(std::string script, size_t first, std::string& endpoint)
@@ -70,7 +70,7 @@ class Served {
         for (size_t i = 0; i < hosts; ++i) names[i].name = fmt::format("h{}", i);
         transport->start(names);
     }
-    // Handles events until DONE or for LIMIT_MS.
+    // Handles events until DONE returns true, or for LIMIT_MS.
     bool pump(const std::function<bool()>& done, int limit_ms = kHangMs) {
         return wait_until(
             [&] {
@@ -106,14 +106,14 @@ JoinRequest request_to(const Served& served, std::optional<uint32_t> node,
     return request;
 }
 
-// Such an agent tries again, since anybody may have answered; it does so for half a second.
+// Such an agent tries again for half a second, since a stranger may have answered.
 JoinRequest with_another_token(const Served& served, uint32_t node) {
     JoinRequest request = request_to(served, node, "another token of good length");
     request.connect_max = std::chrono::milliseconds(500);
     return request;
 }
 
-// An agent that joins while the transport is served; the socket, or what it was told.
+// An agent that joins while the transport is served: its socket, or the error that it got.
 struct Joining {
     UniqueFd socket;
     JoinChannel channel{JoinSide::kAgent, JoinKey()};
@@ -124,7 +124,7 @@ struct Joining {
         REQUIRE(write_full(socket.get(), std::string_view(channel.to_connection())) == 0);
         channel.to_connection().clear();
     }
-    // The next SIZE bytes that the launcher says.
+    // Returns the next SIZE bytes that the launcher sends.
     std::string hear(size_t size) {
         std::string heard = channel.take_received();
         while (heard.size() < size) {
@@ -170,7 +170,7 @@ UniqueFd stranger(const Served& served, const std::string& bytes) {
     return socket;
 }
 
-// True if the other side has closed SOCKET.
+// Returns true if the other side has closed SOCKET.
 bool is_closed(const UniqueFd& socket) {
     char block[256];
     const ssize_t n = ::recv(socket.get(), block, sizeof block, MSG_DONTWAIT);
@@ -181,7 +181,7 @@ bool is_closed(const UniqueFd& socket) {
 
 TEST_CASE("agents take their places by number, by name and by arrival, and bytes go both ways") {
     Served served(3, on_loopback());
-    served.transport->send(2, "hello two");  // before anybody came
+    served.transport->send(2, "hello two");  // before any agent has come
     Joining by_name = join_served(served, request_to(served, std::nullopt, kToken, "h1"));
     Joining by_number = join_served(served, request_to(served, 2));
     Joining by_arrival = join_served(served, request_to(served, std::nullopt));
@@ -194,7 +194,7 @@ TEST_CASE("agents take their places by number, by name and by arrival, and bytes
     CHECK(served.bytes[0] == "I am zero");
     CHECK(served.bytes[1] == "I am one");
     CHECK(by_number.hear(9) == "hello two");
-    // A closed input is seen by the agent, whose own end is seen here.
+    // The agent notices that its input is closed; its own end is noticed here.
     served.transport->close_input(2);
     CHECK(wait_until([&] { return is_closed(by_number.socket); }, kHangMs));
     by_number.socket.reset();
@@ -205,7 +205,7 @@ TEST_CASE("agents take their places by number, by name and by arrival, and bytes
 }
 
 TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silence, a port scan") {
-    // Agents have all the time that they need, and strangers lose a millisecond at each look.
+    // Agents have all the time that they need; strangers lose a millisecond at each look.
     FakeClock clock;
     const std::chrono::milliseconds proof_max(200);
     JoinSettings settings = on_loopback(&clock);
@@ -237,14 +237,14 @@ TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silen
         return std::all_of(crowd.begin(), crowd.end(),
                            [](const UniqueFd& s) { return is_closed(s); });
     }));
-    // A stranger that is alone and says half of the opening has as much time as the others.
+    // A stranger that is alone and sends half of the opening has as much time as the others.
     const TimePoint came = clock.now();
     const UniqueFd slow = stranger(served, "dslaunch-join 1\n");
     CHECK(pump_in_time([&] { return is_closed(slow); }));
     CHECK(clock.now() - came >= proof_max);
     CHECK(served.bytes.empty());
     CHECK(served.ended.empty());
-    // The first agent's connection never noticed, and the second comes as if nothing had been.
+    // The first agent's connection was not disturbed, and the second agent joins as usual.
     Joining second = join_served(served, request_to(served, 1));
     CHECK(second.error.empty());
     first.say("still here");
@@ -252,7 +252,7 @@ TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silen
 }
 
 TEST_CASE("idle connections cannot keep an agent out, however many") {
-    const FakeClock clock;  // the idle ones' time is never over
+    const FakeClock clock;  // the time of the idle ones never ends
     Served served(1, on_loopback(&clock));
     std::vector<UniqueFd> idle;
     for (size_t i = 0; i < kUnprovenConnectionsMax + 50; ++i) {
@@ -260,7 +260,7 @@ TEST_CASE("idle connections cannot keep an agent out, however many") {
         REQUIRE(idle.back().valid());
     }
     CHECK(join_served(served, request_to(served, 0)).error.empty());
-    // The job is complete: strangers are sent away at once, and nobody listens any more.
+    // The job is complete: strangers are sent away at once, and the transport no longer listens.
     CHECK(served.pump([&] {
         return std::all_of(idle.begin(), idle.end(),
                            [](const UniqueFd& s) { return is_closed(s); });

@@ -35,7 +35,7 @@ std::string refusal(const std::string& text) {
     return error_of(ExitCode::kUsage, [&] { resolve(folder, text); });
 }
 
-// The output of `ssh -G`: keyword -> its last value.
+// Asks `ssh -G` for its output. Returns the last value of each keyword.
 std::map<std::string, std::string> ask_ssh(const TemporaryFolder& folder, const std::string& host) {
     JobProcess process(folder, {"ssh", "-G", "-F", folder.path() + "/config", host});
     REQUIRE(process.wait() == 0);
@@ -173,7 +173,7 @@ TEST_CASE("what libssh cannot do is refused by file, line and directive") {
         CHECK(message.find("/config:3: ") != std::string::npos);
         CHECK(message.find(row.text) != std::string::npos);
     }
-    // The same lines for another host, or asking for nothing, hinder nobody.
+    // The same lines for another host, or lines that ask for nothing, do no harm.
     CHECK(refusal("Host other\n CanonicalizeHostname yes\n KnownHostsCommand /x\n") == "accepted");
     CHECK(refusal("CanonicalizeHostname no\nPKCS11Provider none\nRevokedHostKeys none\n"
                   "PreferredAuthentications gssapi-with-mic,publickey\nGSSAPIAuthentication yes\n"
@@ -214,7 +214,8 @@ TEST_CASE("an ssh configuration that others may write is not obeyed") {
         mode_t config, included;
         bool refused;
     };
-    // ssh itself takes a configuration given by name from a group, but no included one.
+    // ssh itself takes a configuration that was given by name, even if its group may write it. It
+    // takes no included one like that.
     for (const Row& row : {Row{0644, 0644, false}, Row{0664, 0600, false}, Row{0646, 0644, true},
                            Row{0644, 0664, true}, Row{0644, 0646, true}}) {
         ::chmod(config.c_str(), row.config);

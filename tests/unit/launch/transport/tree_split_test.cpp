@@ -11,8 +11,8 @@ using namespace dslaunch::launch;
 
 namespace {
 
-// The most hosts that fit below one with FANOUT connections each, in DEPTH levels: the closed form
-// of fanout + fanout^2 + … + fanout^depth.
+// Returns the largest number of hosts that fit below one host with FANOUT connections each, in
+// DEPTH levels: fanout + fanout^2 + … + fanout^depth.
 size_t room(size_t fanout, size_t depth) {
     size_t power = 1;
     for (size_t i = 0; i < depth; ++i) power *= fanout;
@@ -20,7 +20,7 @@ size_t room(size_t fanout, size_t depth) {
 }
 
 // Walks the whole tree as relays do: at each level the first host of a range is reached, and
-// divides the others of its range. REACHED counts how often each host is, by number.
+// divides the others of its range. REACHED counts how often each host is reached, by number.
 size_t walk(size_t first, size_t hosts_count, size_t fanout, std::vector<int>& reached) {
     if (hosts_count == 0) return 0;
     const auto ranges = split_tree(hosts_count, fanout);

@@ -23,14 +23,14 @@ using Kind = TransportEvent::Kind;
 
 namespace {
 
-// The connections that a tree opens, and its words on each; a test says the answers.
+// The connections that a tree opens, and its messages on each. A test gives the answers.
 class ScriptedBase final : public Transport {
   public:
     struct Connection {
         HostAddress address;
         std::string bytes;             // bytes to an agent
         RelayDecoder frames{false};    // frames to a relay
-        std::vector<RelayFrame> told;  // the same frames, taken apart
+        std::vector<RelayFrame> told;  // the same frames, decoded
         bool held = false;
         bool closed = false;
         bool abandoned = false;
@@ -90,7 +90,8 @@ std::string ended(uint32_t place, std::string cause, int exit_status) {
 }
 
 struct Tree {
-    // Hosts h0, h1, … With fan-out 2, 5 hosts are h0 with h1, and h2 with h3 and h4 behind it.
+    // Hosts h0, h1, … With fan-out 2, 5 hosts are h0 with h1 below it, and h2 with h3 and h4 below
+    // it.
     explicit Tree(size_t hosts_count, TreeOptions options = {}) {
         if (options.fanout == 0) options.fanout = 2;
         auto owned = std::make_unique<ScriptedBase>();
@@ -103,7 +104,7 @@ struct Tree {
         }
         transport->start(hosts);
     }
-    // Returns the events that the tree tells.
+    // Returns the events of the tree.
     std::vector<TransportEvent> wait() { return transport->wait(milliseconds(0), -1); }
     std::vector<TransportEvent> say(size_t connection, std::string bytes) {
         base->say(connection, std::move(bytes));
@@ -113,12 +114,12 @@ struct Tree {
         base->end(connection, std::move(cause), exit_status);
         return wait();
     }
-    // The last frame that the relay of CONNECTION got.
+    // Returns the last frame that the relay of CONNECTION got.
     [[nodiscard]] RelayFrame last(size_t connection) const {
         REQUIRE_FALSE(base->connections[connection].told.empty());
         return base->connections[connection].told.back();
     }
-    // "a h0" for an agent, "r h0" for a relay, by connection.
+    // Returns "a h0" for an agent and "r h0" for a relay, by connection.
     [[nodiscard]] std::vector<std::string> opened() const {
         std::vector<std::string> names;
         for (const auto& connection : base->connections) {
@@ -163,7 +164,7 @@ TEST_CASE("a relay is told its hosts and then what was said to them meanwhile") 
     CHECK(told[1].kind == RelayFrameKind::kInput);
     CHECK(decode<RelayBytes>(told[1].payload).place == 2);
     CHECK(decode<RelayBytes>(told[1].payload).bytes == "hello");
-    // A host's bytes are told as that host's, however the stream is cut.
+    // A host's bytes arrive as bytes of this host, however the stream is cut.
     const std::string bytes = output(0, "own") + output(1, "below");
     CHECK(tree.say(1, bytes.substr(0, 3)).empty());
     const auto events = tree.say(1, bytes.substr(3));

@@ -10,7 +10,8 @@ using namespace plan;
 
 namespace {
 
-// LAYERS layers of ten nodes; between layers one value is alive, inside them three.
+// Returns the places in LAYERS layers of ten nodes. Between layers one value is alive, inside them
+// three.
 std::vector<CutPlace> layered_places(int64_t layers, int64_t layer_numel) {
     std::vector<CutPlace> places;
     for (int64_t p = 1; p < layers * 10; ++p)
@@ -42,8 +43,8 @@ TEST_CASE("a model that cannot be cut is one segment") {
 }
 
 TEST_CASE("values that stay alive through the model do not keep it in one piece") {
-    // A mask, computed by the first nodes, is alive at every later cut: 2 between layers instead
-    // of 1.
+    // A mask that the first nodes compute is alive at every later cut, so between layers 2 values
+    // are alive instead of 1.
     std::vector<CutPlace> places = {{1, 1, 0}};
     for (int64_t p = 2; p < 80; ++p) places.push_back({p, p % 10 == 0 ? 2 : 4, p / 10 * 1000});
     const std::vector<int64_t> cuts = choose_cuts(places, 8000, 0);

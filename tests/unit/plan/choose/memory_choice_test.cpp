@@ -1,4 +1,4 @@
-// The ladder of choices, on needs that are closed forms of the choice.
+// The ladder of choices, for needs that are closed forms of the choice.
 #include "plan/choose/memory_choice.h"
 
 #include <optional>
@@ -12,8 +12,10 @@ using namespace dslaunch::plan;
 
 namespace {
 
-// MiB, less the program's: 16 a parameter of which a stage divides 8, 4 and 4 by 4 ranks, moved to
-// disk from stage 1 and 3 on; activations by rows, and a quarter under recompute in 4 or more.
+// Returns a made-up need in MiB, less the program's. A job of 4 ranks divides the optimizer's
+// states (800) from stage 1 on, gradients (400) from stage 2 on, and parameters (400) from stage 3
+// on. States may be on disk from stage 1 on, parameters from stage 3 on. Activations grow with the
+// rows; recompute in 4 or more groups leaves a quarter of them.
 std::optional<HostNeed> pretended_need(const MemoryChoice& choice) {
     if (choice.optimizer_on_disk && choice.stage < 1) return {};
     if (choice.parameters_on_disk && choice.stage < 3) return {};
@@ -75,7 +77,7 @@ TEST_CASE("the nearest choice is the first rung that fits, without what it does 
 }
 
 TEST_CASE("a change that another one makes needless is taken back") {
-    // No stage divides anything for one rank: recompute makes it fit.
+    // With one rank, no stage divides anything, but recompute makes it fit.
     ChoiceSearch search = search_with(1700);
     search.need_of = [](const MemoryChoice& choice) -> std::optional<HostNeed> {
         const int64_t own = 1600 - choice.stage + (choice.recompute_groups > 0 ? 100 : 400);
@@ -89,7 +91,7 @@ TEST_CASE("a change that another one makes needless is taken back") {
 TEST_CASE("more hosts are the last rung: as few as fit") {
     ChoiceSearch search = search_with(400);
     search.from.hosts = 3;
-    // 6000 MiB of states over the hosts from stage 3 on, 50 of a row.
+    // 6000 MiB of states, divided by the hosts from stage 3 on, and 50 MiB per row.
     search.need_of = [](const MemoryChoice& choice) -> std::optional<HostNeed> {
         if (choice.optimizer_on_disk || choice.parameters_on_disk) return {};
         const int64_t own =
@@ -101,7 +103,7 @@ TEST_CASE("more hosts are the last rung: as few as fit") {
     CHECK(nearest->value == MemoryChoice{3, 0, false, false, 1, 18});  // 333 + 50, and 17: 352 +
                                                                        // 50
     CHECK_THAT(nearest->why, Catch::EndsWith("18 hosts like these instead of 3"));
-    search.limits = search_with(81).limits;  // 192 hosts are looked at, with 31 + 50
+    search.limits = search_with(81).limits;  // 192 hosts are tried, with 31 + 50
     nearest = nearest_fitting(search);
     REQUIRE(nearest);
     CHECK(nearest->value.hosts == 188);
@@ -115,7 +117,7 @@ TEST_CASE("the most rows are found, and are those that there are where no more f
     search = search_with(2370);
     CHECK(most_rows(search) == 7);  // 1600 + 700, and 8 would take 2400
     search = search_with(1 << 20);
-    CHECK(most_rows(search) == 4 * 64);  // nobody looks further
+    CHECK(most_rows(search) == 4 * 64);  // the search goes no further
 }
 
 TEST_CASE("what cannot be run is never proposed") {
@@ -124,7 +126,7 @@ TEST_CASE("what cannot be run is never proposed") {
         if (choice.optimizer_on_disk || choice.parameters_on_disk) return {};
         return pretended_need(choice);
     };
-    // Rows 2 with recompute: 200 + 100 + 100 + 50 = 450 is the least there is, and rows 1: 425.
+    // Rows 2 with recompute: 200 + 100 + 100 + 50 = 450 is the least, and with rows 1: 425.
     CHECK_FALSE(nearest_fitting(search));
     search.limits = search_with(425).limits;
     REQUIRE(nearest_fitting(search));

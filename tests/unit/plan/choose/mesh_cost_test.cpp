@@ -24,7 +24,7 @@ const AxisTraffic& traffic(const MeshCost& cost, MeshAxis axis) {
     return cost.traffic[static_cast<size_t>(axis)];
 }
 
-// Returns the bytes that the plan of each stage's fullest rank holds in memory.
+// Returns the bytes that the plan of each stage's fullest rank keeps in memory.
 std::vector<int64_t> planned_bytes(const MeshRequest& request, const MeshChoice& choice,
                                    const std::vector<SegmentRange>& parts) {
     const PipelineSchedule schedule = make_schedule(
@@ -102,7 +102,7 @@ TEST_CASE("sums that are longer than a backward show at the end of a step") {
 }
 
 TEST_CASE("groups that cross hosts share their link") {
-    // Two tensor ranks a host, each with a data group over both hosts.
+    // Each host has two tensor ranks. Each of these has a data group over both hosts.
     MeshRequest request = layered_job(2, {2, 2});
     request.tensor = TensorCosts{{true, true}, {}, {}};
     request.options.clip = true;
@@ -133,7 +133,7 @@ TEST_CASE("what crosses hosts is counted from where the mesh puts the stages") {
     // Each copy sends an output and its gradient at each of three cuts for each of 8 micro batches.
     constexpr int64_t kCopy = 2 * 8 * 3 * test::kLayerOutputs;
     CHECK(between(MeshAxis::kPipeline) == 0);
-    // 2 copies of each stage on a host of its own.
+    // Each stage has 2 copies, each on a host of its own.
     choice.sizes.data = 2;
     request.node_sizes = {2, 2, 2, 2};
     CHECK(between(MeshAxis::kPipeline) == 2 * kCopy);
@@ -143,12 +143,12 @@ TEST_CASE("what crosses hosts is counted from where the mesh puts the stages") {
     request.node_sizes.assign(8, 2);
     CHECK(between(MeshAxis::kPipeline) == 4 * kCopy);
     CHECK(between(MeshAxis::kShard) == 4 * 2 * kGradients);
-    // A frozen stage sends outputs alone, and has no sums.
+    // A frozen stage sends only outputs, and has no sums.
     request.model.segments[0].backward = false;
     request.model.parameters[0].trainable = false;
     CHECK(between(MeshAxis::kPipeline) == 4 * (kCopy - 8 * test::kLayerOutputs));
     CHECK(between(MeshAxis::kShard) == 3 * 2 * kGradients);
-    // The turn of a V stays in its stage.
+    // The transfer at the turn of a V stays within its stage.
     request = layered_job(4, {1, 1});
     choice = {{1, 1, 1, 0, 2}, ScheduleKind::kZeroBubbleV, 2, 8};
     CHECK(between(MeshAxis::kPipeline) == 2 * 8 * 2 * test::kLayerOutputs);
@@ -187,7 +187,7 @@ TEST_CASE("tensor ranks share what is split, and wait for each other's sums") {
     CHECK(cost.pipeline_s == Approx(3 * (3 * 3 / 2.0 + 3 + 4)));
     CHECK(traffic(cost, MeshAxis::kTensor).inside.value == 3 * 2 * 4000);
     CHECK(cost.stages[0].parameters.value == 3 * kGradients / 2 + kGradients);
-    // Moments are private, as many as parameters twice.
+    // Moments are private, and twice as many as parameters.
     const MeshCost whole = mesh_cost(layered_job(4, {1}), {{1, 1, 1, 0, 1}});
     CHECK(whole.stages[0].parameters.value == 4 * kGradients);
     CHECK(whole.stages[0].own > cost.stages[0].own);

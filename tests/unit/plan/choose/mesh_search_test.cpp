@@ -1,4 +1,4 @@
-// The search for meshes beside trying everything.
+// The search for meshes, compared with trying every choice.
 #include "plan/choose/mesh_search.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ MeshRequest uneven_job(std::vector<int> node_sizes) {
     return request;
 }
 
-// Visits every choice there is, one by one.
+// Visits all choices, one by one.
 template <typename Visit>
 void for_each_choice(const MeshRequest& request, int64_t micro_batches, Visit&& visit) {
     int ranks = 0;
@@ -170,7 +170,7 @@ TEST_CASE("a thousand ranks are searched within ten seconds") {
     MeshRequest request = layered_job(48, std::vector<int>(128, 8));
     MeshSearch search;
     search.micro_batches = 1024;
-    // Processor time of this process: other work counts only by what it takes of the caches.
+    // Processor time of this process: other work matters only by its use of the caches.
     const std::clock_t begin = std::clock();
     const MeshFindings found = search_meshes(request, search);
     const double took_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;

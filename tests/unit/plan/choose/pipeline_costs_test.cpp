@@ -8,7 +8,7 @@ using namespace plan;
 
 namespace {
 
-// Two trained segments and a frozen one before them.
+// Returns a model of two trained segments after a frozen one.
 ModelInfo small_model() {
     ModelInfo model;
     model.batch_bytes = Bytes{16};

@@ -23,7 +23,7 @@ InstructionSpan span(int begin_ms, int end_ms) {
     return {std::chrono::milliseconds(begin_ms), std::chrono::milliseconds(end_ms)};
 }
 
-// 20 chunks of 10 MiB, two of them in buffers; a step of 2 s that reads for 1.6 s of it.
+// 20 chunks of 10 MiB, two of them in buffers. A step takes 2 s, and reads for 1.6 s of it.
 const std::vector<Bytes> kChunks(20, mib(10));
 
 PlacementFacts disk_bound() {
@@ -48,7 +48,7 @@ StepTimes step_of(const PlacementFacts& facts) {
     return times;
 }
 
-// The number of steps until a choice is due.
+// Returns the number of steps until a choice is due.
 int steps_to_choice(PlacementControl& control, const PlacementFacts& facts) {
     int steps = 1;
     while (!control.add(step_of(facts))) ++steps;
@@ -64,7 +64,7 @@ TEST_CASE("a step's time is its path's, lane by lane") {
         instruction(Lane::kCompute),                // 0 to 20
         instruction(Lane::kCompute, {0}),           // 31 to 50, waits for the read
         instruction(Lane::kCommunication, {1, 2}),  // 50 to 60
-        instruction(Lane::kRead, {1}),              // 30 to 100: behind the first read
+        instruction(Lane::kRead, {1}),              // 30 to 100: after the first read
         instruction(Lane::kCommunication, {4}),     // 105 to 110
         instruction(Lane::kWrite, {3}),             // 60 to 90: nobody waits for it
     };
@@ -108,14 +108,15 @@ TEST_CASE("the path of a step adds up to its last instruction's end") {
 }
 
 TEST_CASE("chunks are kept until the disk takes as long as the busiest other lane") {
-    // 1.6 s of reading to 0.8: half of it, 10 of 20 chunks, and half of the waiting with it.
+    // Reading falls from 1.6 s to 0.8 s with half of the chunks, 10 of 20. Half of the waiting goes
+    // too.
     const PlacementChoice choice = choose_placement(disk_bound(), {kChunks, 2, 0});
     CHECK(choice.value == 10);
     CHECK(choice.cost == Approx(2 - 1.5 / 2));
     CHECK(choice.why ==
           "moved 10 of 20 chunks from disk into memory (10 there now): each step waited 1.5 s for "
           "reads (3 GB/s both ways), 10.00 GiB were free; expected 1.25 s per step instead of 2");
-    // The same times with 10 kept are those of the 10 others: half of these move to memory.
+    // If 10 chunks are kept, the same times belong to the 10 others: half of these move to memory.
     CHECK(choose_placement(disk_bound(), {kChunks, 2, 10}).value == 15);
 }
 
@@ -235,7 +236,7 @@ TEST_CASE("a change that made steps slower than their noise is taken back, and i
         CHECK(control.kept_most() == 12);
         facts.step_s = 2;
         CHECK(control.decide(facts).value == 4);
-        // Memory that is short is still given back.
+        // Nevertheless, memory that is short is given back.
         facts.free = mib(1);
         CHECK(control.decide(facts).value == 0);
     }

@@ -50,8 +50,8 @@ TEST_CASE("any costs give an order that can be run, never slower than the regula
 }
 
 TEST_CASE("where weights take as long as anything else, all that is left is the way to the last") {
-    // The last stage cannot begin before stages - 1 forwards, nor the first end before as many
-    // backwards after the last: nothing can be below either.
+    // The last stage cannot begin before stages - 1 forwards have ended, and the first stage cannot
+    // end before as many backwards after the last stage's. No schedule can be below either.
     for (const PartCost& cost : {PartCost{1, 1, 1}, PartCost{1, 2, 2}, PartCost{1, 1, 3},
                                  PartCost{1, 3, 3}, PartCost{2, 1, 3}})
         for (int stages = 1; stages <= 8; ++stages)

@@ -1,4 +1,4 @@
-// Costs of ways of sharding, against counts by hand, and the choice among them.
+// Costs of ways of sharding, compared with counts by hand, and the choice among them.
 #include "plan/choose/shard_choice.h"
 
 #include <fmt/core.h>
@@ -11,7 +11,7 @@ using namespace plan;
 
 namespace {
 
-// Segments of one parameter each, with NUMELS elements in rows of 64.
+// Returns segments of one parameter each, with NUMELS elements in rows of 64.
 ModelInfo model_of(const std::vector<int64_t>& numels) {
     ModelInfo model;
     for (size_t s = 0; s < numels.size(); ++s) {
@@ -52,14 +52,15 @@ const ShardCost& cost_of(const std::vector<ShardCost>& costs, ShardBy by) {
 }  // namespace
 
 TEST_CASE("on one host the disks get the same bytes whoever owns what, and flat it is") {
-    // One of 2 ranks has two of 3 layers of 64 Ki elements by layer.
+    // By layer, one of 2 ranks has two of 3 layers of 64 Ki elements.
     const ModelInfo model = model_of({65536, 65536, 65536});
     Job job;
     job.offload = {true, true, 16384};
     const std::vector<ShardCost> costs = job.costs(model);
     for (const ShardCost& cost : costs) {
         CAPTURE(shard_by_name(cost.by));
-        // fp32 Adam: parameters and two moments each way, parameters twice more.
+        // fp32 Adam reads and writes the parameters and two moments. It reads the parameters twice
+        // more.
         CHECK(cost.read.value == 3 * 65536 * (12 + 8));
         CHECK(cost.written.value == 3 * 65536 * 12);
         CHECK(cost.sent.value == 0);
@@ -72,14 +73,14 @@ TEST_CASE("on one host the disks get the same bytes whoever owns what, and flat 
 }
 
 TEST_CASE("on several hosts the busiest one's disk counts") {
-    // The first host owns two of three layers by layer.
+    // By layer, the first host owns two of three layers.
     const ModelInfo model = model_of({65536, 65536, 65536});
     Job job{{1, 1}, 3, {true, true, 16384}};
     const std::vector<ShardCost> costs = job.costs(model);
     CHECK(cost_of(costs, ShardBy::kFlat).written.value == 3 * 65536 * 12 / 2);
     CHECK(cost_of(costs, ShardBy::kLayer).written.value == 2 * 65536 * 12);
-    // Stage 3 sends its half of the parameters for both gathers, and the other half's gradients
-    // with a flag for each parameter, in whole lines.
+    // At stage 3, a host sends its half of the parameters for both gathers, and the gradients of
+    // the other half. A flag for each parameter is added, in whole lines.
     CHECK(cost_of(costs, ShardBy::kFlat).sent.value >= 3 * 65536 / 2 * 4 * 3);
     CHECK(choose_shard(costs) == ShardBy::kFlat);
 }
@@ -99,14 +100,15 @@ TEST_CASE("a host that has a copy of its own moves all of it through its disks")
 }
 
 TEST_CASE("rows are chosen where blocks are too few to be shared out evenly") {
-    // One block of 64 Ki elements: flat gives all of it to one rank, rows half of it to each.
+    // One block of 64 Ki elements: flat sharding gives all of it to one rank, sharding by rows
+    // gives half of it to each.
     const ModelInfo model = model_of({65536});
     Job job{{1, 1}, 1, {true, false, 16384}, 65536};
     const std::vector<ShardCost> costs = job.costs(model);
     REQUIRE(cost_of(costs, ShardBy::kFlat).balance.numel_max == 65536);
     REQUIRE(cost_of(costs, ShardBy::kRow).balance.numel_max == 32768);
     CHECK(choose_shard(costs) == ShardBy::kRow);
-    // Half of 65536 elements' moments, each way, at 1 MB/s to read and 0.5 to write.
+    // Half of the moments of 65536 elements, in each direction, at 1 MB/s to read and 0.5 to write.
     const std::string reason = shard_reason(costs, ShardBy::kRow, {1e6, 0.5e6}, "/d");
     CHECK_THAT(reason, Catch::Contains("row (the least), by "));
     CHECK_THAT(reason, Catch::Contains("flat 1.57 s and 65536 elements"));

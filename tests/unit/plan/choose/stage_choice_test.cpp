@@ -17,7 +17,8 @@ using namespace plan;
 
 namespace {
 
-// Segments of random weight with one parameter each; the first is read by the last too.
+// Returns segments of random cost with one parameter each. The last segment reads the first one's
+// parameter too.
 StageRequest random_request(int segments, ScheduleKind kind, const PipelineShape& shape,
                             std::mt19937& random) {
     StageRequest request;
@@ -46,7 +47,8 @@ struct Weight {
     int64_t memory_bytes = 0;
 };
 
-// Computes everything anew from its definition, activations by running through the schedule.
+// Computes everything again from its definition. Activations are counted by going through the
+// schedule.
 Weight weight_of(const StageRequest& request, const std::vector<int>& borders) {
     std::vector<PartCost> costs;
     Weight weight;
@@ -85,7 +87,7 @@ Weight weight_of(const StageRequest& request, const std::vector<int>& borders) {
     return weight;
 }
 
-// Visits all ways of cutting.
+// Visits all ways to cut.
 void for_each_cut(int segments, int parts, const std::function<void(std::vector<int>)>& visit) {
     std::vector<int> borders;
     const std::function<void(int)> extend = [&](int first) {
@@ -144,8 +146,8 @@ TEST_CASE("with one chunk a stage no cut is better than the chosen one, with and
                 REQUIRE(chosen.slowest_s <= kSlowestSlack * free.slowest_s);
                 REQUIRE(chosen.sent_bytes == free.sent_bytes);
 
-                // The limit lies between the least that the fullest stage needs and the free
-                // choice's need.
+                // The limit lies between the least possible need of the fullest stage and the need
+                // of the free choice.
                 request.memory_max = Bytes{(free.memory_bytes + chosen.memory_bytes) / 2};
                 const Weight limited = best_by_force(request);
                 chosen = weight_of(request, borders_of(choose_stages(request)));
@@ -251,7 +253,7 @@ TEST_CASE("a parameter that several stages read is named with them") {
     CHECK(choice.tied[0].stages == std::vector<int>{0, 2});
     CHECK(choice.tied[1].parameter == 4);
     CHECK(choice.tied[1].stages == std::vector<int>{1, 2});
-    // The first and the last part of a V are of one stage: nothing is tied across.
+    // The first and the last part of a V are on the same stage, so nothing is tied across stages.
     request = random_request(6, ScheduleKind::kZeroBubbleV, {3, 2, 4}, random);
     const StageChoice in_v = given_stages(request, {1, 2, 3, 4, 5});
     CHECK(in_v.tied.empty());

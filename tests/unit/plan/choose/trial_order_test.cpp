@@ -1,4 +1,4 @@
-// The candidates that are tried, their order, and the end of a search, on pretended measurements.
+// The candidates that are tried, their order, and the end of a search, for made-up measurements.
 #include "plan/choose/trial_order.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kLong = 1e9;
 
-// Returns candidates whose micro batches are 1, 2, …, with the forecasts.
+// Returns candidates whose micro batches are 1, 2, …, with these FORECASTS.
 std::vector<TrialCandidate> with_forecasts(const std::vector<double>& forecasts) {
     std::vector<TrialCandidate> candidates;
     for (const double forecast_s : forecasts) {
@@ -50,7 +50,8 @@ std::vector<int> run(TrialOrder& order, const std::function<double(int)>& step_s
 
 TEST_CASE("the given config comes first, then the shortest expected step, the finalists in turns") {
     TrialOrder order(with_forecasts({4, 3, 1, 2}), {});
-    // Measured steps are twice the forecast: 2 is the best, 3 too slow for another trial.
+    // Measured steps take twice the forecast: candidate 2 is the best, and candidate 3 too slow for
+    // another trial.
     const std::vector<int> tried = run(order, [](int c) { return std::vector{8., 6., 2., 4.}[c]; });
     CHECK(tried == std::vector{0, 2});
     CHECK(order.best() == 2);
@@ -90,8 +91,8 @@ TEST_CASE("a forecast is corrected by the measured candidate that is most like i
     order.add_measured(0, 1);
     CHECK(order.expected_s(3) == 2);
     order.add_measured(1, 3);
-    CHECK(order.expected_s(3) == 6);  // one setting apart from 1
-    CHECK(order.expected_s(2) == 1);  // two apart from both: the first one counts
+    CHECK(order.expected_s(3) == 6);  // differs in one setting from candidate 1
+    CHECK(order.expected_s(2) == 1);  // differs in two from both: the first one counts
 }
 
 TEST_CASE("a candidate that fails is passed over, and one that does not fit is not tried") {

@@ -21,7 +21,7 @@ std::set<int64_t> micro_batches(const std::vector<TunedSettings>& space) {
     return rows;
 }
 
-// Limits that leave only the micro batch and the stage to choose.
+// Returns limits that leave only the micro batch and the stage to choose.
 TuningLimits few_limits(int64_t rows, int64_t ranks) {
     TuningLimits limits;
     limits.rows = rows;

@@ -1,4 +1,5 @@
-// How a bucket's blocks are dealt to bridges and hosts, and the plans of steps that exchange them.
+// The division of a bucket's blocks among bridges and hosts, and the plans of steps that exchange
+// them.
 #include "plan/exchange/sign_runs.h"
 
 #include <vector>
@@ -13,7 +14,7 @@ using namespace plan;
 
 namespace {
 
-// Layers whose sizes are small, prime and many blocks.
+// Returns layers with small sizes, prime sizes, and sizes of many blocks.
 ModelInfo layers() {
     ModelInfo model;
     model.batch_bytes = Bytes{100};
@@ -27,7 +28,7 @@ ModelInfo layers() {
     return model;
 }
 
-// The plans of all ranks of NODES hosts of RANKS each.
+// Returns the plans of all ranks on NODES hosts with RANKS each.
 std::vector<StepPlan> plans_of(int nodes, int ranks, StepPlanOptions options) {
     const ModelInfo model = layers();
     const FlatLayout layout =
@@ -73,7 +74,7 @@ TEST_CASE("the runs of all bridges and hosts tile every bucket's blocks in order
                 CHECK(all.size() == expected.size());
                 for (size_t i = 0; i < all.size(); ++i) CHECK(all[i].begin == expected[i].begin);
                 for (int node = 0; node < nodes; ++node) sent += runs.sent_by(node);
-                // Each block goes to its host from all others, and back to them.
+                // Each block goes from all other hosts to its host, and back to them.
                 CHECK(sent.value == 2 * (nodes - 1) * sign_message_bytes(expected));
                 CHECK(sent == runs.sent_by_all());
             }

@@ -1,4 +1,4 @@
-// The parts of a bucket whose gradients travel as they are.
+// The parts of a bucket whose gradients travel unpacked.
 #include "plan/layout/flat_layout.h"
 #include "support/catch.h"
 

@@ -14,7 +14,8 @@ using namespace plan;
 
 namespace {
 
-// Parameters of odd sizes in SEGMENTS layers; the first is read by the last layer too.
+// Returns parameters of odd sizes in SEGMENTS layers. The last layer also reads the first
+// parameter.
 ModelInfo odd_model(int segments, uint32_t seed) {
     std::mt19937 random(seed);
     ModelInfo model;

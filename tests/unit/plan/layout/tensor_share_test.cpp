@@ -17,7 +17,7 @@ TensorParameter split(std::vector<int64_t> sizes, int64_t dim, std::vector<int64
     return parameter;
 }
 
-// The elements of a rank's share one by one, straight from the definition of a shard.
+// Returns the elements of a rank's share one by one, by the definition of a shard.
 std::vector<int64_t> elements_of(const TensorParameter& parameter, PartOf part) {
     const auto dim = static_cast<size_t>(parameter.shard.dim);
     int64_t numel = 1, inner = 1;
@@ -46,7 +46,7 @@ TEST_CASE("elements of a share are where the shard puts them in the whole") {
                 const TensorShare share(parameter, {index, size});
                 INFO("dim " << parameter.shard.dim << ", rank " << index << " of " << size);
                 CHECK(share.numel() == std::ssize(expected));
-                // The ranges are all into which ZeRO may cut the share.
+                // All ranges into which ZeRO may cut the share.
                 for (int64_t begin = 0; begin <= share.numel(); ++begin)
                     for (int64_t end = begin; end <= share.numel(); ++end) {
                         std::vector<int64_t> found;
@@ -79,7 +79,7 @@ TEST_CASE("a share that lies in one piece is one piece") {
         ++pieces;
     });
     CHECK(pieces == 8);
-    // A single rank has all.
+    // A single rank has everything.
     pieces = 0;
     const TensorShare all(split({8, 16}, 1, {8, 8}), {0, 1});
     all.for_each({0, 128}, [&](int64_t, const Range&) { ++pieces; });

@@ -11,7 +11,8 @@ using namespace plan;
 
 namespace {
 
-// The turns whose chunks stay in memory from step to step: those with a buffer of their own.
+// Returns the number of turns whose chunks stay in memory from step to step, because their buffer
+// is their own.
 int64_t staying(const std::vector<int>& dealt) {
     std::map<int, int> turns;
     for (const int buffer : dealt) ++turns[buffer];

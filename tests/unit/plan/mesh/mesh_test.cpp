@@ -31,7 +31,7 @@ std::vector<int> random_hosts(int ranks, std::mt19937& random) {
     return hosts;
 }
 
-// The groups of AXIS whose ranks are all on one host.
+// Returns the number of AXIS's groups whose ranks are all on one host.
 int64_t groups_on_one_host(const Mesh& mesh, MeshAxis axis) {
     return std::ranges::count_if(mesh.groups(axis), [&](const std::vector<int>& ranks) {
         return std::ranges::all_of(
@@ -43,14 +43,14 @@ std::string refusal(const MeshSizes& sizes, const std::vector<int>& hosts) {
     return test::error_of(ExitCode::kConfig, [&] { static_cast<void>(Mesh::make(sizes, hosts)); });
 }
 
-// The number of groups of SIZE ranks that hosts can hold whole.
+// Returns the number of groups of SIZE ranks that the hosts can hold as a whole.
 int whole_groups(const std::vector<int>& hosts, int size) {
     int groups = 0;
     for (const int host : hosts) groups += host / size;
     return groups;
 }
 
-// The number of blocks of ranks that share the indices behind AXIS and lie on one host.
+// Returns the number of blocks of ranks that share the indices after AXIS and are on one host.
 int blocks_on_one_host(const Mesh& mesh, size_t axis) {
     std::map<std::vector<int>, std::set<int>> hosts;
     for (int rank = 0; rank < mesh.world_size(); ++rank) {

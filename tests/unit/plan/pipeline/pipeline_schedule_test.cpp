@@ -14,7 +14,8 @@ using namespace plan;
 
 namespace {
 
-// Returns a text like "F0 F1 B0": chunk 1 in small letters, I and W the halves of a backward.
+// Returns a text like "F0 F1 B0". Chunk 1 is in small letters; I and W are the halves of a
+// backward.
 std::string text_of(const std::vector<PipelineWork>& works) {
     std::string text;
     for (const PipelineWork& work : works) {
@@ -49,8 +50,8 @@ TEST_CASE("every schedule of every shape can be run and keeps to its bound of ac
 }
 
 TEST_CASE("the bounds of activations are those of the papers") {
-    // The bounds are counted in parts: for 1F1B those under way behind a stage, for the split ones
-    // as many on every stage, for gpipe all.
+    // The bounds are counted in parts. For 1F1B they are the parts under way after a stage, for
+    // split schedules equally many on every stage, for gpipe all parts.
     for (int stages = 1; stages <= 8; ++stages)
         for (int stage = 0; stage < stages; ++stage) {
             const PipelineShape one{stages, 1, 64};
@@ -136,14 +137,14 @@ TEST_CASE("the checker names what is wrong with a schedule") {
           "stage 2 contains the forward of chunk 0, micro batch 5, which does not exist in this "
           "pipeline");
 
-    // The last stage's first two works are swapped: a backward before its forward.
+    // The last stage's first two works are swapped, so a backward comes before its forward.
     bad = good;
     std::swap(bad.stages[2][0], bad.stages[2][1]);
     CHECK(first_problem(bad) ==
           "stage 2 cannot run the backward of chunk 0, micro batch 0 at its position in the "
           "schedule");
 
-    // One forward more before the first backward is right, but the stage holds more.
+    // One more forward before the first backward is right, but the stage then holds more.
     bad = good;
     std::swap(bad.stages[1][2], bad.stages[1][3]);
     CHECK(first_problem(bad) ==

@@ -23,14 +23,14 @@ TimedRun run_of(ScheduleKind kind, const PipelineShape& shape, const PartCost& c
     return simulate_pipeline(make_schedule(kind, shape), equal_costs(shape, cost));
 }
 
-// The time that a stage stands still in a step of parts of equal cost.
+// Returns the time for which a stage is idle in a step of parts of equal cost.
 double bubble_of(ScheduleKind kind, const PipelineShape& shape, const PartCost& cost) {
     const double part_s = cost.forward_s + cost.backward_input_s + cost.backward_weight_s;
     return run_of(kind, shape, cost).step_s - shape.micro_batches * shape.chunks * part_s;
 }
 
-// Simulates the same model in another way: begin and end of everything are pushed later until
-// nothing moves.
+// Simulates the same model in another way: it moves the begin and end of everything later until
+// nothing changes any more.
 class Relaxation {
   public:
     Relaxation(const PipelineSchedule& schedule, const std::vector<PartCost>& costs)
@@ -79,8 +79,8 @@ class Relaxation {
         return part_of(schedule_.kind, schedule_.shape, {static_cast<int>(stage), work.chunk});
     }
 
-    // Returns the time when part TO has WORK's result from part FROM: its stage sends all that goes
-    // the same way in the order of its works.
+    // Returns the time when part TO has WORK's result from part FROM. The stage of FROM sends all
+    // results that go the same way in the order of its works.
     [[nodiscard]] double arrival_s(int from, int to, const PipelineWork& work) const {
         if (from < 0 || from >= schedule_.shape.parts()) return 0;
         const auto stage_of = [&](int part) {
@@ -196,12 +196,12 @@ TEST_CASE("times are those of an independent relaxation, whatever the costs and 
 }
 
 TEST_CASE("a transfer is paid once on the way down and once on the way up") {
-    // One micro batch: nothing hides anything. 4 stages, 3 cuts, 2 s each way.
+    // With one micro batch nothing is hidden: 4 stages, 3 cuts, 2 s each way.
     CHECK(run_of(ScheduleKind::k1F1B, {4, 1, 1}, {1, 1, 1, 2}).step_s == 4 * 3 + 2 * 3 * 2);
     // Two micro batches on a link that takes 10 s each: the second waits for the first, both ways.
     CHECK(run_of(ScheduleKind::kGPipe, {2, 1, 2}, {1, 1, 1, 10}).step_s ==
           1 + (10 + 10) + 1 + 2 + (10 + 10) + 2);
-    // The last part's stage is the first's in a V: no transfer at the turn.
+    // In a V, the last part is on the first part's stage, so there is no transfer at the turn.
     CHECK(run_of(ScheduleKind::kZeroBubbleV, {1, 2, 1}, {1, 1, 1, 5}).step_s == 6);
 }
 
@@ -212,8 +212,8 @@ TEST_CASE("activations are held from the forward to the backward, and a rest of 
             simulate_pipeline(schedule, equal_costs(shape, {1, 1, 1, 0, Bytes{10}, Bytes{3}}));
         for (int stage = 0; stage < shape.stages; ++stage) {
             const LaneUse& use = run.lanes[stage];
-            // The bytes by hand: each forward begun before counts those that it still has when a
-            // work runs.
+            // The bytes, counted by hand: when a work runs, each earlier forward counts with the
+            // bytes that it still has.
             std::map<std::pair<int, int>, int> held;
             int bytes_max = 0;
             for (const PipelineWork& work : schedule.stages[stage]) {

@@ -1,4 +1,4 @@
-// Need beside limits, and the nearest choice that fits, by closed forms.
+// Needs compared with limits, and the nearest choice that fits, in closed forms.
 #include "plan/predict/admission.h"
 
 #include <string>
@@ -71,7 +71,7 @@ TEST_CASE("a need is admitted up to the limit to the byte, and no byte beyond") 
     const Bytes exact = mib(300) + kProgram + kProgramRoom;
     CHECK(all_fit(admit(need, limits_of({host_limit(exact)}))));
     CHECK_FALSE(all_fit(admit(need, limits_of({host_limit(exact - Bytes{1})}))));
-    // The bytes that the ranks hold when the limits are read are theirs.
+    // Bytes that the ranks already hold when the limits are read are available to them.
     CHECK(all_fit(admit(need, limits_of({host_limit(exact - mib(60))}, mib(30), 2))));
     CHECK_FALSE(all_fit(admit(need, limits_of({host_limit(exact - mib(60))}, mib(30), 1))));
 }

@@ -56,7 +56,7 @@ TEST_CASE("a device's plan has all in the device's memory, as much as a host's p
         CHECK(peak(device, Tier::kShared) == Bytes{});
         CHECK(peak(host, Tier::kDevice) == Bytes{});
         CHECK(device.instructions.size() == host.instructions.size());
-        // What the host's arena holds it holds all the time, so that the peaks add up.
+        // The host's arena keeps its bytes all the time, so the peaks add up.
         CHECK(peak(device, Tier::kDevice) == peak(host, Tier::kMemory) + peak(host, Tier::kShared));
     }
     CHECK(peak(plan_of(3, true), Tier::kDevice) < peak(plan_of(0, true), Tier::kDevice));

@@ -19,7 +19,8 @@ namespace {
 
 constexpr int64_t kLayerNumel = 65536;
 
-// LAYERS of one parameter each; the last reads the first one's too (tied), the second is frozen.
+// Returns LAYERS of one parameter each. The last layer reads the first one's too (tied), and the
+// second is frozen.
 ModelInfo model_of(int layers) {
     ModelInfo model;
     for (int s = 0; s < layers; ++s) {
@@ -72,9 +73,9 @@ struct World {
     }
 };
 
-// Carries a plan out on numbers instead of tensors: each buffer and the disk hold a chunk and the
-// number of its updates, or its sums and the number of the last micro step in them, which counts on
-// over the steps. Lanes take turns at random, as far as the waits let them.
+// Carries out a plan on numbers instead of tensors. Each buffer and the disk hold a chunk and the
+// number of its updates, or a chunk's sums and the number of the last micro step in them. Micro
+// steps are counted over all steps. Lanes take turns at random, as far as the waits let them.
 class Rehearsal {
   public:
     Rehearsal(const StepPlan& plan, unsigned seed) : plan_(plan), random_(seed) {
@@ -83,7 +84,7 @@ class Rehearsal {
             buffers_[plan.buffer_of_turn[t]] = {plan.chunks.turns[t], 0};
     }
 
-    // Returns the first fault; empty: none.
+    // Makes a step. Returns the first fault, or an empty text.
     std::string step() {
         ++step_;
         added_before_ = added_;
@@ -122,8 +123,8 @@ class Rehearsal {
         return disk_.at(chunk);
     }
 
-    // The sums of a micro step are added to those of the ones before in the same step, and all are
-    // there when the chunk is updated.
+    // The sums of a micro step are added to the sums of earlier micro steps of the same step. All
+    // of them must be there when the chunk is updated.
     std::string run_sums(const Instruction& instruction) {
         const int c = instruction.chunk;
         Held& held = sums_[instruction.sum_buffer];
@@ -338,7 +339,7 @@ TEST_CASE("gradients that wait for the norm are in memory only as far as the sta
                 const auto on_disk = static_cast<int64_t>(ratio * trained / ranks);
                 CHECK(bytes_in(plan, BufferKind::kGradients, Tier::kMemory) ==
                       4 * (trained / ranks - on_disk));
-                // Admission counts moments, master copies and gradients less, and buffers more.
+                // Admission counts fewer moments, master copies and gradients, and more buffers.
                 const int64_t element = 8 + (half ? 4 : 0) + 4;
                 const HostNeed need = host_need({&plan, 1}, {}, {});
                 CHECK((before - need.private_total).value == element * (on_disk - 3 * 16384));
@@ -348,7 +349,7 @@ TEST_CASE("gradients that wait for the norm are in memory only as far as the sta
 }
 
 TEST_CASE("buffers beyond those in turn keep sums from micro step to micro step") {
-    // 12 chunks. In 8 buffers four go on in turn and the others keep what they have.
+    // 12 chunks. With 8 buffers, four are used in turn, and the others keep their chunks.
     World world = clipped_world(3);
     const ModelInfo model = model_of(4);
     const auto bytes_read = [&](int64_t buffers) {
@@ -388,7 +389,7 @@ TEST_CASE("packed moments are counted in the bytes that they take on disk") {
             }
             CHECK(written == chunks * image);
             CHECK(read == chunks * image);
-            // Buffers stay fp32; beside them an image and a section for each direction.
+            // Buffers stay fp32. In addition there are an image and a section for each direction.
             Bytes memory;
             for (const PlanBuffer& buffer : plan.buffers)
                 if (buffer.kind == BufferKind::kOffload) memory += buffer.bytes;
@@ -495,10 +496,11 @@ TEST_CASE("chunks are kept one after the other, spread over the step, the frozen
             if (held.all[c].kept()) now.insert(c);
         CAPTURE(kept);
         CHECK(std::ssize(now) == kept);
-        // The choices are nested: a chunk more moves that chunk alone.
+        // The choices are nested: if one more chunk is kept, only that chunk moves.
         CHECK(std::ranges::includes(now, before));
         before = now;
-        // Chunks are kept evenly: of 32 that are updated 4 in every 8 once 16 are kept, and so on.
+        // Kept chunks are spread evenly: of 32 updated chunks, 4 in every 8 if 16 are kept, and so
+        // on.
         const int64_t updated = std::min<int64_t>(kept, 32);
         CHECK(std::ssize(held.turns) == 32 - updated);
         for (const int64_t parts : {2, 4, 8, 16, 32}) {

@@ -1,4 +1,4 @@
-// Forecasts of steps: closed forms for one rank, the simulator of pipelines for several stages.
+// Forecasts of steps: closed forms for one rank, and the simulator of pipelines for several stages.
 #include "plan/predict/step_forecast.h"
 
 #include <fmt/core.h>
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-// Layers of one parameter each, 1 << 20 elements.
+// Returns layers of one parameter each, with 1 << 20 elements.
 ModelInfo layers(int segments) {
     ModelInfo model;
     model.batch_bytes = Bytes{100};
@@ -80,16 +80,16 @@ TEST_CASE("a step of one rank takes all of its segments, and updates share its p
             const double computing_s = static_cast<double>(micro_steps) * sum_of(times);
             rates.update_numel_per_s = 0;
             CHECK(forecast(plan, model, times, rates) == Approx(computing_s));
-            // 4 Mi elements, a second for each Mi. Lanes that share processors lose no time: with
-            // clip nothing is beside the updates, without something always runs.
+            // 4 Mi elements, one second per Mi. Lanes that share processors lose no time: with clip
+            // nothing runs beside the updates, without it something always does.
             rates.update_numel_per_s = 1 << 20;
             CHECK(forecast(plan, model, times, rates) == Approx(computing_s + 4));
         }
 }
 
 TEST_CASE("computing and updates beside each other are as fast as measured") {
-    // One layer after another gives its gradient away; all updates but the last one's find the
-    // backward of the next layer beside them, and are shorter than it.
+    // One layer after another gives up its gradient. Each update except the last runs beside the
+    // next layer's backward, and is shorter than it.
     const ModelInfo model = layers(4);
     const std::vector<SegmentTimes> times(4, {1.0, 2.0, 2.0});
     StepPlanOptions options;
@@ -99,7 +99,8 @@ TEST_CASE("computing and updates beside each other are as fast as measured") {
     rates.update_numel_per_s = 1 << 20;  // a second each
     rates.computing_beside = 0.75;
     rates.updating_beside = 0.4;
-    // Three updates take 1 / 0.4 s each, in which a backward loses a quarter; the last is alone.
+    // Three updates take 1 / 0.4 s each, and a backward loses a quarter of that time; the last
+    // update runs alone.
     CHECK(forecast(plan, model, times, rates) == Approx(4 * 1 + 4 * 4 + 3 * 2.5 * 0.25 + 1));
     rates.computing_beside = rates.updating_beside = 1;  // processors for both
     CHECK(forecast(plan, model, times, rates) == Approx(4 * 1 + 4 * 4 + 1));
@@ -147,12 +148,12 @@ TEST_CASE("what crosses hosts is hidden behind the backward, but for what comes 
     options.node_sizes = {1, 1};
     const StepPlan plan = plan_of(model, options);
     MachineRates rates;
-    // A bucket takes half a second, less than a backward: only the first segment's adds to the
-    // step.
+    // A bucket takes half a second, less than a backward, so only the first segment's bucket adds
+    // to the step.
     rates.link_bytes_per_s = static_cast<double>(plan.sent().value) / 3 / 0.5;
     CHECK(forecast(plan, model, times, rates) == Approx(9.5));
-    // A bucket takes three seconds, more than a backward: they follow one another from the first
-    // backward's end on.
+    // A bucket takes three seconds, more than a backward, so buckets follow one another from the
+    // end of the first backward on.
     rates.link_bytes_per_s /= 6;
     CHECK(forecast(plan, model, times, rates) == Approx(3 + 2 + 3 * 3));
 }

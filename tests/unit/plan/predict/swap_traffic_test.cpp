@@ -7,7 +7,8 @@ namespace dslaunch {
 using namespace plan;
 namespace {
 
-// N chunks updated one after the other, each of 100 bytes to read and 300 to write.
+// Returns a trace of N chunks that are updated one after the other. Each has 100 bytes to read and
+// 300 to write.
 SwapTrace cycle(int n) {
     SwapTrace trace;
     for (int c = 0; c < n; ++c) {
@@ -24,8 +25,8 @@ void check(const SwapTraffic& found, double hits, double misses) {
     CHECK(found.written_bytes == Approx(300 * misses).margin(1e-9));
 }
 
-// A chain of 64 Ki elements a layer on one rank; the micro steps' gradients are summed up where
-// ACCUMULATION is above 1, so that sums pass, too.
+// A chain of layers of 64 Ki elements on one rank. If ACCUMULATION is above 1, the gradients of
+// micro steps are summed, so that sums are moved too.
 struct Chain {
     int64_t buffers = 4;
     EvictionRule rule = EvictionRule::kFifo;
@@ -92,7 +93,7 @@ TEST_CASE("a gather takes what a buffer holds, and no buffer where none does") {
     trace.uses = {{0, false}, {1, false}, {0, true}, {0, false}, {2, true}};
     trace.traffic = {{10, 100, 300}, {20, 0, 0}, {40, 400, 900}};
     const SwapTraffic one = least_swaps(trace, 1);
-    // 0 from disk, 1, both updates; the gather after the update is from the buffer.
+    // From disk come 0, 1 and both updates; the gather after the update comes from the buffer.
     CHECK(one.hits == 1);
     CHECK(one.read_bytes == 10 + 20 + 100 + 400);
     CHECK(one.written_bytes == 300 + 900);
@@ -106,8 +107,8 @@ TEST_CASE("what a plan moves: each chunk that has no buffer of its own, once eac
     constexpr double kStates = 8.0 * (1 << 16);  // two moments
     for (const int64_t accumulation : {1, 3}) {
         INFO("accumulation " << accumulation);
-        // 12 chunks. 4 buffers keep none; 8 keep 4 under LFU, and under FIFO those of the 4 turns
-        // that nobody else's buffer is needed for.
+        // 12 chunks. 4 buffers keep no chunk. 8 buffers keep 4 chunks under LFU; under FIFO they
+        // keep the chunks of the 4 turns whose buffers no other turn needs.
         for (const auto& [buffers, rule, staying] : {std::tuple{4, EvictionRule::kFifo, 0},
                                                      {4, EvictionRule::kLfu, 0},
                                                      {6, EvictionRule::kFifo, 0},

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Two blocks with a layer each, and a head; the times are of two micro steps.
+// Returns two blocks with a layer each, and a head. The times are the times of two micro steps.
 ModelInfo two_blocks() {
     ModelInfo model;
     for (const auto& [name, numel] : {std::pair{"blocks.0.fc.weight", 600},

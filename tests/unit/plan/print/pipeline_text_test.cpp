@@ -13,7 +13,7 @@ using namespace plan;
 
 namespace {
 
-// LAYERS equal layers of 1 GFLOP; the last reads the first one's parameter too.
+// Returns LAYERS equal layers of 1 GFLOP. The last layer also reads the first one's parameter.
 ModelInfo layered(int layers) {
     ModelInfo model;
     for (int s = 0; s < layers; ++s) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kLayerNumel = 64;
 
-// Two layers of one parameter each, every one in a bucket of its own.
+// Returns two layers of one parameter each. Each parameter is in a bucket of its own.
 ModelInfo two_layers() {
     ModelInfo model;
     model.batch_bytes = Bytes{100};
@@ -33,7 +33,8 @@ struct Texts {
     std::string json;
 };
 
-// Rank 0 of a bf16 job over HOSTS hosts of one rank each; shards are cut at half a layer.
+// Returns the texts of rank 0 of a bf16 job on HOSTS hosts with one rank each. Shards are cut at
+// half a layer.
 Texts texts(int stage, int hosts) {
     const ModelInfo model = two_layers();
     const FlatLayout layout =
@@ -60,9 +61,10 @@ int count(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-// Two hosts share 64 elements and 16 flags of each bucket. Reduce sends the other's 32 and the
-// flags, (32 + 16) x 4 B; a Gather this rank's 32 in bf16, 64 B: for each forward and once more for
-// the first layer's backward (the last layer's follows its forward at once).
+// Two hosts share 64 elements and 16 flags of each bucket. A Reduce sends the other host's 32
+// elements and the flags, (32 + 16) x 4 B. A Gather sends this rank's 32 elements in bf16, 64 B.
+// There is one for each forward, and one more for the first layer's backward (the last layer's
+// backward follows its forward at once).
 TEST_CASE("plan says what each instruction and the step send to other hosts") {
     const Texts stage3 = texts(3, 2);
     CHECK(count(stage3.json, "\"op\": \"Reduce\"") == 2);
@@ -76,15 +78,15 @@ TEST_CASE("plan says what each instruction and the step send to other hosts") {
               "B)\n") == 1);
     CHECK(count(stage3.json,
                 "\"sent_bytes_by_kind\": {\"reduce\": 384, \"gather\": 192, \"norm\": 0, ") == 1);
-    // Stage 2 gathers in place after the update: one Gather a bucket.
+    // Stage 2 gathers in place after the update, with one Gather per bucket.
     CHECK(count(texts(2, 2).json, "\"sent_bytes\": 512,") == 1);
     for (int stage = 0; stage <= 3; ++stage)
         CHECK(count(texts(stage, 1).table, "per step: 0 B\n") == 2);
 }
 
 TEST_CASE("plan says the most that a rank holds of each kind") {
-    // A rank holds half of 128 elements: parameters 2 B, master 4 B, moments 8 B each; stage 0
-    // holds them whole, with gradients of 4 B.
+    // A rank has half of 128 elements: parameters 2 B, master copies 4 B, moments 8 B each. At
+    // stage 0 it has all of them, and gradients of 4 B.
     const Texts stage3 = texts(3, 2);
     CHECK(count(stage3.json, "\"by_kind\": {\"parameters\": 128, ") == 1);
     CHECK(count(stage3.json, "\"master\": 256, \"moments\": 512, \"activations\": 10000, ") == 1);
@@ -115,7 +117,7 @@ TEST_CASE("layers that follow each other and are equal are one row, or one for e
     CHECK(numbered_rows(plain, false).size() == plain.size());
     CHECK(numbered_rows(plain, false)[3] == Rows{{"3", "m.layers.2", "5", "1 MiB"}}[0]);
 
-    // Two segments a layer, the second one by its module's name.
+    // Two segments per layer. The second one has its module's name.
     std::vector<SegmentRow> cut = {named(small, "wte")};
     for (const char* layer : {"b.0", "b.1", "b.2"}) {
         cut.push_back(named(small, layer));

@@ -15,7 +15,7 @@ using namespace plan;
 
 namespace {
 
-// The numbers of all attributes NAME="…" of elements that match ELEMENT.
+// Returns the numbers of all attributes NAME="…" of elements that match ELEMENT.
 std::vector<double> numbers(const std::string& svg, const std::string& element,
                             const std::string& name) {
     std::vector<double> found;
@@ -32,7 +32,7 @@ Timeline timeline_of(ScheduleKind kind, const PipelineShape& shape, const PartCo
                       schedule, std::vector<PartCost>(static_cast<size_t>(shape.parts()), cost)));
 }
 
-// Tags are balanced and texts hold no bare < or &.
+// Returns true if tags are balanced and texts have no bare < or &.
 bool well_formed(const std::string& svg) {
     static const std::regex token(
         R"re(<(/?)([a-z]+)((?: [-a-zA-Z0-9]+="[^"<]*")*) ?(/?)>|[^<]+)re");
@@ -65,7 +65,7 @@ TEST_CASE("a timeline has a box for every work, where and as wide as it was") {
     CHECK(test::count_of(svg, "micro batch 3: ") == 4 * 2);
     CHECK_THAT(svg, Catch::Contains("1f1b: 4 stages, 8 micro batches, 3.3e+04 ms, 27.3 % idle"));
     CHECK(test::count_of(svg, "idle 27.3 %") == 4);
-    // 33 s are as wide as a lane: a forward a 33rd of it, a backward two.
+    // 33 s are as wide as a lane: a forward is a 33rd of it, a backward two 33rds.
     const std::vector<double> lanes = numbers(svg, "rect", "width");
     const double plot = *std::max_element(lanes.begin(), lanes.end());
     int forwards_count = 0;

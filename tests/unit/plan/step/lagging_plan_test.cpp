@@ -1,4 +1,5 @@
-// The plans of steps whose updates lag: what moves, what waits for what, and what it takes.
+// The plans of steps whose updates lag: the bytes that move, the instructions that wait for others,
+// and the memory that is needed.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ using namespace plan;
 
 namespace {
 
-// 4 layers of a matrix each.
+// Returns 4 layers with one matrix each.
 ModelInfo layers() {
     ModelInfo model;
     for (int s = 0; s < 4; ++s) {
@@ -69,7 +70,7 @@ int count(const StepPlan& plan, Op op) {
     return static_cast<int>(std::ranges::count(plan.instructions, op, &Instruction::op));
 }
 
-// Bytes of chunks, without those of sums.
+// Returns the bytes of chunks, without the bytes of sums.
 int64_t moved_chunks(const StepPlan& plan) {
     int64_t bytes = 0;
     for (const Instruction& instruction : plan.instructions)

@@ -17,7 +17,7 @@ namespace {
 constexpr int kSegments = 12;
 constexpr int64_t kActivations = 5000;
 
-// Layers of their own parameters; those before FROZEN are not trained.
+// Returns layers with parameters of their own. Layers before FROZEN are not trained.
 ModelInfo layers(int frozen = 0) {
     ModelInfo model;
     model.batch_bytes = Bytes{100};
@@ -49,7 +49,7 @@ struct Pipeline {
     int chunks = 1;
 
     [[nodiscard]] PipelineShape shape() const { return {stages, chunks, micro_batches}; }
-    // Segments by part of the model.
+    // Returns the segments of each part of the model.
     [[nodiscard]] std::vector<SegmentRange> parts() const {
         std::vector<SegmentRange> made;
         const int count = shape().parts();
@@ -58,7 +58,7 @@ struct Pipeline {
         return made;
     }
 
-    // Plans of all ranks, stage by stage.
+    // Returns the plans of all ranks, stage by stage.
     [[nodiscard]] std::vector<StepPlan> plans(const ModelInfo& model) const {
         const PipelineSchedule schedule = make_schedule(kind, shape());
         const auto ranges = ranges_of_stages(kind, shape(), parts());
@@ -137,8 +137,8 @@ TEST_CASE("every stage's plan is sound, alone and beside the other stages") {
                                      << " micro batches, ZeRO " << zero_stage << ", "
                                      << nodes.size() << " hosts, " << groups << " groups, clip "
                                      << clip);
-                                // Plans are checked among the ranks of a host, so over one host all
-                                // together.
+                                // Plans are checked among the ranks of a host, so all plans are
+                                // checked together only on one host.
                                 const std::vector<StepPlan> plans = pipeline.plans(model);
                                 if (nodes.size() == 1)
                                     CHECK(join(check_plans(plans, stages), "; ") == "");
@@ -185,7 +185,8 @@ TEST_CASE("stages with several parts hold as many activations as their schedule 
                     const StepPlan& plan = plans[stage];
                     const int bound = live_bound(kind, pipeline.shape(), stage);
                     CHECK(live_segments(plan) <= bound * of_part);
-                    // A schedule with fewer micro batches than a regular order needs holds fewer.
+                    // If there are fewer micro batches than a regular order needs, a schedule holds
+                    // fewer.
                     if (micro_batches >= 2 * stages - 1)
                         CHECK(live_segments(plan) == bound * of_part);
                     if (kind != ScheduleKind::kInterleaved) continue;
@@ -207,8 +208,8 @@ TEST_CASE("what lies between two parts of a stage is never sent to itself") {
                 if (instruction.op != Op::kSend && instruction.op != Op::kReceive) continue;
                 CHECK(std::abs(instruction.peer - stage) == 1);
             }
-            // Both parts' values and gradients are sent and received at each cut; none at the turn
-            // of the V, and none for batches and the loss.
+            // At each cut, the values and gradients of both parts are sent and received. Nothing is
+            // sent at the turn of the V, and nothing for batches and the loss.
             const int cuts = stages == 1 ? 0 : (stage > 0 ? 2 : 0) + (stage + 1 < stages ? 2 : 0);
             CHECK(count(plan, Op::kSend) == 5 * cuts);
             CHECK(count(plan, Op::kReceive) == 5 * cuts);
@@ -251,7 +252,7 @@ TEST_CASE("both ends of a lane have the same messages in the same order") {
 
 TEST_CASE("buckets lie in one part, and a parameter of two parts is summed beside them") {
     ModelInfo model = layers();
-    // The last segment reads the first one's table again: both are stage 0's in a V.
+    // The last segment reads the first one's table too. In a V, both are on stage 0.
     model.segments.back().parameters.push_back(0);
     Pipeline pipeline{ScheduleKind::kZeroBubbleV, 2, 4, 2};
     pipeline.chunks = 2;
@@ -272,7 +273,8 @@ TEST_CASE("a stage holds the activations of as many micro batches as its schedul
                 const Pipeline pipeline{kind, stages, micro_batches};
                 const std::vector<StepPlan> plans = pipeline.plans(model);
                 for (int stage = 0; stage < stages; ++stage) {
-                    // GPipe keeps all; 1F1B keeps as many as there are stages from this one on.
+                    // GPipe keeps all micro batches. 1F1B keeps as many as there are stages from
+                    // this one on.
                     const int live = kind == ScheduleKind::kGPipe
                                          ? micro_batches
                                          : std::min(micro_batches, stages - stage);

@@ -16,8 +16,8 @@ using namespace plan;
 
 namespace {
 
-// SEGMENTS layers of 3 parameters each; the first and the last share parameter 0 (tied), one layer
-// is frozen.
+// Returns SEGMENTS layers of 3 parameters each. The first and the last share parameter 0 (tied),
+// and one layer is frozen.
 ModelInfo layered_model(int segments) {
     ModelInfo model;
     model.batch_bytes = Bytes{100};
@@ -75,7 +75,7 @@ struct Job {
     }
 };
 
-// 4 layers of 64 Ki elements: in blocks of 64, shards are equal to the element.
+// Returns 4 layers of 64 Ki elements. With blocks of 64, shards are exactly equal.
 ModelInfo four_layers() {
     ModelInfo model;
     for (int s = 0; s < 4; ++s) {
@@ -87,7 +87,7 @@ ModelInfo four_layers() {
     return model;
 }
 
-// The persistent bytes of KIND.
+// Returns the persistent bytes of KIND.
 int64_t held(const StepPlan& plan, BufferKind kind) {
     int64_t bytes = 0;
     for (const PlanBuffer& buffer : plan.buffers)
@@ -175,7 +175,7 @@ TEST_CASE("each stage holds what the ZeRO formula gives it") {
                 CHECK(held(plan, BufferKind::kMaster) == (half ? 4 * shard : 0));
                 CHECK(held(plan, BufferKind::kParameters) ==
                       (half ? 2 : 4) * (stage == 3 ? numel / ranks : numel));
-                // Two buckets in turn, a flag and its padding behind each.
+                // Two buckets in turn, each followed by a flag and its padding.
                 CHECK(held(plan, BufferKind::kGradients) ==
                       (stage >= 2 ? 2 * (65536 + 16) * 4 : 4 * numel));
             }
@@ -193,9 +193,9 @@ TEST_CASE("what a step sends between hosts is what the formulas say") {
             int64_t sent = 0;
             for (const StepPlan& plan : Job{nodes, stage, 1, 0, 0}.plans(model, layout))
                 sent += plan.sent().value;
-            // Reduce-scatter and all-gather send over all hosts H - 1 times the elements each;
-            // stage 3 gathers for forward and, but for the last layer, again for backward. 4
-            // buckets have 16 flags each, which every host needs.
+            // Over all hosts together, reduce-scatter and all-gather each send H - 1 times the
+            // elements. Stage 3 gathers for forward and, except for the last layer, again for
+            // backward. 4 buckets have 16 flags each, which every host needs.
             const int64_t volume = numel * 4 * (hosts - 1);
             const int64_t flags = 4 * 16 * 4 * (hosts - 1) * (stage == 0 ? 2 : hosts);
             const int64_t kept = stage == 3 ? 65536 * 4 * (hosts - 1) : 0;
@@ -235,8 +235,8 @@ TEST_CASE(
                 }
                 const int64_t numel = 4 * 65536;
                 const int64_t hosts = std::ssize(nodes);
-                // Sent over all ranks, each rank counts its host's: gradients each micro step,
-                // parameters once.
+                // Over all ranks together, if each rank counts its host's bytes: gradients in each
+                // micro step, parameters once.
                 const int64_t flags = 4 * 16 * 4 * hosts * (hosts - 1) * accumulation;
                 const int64_t volume = numel * 4 * (hosts - 1);
                 CHECK(once == nodes.front() * (volume * (accumulation + 1) + flags));
@@ -387,7 +387,7 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
         const auto release = first_of(Op::kRelease);
         REQUIRE(plan.instructions[static_cast<size_t>(release) - 1].op == Op::kForward);
         std::swap(begin[release], begin[release - 1]);
-        derive_waits(plan);  // the plan is sound in all else
+        derive_waits(plan);  // everything else in the plan is right
         CHECK_THAT(problems(), Catch::Matchers::Contains("reads a bucket that is not gathered"));
     }
     SECTION("a gather after the first reading") {

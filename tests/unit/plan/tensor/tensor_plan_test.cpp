@@ -18,7 +18,7 @@ std::string refusal(const TensorRules& rules, const std::vector<std::string>& na
 }  // namespace
 
 TEST_CASE("a rank holds its share of every block, in their order") {
-    // The fused weight has query, key and value of 8, 4 and 4 features behind each other.
+    // The fused weight has query, key and value one after the other, of 8, 4 and 4 features.
     const TensorShard fused{0, {8, 4, 4}};
     CHECK(shard_ranges(fused, {1, 2}) == std::vector<Range>{{4, 4}, {10, 2}, {14, 2}});
     CHECK(shard_ranges(fused, {0, 4}) == std::vector<Range>{{0, 2}, {8, 1}, {12, 1}});

@@ -1,5 +1,5 @@
-// The simulator of plans by itself: lanes, waits, shared processors, what is held. Its front ends
-// have tests of their own.
+// The simulator of plans alone: lanes, waits, shared processors, and memory. Its front ends have
+// tests of their own.
 #include "plan/time/timed_plan.h"
 
 #include <random>
@@ -42,13 +42,14 @@ TEST_CASE("a lane runs its tasks in order, each when those it waits for have end
 
 TEST_CASE("lanes that share processors slow each other down while both run") {
     TimedPlan plan;
-    // Ten seconds of work beside three: these take six, and the first has done three of its own.
+    // Ten seconds of work beside three seconds of work. The latter take six seconds, in which the
+    // first lane does three seconds of its own.
     plan.lanes = {worker(0, 0.5, {10}), worker(0, 0.5, {3})};
     TimedRun run = run_timed_plan(plan);
     CHECK(run.lanes[1].end_s == 6);
     CHECK(run.lanes[0].end_s == 6 + 7);
     CHECK(run.idle_share == Approx(1 - (13.0 + 6) / (2 * 13)));
-    // Unequal speeds: the second ends after 4 s, in which the first loses a quarter of them.
+    // Unequal speeds: the second lane ends after 4 s, of which the first lane loses a quarter.
     plan.lanes = {worker(0, 0.75, {10}), worker(0, 0.25, {1})};
     CHECK(run_timed_plan(plan).step_s == 10 + 4 * 0.25);
     // Other processors, or a task that needs none, slow nobody down.

@@ -263,7 +263,7 @@ TEST_CASE("A rank that never posts ends every other rank of every host in bounde
     const std::vector<std::vector<int>> shapes = {{2}, {5}, {2, 1}, {1, 2}, {3, 1, 1}};
     const auto run = [](const std::vector<int>& node_sizes) {
         BucketId bucket;
-        // The limit is also that of entering: it leaves the threads time to start.
+        // The limit also applies to entering, so it leaves the threads time to start.
         InProcessWorld world(
             {.node_sizes = node_sizes, .time_limit = 700ms},
             [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", 100); });

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Each local rank as a thread with its own group over one arena.
+// Runs BODY on each local rank. A rank is a thread, with its own group over one arena.
 void run_ranks(const Arena& arena, Duration time_limit,
                const std::function<void(HostGroup& group, int rank)>& body) {
     std::vector<std::thread> threads;
@@ -152,7 +152,7 @@ TEST_CASE(
     const SignalId signal = layout.add_signal("bucket 4 reduced");
     const Arena arena = Arena::anonymous(layout);
     std::vector<Error> errors(3, Error(ExitCode::kOk, ""));
-    // All enter with time to start; who enters again waits for nobody.
+    // All ranks enter, with time to start. A rank that enters again waits for nobody.
     run_ranks(arena, kHangTime, [](HostGroup&, int) {});
     run_ranks(arena, 50ms, [&](HostGroup& group, int rank) {
         if (rank == 2) return;  // never posts
@@ -242,7 +242,7 @@ TEST_CASE("A killed process is named by those who wait for it, zombie or not") {
                 HostGroup group(arena, {.local_rank = rank, .time_limit = kHangTime});
                 group.barrier();
                 if (rank == 1) ::pause();   // will be killed
-                group.await(signal, 1, 1);  // learns of it by itself or by poison
+                group.await(signal, 1, 1);  // learns of it by itself or by the poison
                 ::_exit(1);
             } catch (const Error& error) {
                 const bool named = std::string(error.what()).find("rank 1 host") == 0;

@@ -1,4 +1,5 @@
-// Messages between ranks of one host: any size, order and number at once; a rank that is lost.
+// Messages between ranks of one host: any size, any order, any number at the same time; and a rank
+// that is lost.
 #include "runtime/comm/host_link.h"
 
 #include <cstring>
@@ -15,8 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Ranks as threads, numbered on the link in reverse of their places on the host. LIMIT is that of
-// the link: the ranks have time to start.
+// Ranks that are threads. On the link they are numbered in the reverse order of their places on the
+// host. LIMIT is the link's time limit, which leaves the ranks time to start.
 class LinkedRanks {
   public:
     explicit LinkedRanks(int ranks, Duration limit = test::kHangTime)

@@ -1,5 +1,5 @@
-// Probes over loopback: against a good server, none, one that is silent, one of another job, and a
-// way that changes bytes; and the search that puts probes together.
+// Probes over loopback: against a good server, no server, a silent one, one of another job, and
+// over a path that changes bytes. Also the search that combines probes.
 #include "runtime/comm/link_probe.h"
 
 #include <netinet/in.h>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr ProbeToken kToken = {17, 4};
 
-// Few words and small bursts, with time for each on a busy machine.
+// Returns limits for few words and small bursts, with time for each on a busy machine.
 ProbeLimits quick() {
     ProbeLimits limits;
     limits.connect = limits.latency = limits.burst = kHangTime;
@@ -39,11 +39,11 @@ ProbeLimits quick() {
     return limits;
 }
 
-// One direction of a way: flips one bit of the byte at FIRST and of each byte EVERY further on.
+// One direction of a path. It flips one bit of byte FIRST, and of every EVERY-th byte after it.
 struct Flips {
     int64_t first = -1;  // -1: nothing is changed
     int64_t every = 1 << 30;
-    int connections = 1 << 30;  // so many connections are changed, the rest not
+    int connections = 1 << 30;  // so many connections are changed, the others are not
 };
 
 // Passes bytes on between probes and a server, with one connection after the other.
@@ -69,7 +69,7 @@ class BadWay {
     [[nodiscard]] int port() const { return here_.port; }
 
   private:
-    // Passes on what comes until either end closes: an end that has heard enough may close first.
+    // Passes on all bytes until either end closes: an end that has received enough may close first.
     static void carry(int from, int to, const Flips& flips) {
         std::vector<std::byte> bytes(4096);
         int64_t passed = 0;
@@ -194,14 +194,15 @@ TEST_CASE(
     for (size_t i = 0; i < launch::kGuestsMax + 50; ++i) {
         strangers.push_back(connect_to(server.port()));
         REQUIRE(strangers.back().valid());
-        // Half of them say half a token.
+        // Half of them send half a token.
         if (i % 2 == 0) REQUIRE(write_full(strangers.back().get(), "12345678") == 0);
     }
     const LinkSample sample = probe_link({"", "127.0.0.1", server.port()}, kToken, quick()).way;
     INFO(sample.error);
     CHECK(sample.error.empty());
     CHECK(sample.exchanges == 50);
-    // Those who never say the rest are sent away, after seconds: this bound tells only that.
+    // Strangers that never send the rest are sent away, after seconds. This bound only checks that
+    // they are.
     pollfd last{strangers.back().get(), POLLIN, 0};
     CHECK(::poll(&last, 1, 25'000) == 1);
 }
@@ -225,7 +226,7 @@ TEST_CASE("a meeting names who does not come, and its first member when that one
     MapBoard board;
     std::vector<int> seen;
     std::thread second([&] { seen = meet(board, {"m", {0, 1, 2}, 1, kHangTime}); });
-    CHECK(board.get("m/1", kHangTime));  // it has come
+    CHECK(board.get("m/1", kHangTime));  // the rank has come
     CHECK(meet(board, {"m", {0, 1, 2}, 0, 300ms}) == std::vector<int>{2});
     second.join();
     CHECK(seen == std::vector<int>{2});
@@ -247,7 +248,8 @@ TEST_CASE("a search measures every way once each, and blames the rank that does 
                 options.topology = {{1, 2, 1}, node, 0};
                 options.address = "127.0.0.1";
                 options.limits = quick();
-                // They give up a rank after these times and some seconds; nothing is probed then.
+                // A search gives up a rank after these times and some seconds; nothing is probed
+                // then.
                 if (missing >= 0)
                     options.limits.connect = options.limits.latency = options.limits.burst = 400ms;
                 const auto keep = [&](const HealthRecord& record) {
@@ -258,7 +260,7 @@ TEST_CASE("a search measures every way once each, and blames the rank that does 
                 try {
                     (void)search_pairs(options, {board, keep, [](const std::string&, Duration) {}});
                 } catch (const Error& error) {
-                    // Node 2 is rank 3: node 1 has two.
+                    // Node 2 is rank 3, because node 1 has two ranks.
                     const bool named = std::string(error.what()).find("rank 3") == 0;
                     hung += error.code() == ExitCode::kHang && named ? 1 : 0;
                 }

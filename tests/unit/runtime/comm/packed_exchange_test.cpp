@@ -1,4 +1,4 @@
-// Reductions and gathers whose values travel packed, over pretended hosts.
+// Reductions and gathers of packed values, over simulated hosts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ namespace {
 
 const std::vector<std::vector<int>> kHosts = {{1, 1}, {2, 2}, {2, 1, 2}, {3, 2, 4}, {1, 1, 1, 1}};
 
-// The first and the last elements are every node's, the others dealt out by halves.
+// Returns owners: the first and the last elements belong to every node, the others are divided by
+// halves.
 std::vector<NodeRange> owners_of(int64_t numel, int hosts) {
     std::vector<NodeRange> owners;
     int64_t begin = 0;
@@ -36,7 +37,8 @@ std::vector<NodeRange> owners_of(int64_t numel, int hosts) {
     return owners;
 }
 
-// The largest magnitude of a host's sums over all elements: no block of it has a larger one.
+// Returns the largest magnitude of a host's sums over all elements. No block of it has a larger
+// one.
 float largest_sum(const std::vector<int>& node_sizes, int64_t numel, uint32_t generation) {
     float largest = 0;
     int first = 0;
@@ -54,7 +56,7 @@ float largest_sum(const std::vector<int>& node_sizes, int64_t numel, uint32_t ge
 
 struct PackedRound {
     int64_t inexact = 0;  // elements other than the exact sum
-    int64_t wrong = 0;    // elements further off than packing allows, or not exact though shared
+    int64_t wrong = 0;    // elements with an error above packing's, or any if shared
 };
 
 PackedRound reduce_packed(const std::vector<int>& node_sizes, int64_t numel,
@@ -75,7 +77,7 @@ PackedRound reduce_packed(const std::vector<int>& node_sizes, int64_t numel,
         const ReducedParts parts = all.await_reduced(bucket, 1);
         for (const NodeRange& owned : owners) {
             if (owned.node != kEveryNode && owned.node != all.topology().node_rank) continue;
-            // Each other host's term is off by at most a code of its block.
+            // Each other host's term has an error of at most a code of its block.
             const float allowed =
                 owned.node == kEveryNode
                     ? 0
@@ -105,7 +107,7 @@ TEST_CASE("packed sums are within a code of each other host's block, shared ones
                      << ", " << numel << ", packing " << static_cast<int>(packing));
                 const PackedRound round = reduce_packed(node_sizes, numel, {packing, 11, {}});
                 CHECK(round.wrong == 0);
-                // Otherwise nothing was packed.
+                // Otherwise nothing would have been packed.
                 if (numel > 1000) CHECK(round.inexact > numel / 4);
             }
         }
@@ -141,7 +143,7 @@ TEST_CASE("a packed gather leaves equal bits on every host, its owner's included
                 const Topology& place = self.collectives->topology();
                 const std::span<std::byte> bytes = self.arena->shared(weights);
                 if (place.local_rank == 0) {
-                    // What this host does not own is nonsense before.
+                    // Elements that this host does not own contain nonsense before.
                     std::memset(bytes.data(), 0x55, bytes.size());
                     for (const NodeRange& owned : owners) {
                         if (owned.node != kEveryNode && owned.node != place.node_rank) continue;
@@ -171,7 +173,8 @@ TEST_CASE("a packed gather leaves equal bits on every host, its owner's included
                                    came.data(), kNumel, dtype);
             int64_t far = 0, exact = 0;
             for (int64_t i = 0; i < kNumel; ++i) {
-                // Half a code of a block whose largest is below 1, and 16 bits' own rounding twice.
+                // Half a code of a block whose largest value is below 1, and twice the rounding of
+                // 16 bits.
                 far += !(std::fabs(came[i] - values[i]) <= 0.5F / 127 + 0x1p-8F);
                 exact += came[i] == values[i];
             }
@@ -229,7 +232,7 @@ TEST_CASE("packed values take the bytes that the formula counts") {
             const int64_t every = bytes(WirePacking::kNone, kEveryNode, 4) * (hosts - 1);
             CHECK(reduced[node] == to_owners + every);
             CHECK(gathered[node] == bytes(WirePacking::kInt8, node, 2) * (hosts - 1));
-            // Against bf16 half of the bytes, against fp32 an eighth, and the scales.
+            // Half of the bytes of bf16, or an eighth of the bytes of fp32, and the scales.
             const double exact =
                 static_cast<double>(bytes(WirePacking::kNone, node, 2) * (hosts - 1));
             CHECK(static_cast<double>(gathered[node]) < 0.53 * exact);
@@ -257,7 +260,8 @@ TEST_CASE("kept errors make the sums of many packed reductions come to the exact
             std::vector<double> sums(1024, 0.0), exact(1024, 0.0);
             for (Generation g = 1; g <= kSteps; ++g) {
                 all.await_free(bucket, g);
-                // The same gradients in each step: rounding to nearest is wrong the same way.
+                // The gradients are the same in each step, so rounding to nearest makes the same
+                // error each time.
                 for (int64_t i = 0; i < kNumel; ++i)
                     all.bucket(bucket)[static_cast<size_t>(i)] =
                         std::sin(0.1F * static_cast<float>(i) + static_cast<float>(rank));
@@ -281,7 +285,7 @@ TEST_CASE("kept errors make the sums of many packed reductions come to the exact
         });
         return off;
     };
-    // What is kept is below half a code, 1/14, at the end; drawn codes wander by the root of the
+    // At the end, a kept error is below half a code, 1/14. Drawn codes drift by the root of the
     // number of steps.
     CHECK(distance(true) < 0.08);
     CHECK(distance(false) > 0.2);
@@ -306,7 +310,7 @@ TEST_CASE("a gradient that is not finite leaves no error behind") {
                 owners[rank].range, [&](const Range&, std::span<const float> values) {
                     const auto infinite = std::ranges::count_if(
                         values, [](float value) { return !std::isfinite(value); });
-                    // The block of element 600 alone.
+                    // Only the block of element 600.
                     wrong += infinite != (g == 1 && rank == 1 ? 256 : 0);
                 });
             all.release(bucket, g);
@@ -325,8 +329,8 @@ float in_16_bits(WirePacking packing, float value) {
     return value;
 }
 
-// The formula: a host's sum times BEFORE is rounded if it travels, sums over hosts are multiplied
-// by AFTER, and rounded if they travel too.
+// Computes the formula: a host's sum times BEFORE is rounded if it travels; sums over hosts are
+// multiplied by AFTER, and rounded if they travel too.
 float sum_in_16_bits(const std::vector<int>& node_sizes, int64_t i, WirePacking packing, int owner,
                      bool for_all, float before, float after) {
     float sum = 0;
@@ -354,7 +358,8 @@ bool lies_exact(int64_t i) {
         kExact, [&](const Range& range) { return i >= range.begin && i < range.end(); });
 }
 
-// The sums of each host, of a bucket that is reduced to owners_of() or, without OWNERS, to all.
+// Returns the sums of each host for a bucket that is reduced to owners_of() or, without OWNERS, to
+// all.
 std::vector<std::vector<float>> sums_in_16_bits(const std::vector<int>& node_sizes,
                                                 WirePacking packing,
                                                 std::span<const NodeRange> owners) {

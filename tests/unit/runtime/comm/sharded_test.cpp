@@ -1,4 +1,4 @@
-// Collectives of sharded states over pretended hosts: reduction to owners, gather, buckets that
+// Collectives of sharded states over simulated hosts: reduction to owners, gather, buckets that
 // share memory.
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ const std::vector<std::vector<int>> kWorlds = {
     {1},       {2},          {5},       {8},       {1, 1},         {3, 1},
     {2, 1, 2}, {1, 1, 1, 1}, {2, 2, 2}, {3, 2, 4}, {1, 1, 1, 1, 1}};
 
-// The number of elements by owner; the last entry counts those of every node.
+// Returns the number of elements by owner. The last entry counts the elements of every node.
 std::vector<int64_t> numel_by_node(const std::vector<NodeRange>& owners, size_t hosts) {
     std::vector<int64_t> numel(hosts + 1, 0);
     for (const NodeRange& owned : owners)
@@ -202,8 +202,8 @@ TEST_CASE("A gather leaves what every host has, and works with elements of 2 byt
             const Topology& topology = self.collectives->topology();
             const std::span<std::byte> bytes = self.arena->shared(weights);
             auto* const values = reinterpret_cast<uint16_t*>(bytes.data());
-            // Each node writes its own number and the round everywhere, then what it does not own
-            // must have its owner's.
+            // Each node writes its own number and the round everywhere. Afterwards, elements that
+            // it does not own must have their owner's number.
             const auto value = [](int node, int round) {
                 return static_cast<uint16_t>(node * 256 + round);
             };
@@ -245,7 +245,7 @@ TEST_CASE("Buckets of one step use the same memory one after the other") {
         std::atomic<int> wrong{0};
         run_world(world, [&](InProcessRank& self, int rank) {
             Collectives& all = *self.collectives;
-            // Each bucket's gradients differ, so that one which reads another's is noticed.
+            // Each bucket has other gradients, so that it is noticed if one reads another one's.
             const auto tag = [](Generation step, size_t b) {
                 return step * 10 + static_cast<uint32_t>(b);
             };
@@ -276,8 +276,8 @@ TEST_CASE("Buckets of one step use the same memory one after the other") {
             for (Generation step = 1; step <= kSteps; ++step) {
                 for (size_t b = 0; b < buckets.size(); ++b) {
                     const size_t before = (b + buckets.size() - 1) % buckets.size();
-                    // The bucket before was last used in this step, or in the step before for the
-                    // first bucket.
+                    // The previous bucket was last used in this step, or, for the first bucket, in
+                    // the step before.
                     const Generation last = b == 0 ? step - 1 : step;
                     all.await_free(buckets[before], last + 1);
                     fill(all.bucket(buckets[b]), rank, tag(step, b));

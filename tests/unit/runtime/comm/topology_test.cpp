@@ -41,7 +41,8 @@ TEST_CASE("A rank outside of the nodes and an empty node are set-up errors") {
 }
 
 TEST_CASE("stages over hosts are worlds of their own") {
-    // Two hosts of 3 and 1; stages of ranks 0 1 and 2 3, so that the second one lies on both.
+    // Two hosts of 3 and 1 ranks. The stages are ranks 0 1 and 2 3, so the second stage is on both
+    // hosts.
     const std::vector<std::vector<int>> stages = {{0, 1}, {2, 3}};
     const PipelinePlace first = make_pipeline_place({3, 1}, stages, 1);
     CHECK(first.stage == 0);

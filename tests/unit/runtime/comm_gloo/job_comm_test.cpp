@@ -1,4 +1,4 @@
-// Whole jobs as processes on loopback: several pretended hosts, each with its memfd, joined by
+// Whole jobs as processes on loopback: several simulated hosts, each with its memfd, joined by
 // Gloo.
 #include "runtime/comm_gloo/job_comm.h"
 
@@ -41,7 +41,8 @@ namespace {
 constexpr int64_t kNumel = 5003;
 constexpr int kStages = 2;                  // stages of the jobs that are pipelines
 constexpr Duration kTimeLimit = kHangTime;  // the longest wait of a rank
-// A rank that has waited for the time limit ends later than this, one that was told ends earlier.
+// A rank that waits for the time limit ends later than this; a rank that hears of the failure ends
+// earlier.
 constexpr Duration kFarBelowLimit = kTimeLimit / 2;
 
 struct Job {
@@ -197,7 +198,8 @@ TEST_CASE("Messages of any length arrive whole over several streams") {
 }
 
 TEST_CASE("Bridges of a host share its streams, and loopback has one without being told") {
-    // The sockets of the last rank, which serves no store, in a job whose hosts have STREAMS.
+    // Returns the number of sockets of the last rank, which serves no store, in a job whose hosts
+    // have STREAMS.
     const auto sockets = [](const std::vector<int>& node_sizes, int streams) {
         RunningJob job({node_sizes, kTimeLimit, streams}, [&](JobComm& comm, BucketId, int rank) {
             comm.collectives->barrier();
@@ -210,7 +212,7 @@ TEST_CASE("Bridges of a host share its streams, and loopback has one without bei
     };
     const int one = sockets({1, 1}, 1);
     CHECK(sockets({1, 1}, 0) == one);
-    // A stream is a listener and a connection to each other host.
+    // A stream needs a listener and a connection to each other host.
     CHECK(sockets({1, 1}, 3) == one + 4);
     CHECK(sockets({1, 1, 1}, 2) == sockets({1, 1, 1}, 1) + 3);
     CHECK(sockets({2, 2}, 3) == sockets({2, 2}, 2) + 2);
@@ -219,7 +221,8 @@ TEST_CASE("Bridges of a host share its streams, and loopback has one without bei
 
 TEST_CASE("As many streams as fill the way: doubled while that brings a fifth more") {
     std::vector<int> measured;
-    // Rates of a network that holds each connection to ONE of ALL.
+    // Returns the choice for a network that limits each connection to ONE, and all connections
+    // together to ALL.
     const auto chosen = [&](double one, double all) {
         measured.clear();
         return choose_streams(kStreamsMax, [&, one, all](int streams) {
@@ -368,8 +371,8 @@ void limit(decltype(RLIMIT_NOFILE) what, rlim_t most) {
     REQUIRE(::setrlimit(what, &limit) == 0);
 }
 
-// Opens the stages of rank RANK of four, two a stage, as a role of dsworker does: an error of one
-// rank frees the others.
+// Opens the stages of rank RANK of four, with two ranks per stage, as a role of dsworker does. An
+// error of one rank frees the others.
 int open_stages(JobComm& comm, int rank) {
     ArenaLayout of_all(4);
     (void)of_all.add_bucket("bucket", kNumel);

@@ -1,4 +1,4 @@
-// Streams measured on a link between threads, over a store of one process.
+// The number of streams, measured on a link between threads over a store of one process.
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>

@@ -1,4 +1,4 @@
-// Data that is wrong in every way, with the message that it must give.
+// Data with every kind of mistake, and the message that each must give.
 #include <functional>
 #include <vector>
 
@@ -17,7 +17,7 @@ using Ints = std::vector<int64_t>;
 const std::vector<float> kSix{0, 1, 2, 3, 4, 5};
 const Ints kLabels{3, -100, 4};
 
-// The message of CALL's error, with FOLDER's path as DIR.
+// Returns the message of CALL's error, with DIR instead of FOLDER's path.
 std::string message_of(const DataFolder& folder, const std::function<void()>& call) {
     try {
         call();
@@ -225,7 +225,7 @@ TEST_CASE("rows of another tool or another model are told what they are") {
     const std::string shift = "the target of each token must be the next token; in Python: ";
     CHECK_THAT(said({"input_ids", "labels"}),
                Catch::Contains("has the columns input_ids and") && Catch::Contains(shift));
-    // A warning alone (usual_numbers_test.cpp): some models shift the targets by themselves.
+    // Only a warning (usual_numbers_test.cpp), because some models shift the targets themselves.
     CHECK(said({"tokens", "targets"}).empty());
     CHECK_THAT(said({"tokens", "targets", "documents"}),
                Catch::Contains("does not take documents") &&

@@ -15,7 +15,7 @@ using Ints = std::vector<int64_t>;
 
 constexpr int64_t kContext = 3;
 
-// 23 samples: a prime, so that no batch size divides it. Sample i is tokens 3i, 3i+1, 3i+2.
+// Returns 23 samples: a prime, so that no batch size divides it. Sample i is tokens 3i, 3i+1, 3i+2.
 DataSource counting_samples(const DataFolder& folder) {
     return open_data(token_request(folder.counting_tokens("t.bin", 23 * 3 + 1), kContext)).train;
 }
@@ -32,7 +32,7 @@ BatchLoader::Options options_for(int64_t ranks, int64_t rank, int64_t accumulati
     return options;
 }
 
-// The sample that each row of a batch holds, by its first token; checks the rest of the row.
+// Returns the sample in each row of a batch, found by its first token. Checks the rest of the row.
 Ints samples_in(const std::vector<c10::IValue>& batch) {
     const Ints tokens = values_of<int64_t>(batch[0]);
     const Ints targets = values_of<int64_t>(batch[1]);
@@ -45,7 +45,8 @@ Ints samples_in(const std::vector<c10::IValue>& batch) {
     return samples;
 }
 
-// All samples of the first STEPS steps in the order of training: step, micro step, rank, row.
+// Returns all samples of the first STEPS steps in the order of training: step, micro step, rank,
+// row.
 Ints samples_of_run(const DataSource& train, int64_t ranks, int64_t accumulation, bool shuffle,
                     int64_t steps) {
     std::vector<std::unique_ptr<BatchLoader>> loaders;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr auto kLong = 60s;  // far more than any machine needs: reaching it is a failure
 
-// True as soon as CONDITION holds; false after kLong.
+// Returns true as soon as CONDITION holds, and false after kLong.
 template <typename Condition>
 bool becomes(Condition condition) {
     const auto end = std::chrono::steady_clock::now() + kLong;
@@ -30,7 +30,7 @@ bool becomes(Condition condition) {
     return true;
 }
 
-// A clock that moves on by a second at each look, and tells of the look.
+// A clock that advances by a second at each look, and reports the look.
 class TellingClock final : public Clock {
   public:
     explicit TellingClock(std::function<void()> tell) : tell_(std::move(tell)) {}
@@ -70,7 +70,7 @@ TEST_CASE("only a take that finds nothing ready adds to the time waited") {
     constexpr int64_t kAllItems = 100;
     std::counting_semaphore<kAllItems> allowed{2};
     std::atomic<int64_t> begun{0};
-    // The first look is that of a take which has found nothing: the items come only then.
+    // The first look comes from a take() that has found no item: the items come only then.
     std::once_flag looked;
     const TellingClock clock(
         [&] { std::call_once(looked, [&] { allowed.release(kAllItems - 2); }); });
@@ -133,5 +133,5 @@ TEST_CASE("the destructor ends a thread that waits for room, makes an item, or h
             0, 1);
         REQUIRE(becomes([&] { return started.load(); }));
     }
-    REQUIRE(finished);  // the thread was joined, not left behind
+    REQUIRE(finished);  // the thread was joined
 }

@@ -114,7 +114,7 @@ TEST_CASE(
     }
     CHECK(runner.waits_kept_);
     CHECK(executor.instructions_done() == done);
-    // A lane has one thread for good: a disk must be asked by the thread that began to.
+    // A lane always has the same thread: a disk must be used by the thread that began to use it.
     CHECK(runner.threads_of_lane_.size() == 2);
     for (const auto& [lane, threads] : runner.threads_of_lane_) CHECK(threads.size() == 1);
 }

@@ -1,5 +1,6 @@
-// The bubble of schedules as the executor runs them: stages as threads on a clock that the test
-// drives, beside the formulas (docs/decisions/008) that the simulator is held to as well.
+// The bubble of schedules as the executor runs them. Stages are threads on a clock that the test
+// drives. The bubble is compared with the formulas (docs/decisions/008) that also test the
+// simulator.
 #include <algorithm>
 #include <array>
 #include <condition_variable>
@@ -23,13 +24,14 @@ constexpr int kMicroBatches = 8;
 // The time of a stage's forward, of a backward's first half and of its second half.
 constexpr double kWork = 1;
 
-// The place at which sends meet their receives: a message passes when both are there.
+// A place where sends meet their receives: a message passes when both are there.
 class Meeting {
   public:
-    // The name of a message: the part whose values it carries, its micro step, true for gradients.
+    // The name of a message: the part whose values it carries, its micro step, and true for
+    // gradients.
     using Place = std::tuple<int, int, bool>;
 
-    // Returns the time when the message passes; this side has come at START.
+    // Returns the time when the message passes. This side comes at START.
     double meet(const Place& place, double start) {
         std::unique_lock lock(mutex_);
         Message& message = messages_[place];
@@ -51,11 +53,11 @@ class Meeting {
 };
 
 // A stage that computes nothing and keeps a clock of its own: an instruction begins when its lane
-// is free and the instructions that it waits for have ended. The step's time follows from what the
-// executor runs and from nothing that the machine does beside. Any lane's thread.
+// is free and the instructions that it waits for have ended. So the step's time depends only on
+// what the executor runs, and not on the machine's other work. Any lane's thread.
 class TimedStage final : public InstructionRunner {
   public:
-    // A forward takes WORK, as does each half of a backward.
+    // A forward takes WORK, and so does each half of a backward.
     TimedStage(double work, const StepPlan& plan, Meeting& meeting)
         : work_(work), plan_(plan), meeting_(meeting), ends_(plan.instructions.size(), kNotRun) {}
 
@@ -84,7 +86,7 @@ class TimedStage final : public InstructionRunner {
     }
     void poison(const std::string& /*why*/) override {}
 
-    // The number of instructions that ran before one that they wait for.
+    // Returns the number of instructions that ran before one that they wait for.
     [[nodiscard]] int early() const { return early_; }
     [[nodiscard]] double end() const { return *std::max_element(ends_.begin(), ends_.end()); }
 
@@ -122,7 +124,7 @@ ModelInfo one_segment_a_part(int parts) {
     return model;
 }
 
-// The share of a step in which a stage does not compute.
+// Returns the share of a step in which a stage does not compute.
 double bubble_of(ScheduleKind kind, int chunks) {
     const PipelineSchedule schedule = make_schedule(kind, {kStages, chunks, kMicroBatches});
     const ModelInfo model = one_segment_a_part(schedule.shape.parts());

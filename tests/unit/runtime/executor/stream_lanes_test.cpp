@@ -41,7 +41,7 @@ struct FakeDeviceLanes {
     }
 };
 
-// A clock that moves when work is told to take time. Any thread.
+// A clock that advances when work is supposed to take time. Any thread.
 class WorkClock final : public Clock {
   public:
     [[nodiscard]] TimePoint now() const override { return TimePoint(Duration(ns_.load())); }
@@ -51,15 +51,15 @@ class WorkClock final : public Clock {
     std::atomic<int64_t> ns_ = 0;
 };
 
-// Does instructions at once or on a stream, and notes whether one began before one that it waits
-// for was done.
+// Does instructions at once or on a stream. Notes whether an instruction began before another one,
+// for which it waits, was done.
 class StreamRunner final : public InstructionRunner {
   public:
     StreamRunner(const StepPlan& plan, FakeDeviceLanes lanes)
         : plan_(plan), lanes_(lanes), done_(plan.instructions.size()) {}
     StreamRunner(const StreamRunner&) = delete;
     StreamRunner& operator=(const StreamRunner&) = delete;
-    // A step that failed leaves work on the streams, which uses this.
+    // Waits for the streams: a failed step leaves work on them that uses this object.
     ~StreamRunner() override {
         for (ThreadStream* const stream : {lanes_.compute, lanes_.communication})
             if (stream != nullptr) stream->finish();
@@ -78,7 +78,7 @@ class StreamRunner final : public InstructionRunner {
         is_poisoned = true;
         if (poison_frees) free();
     }
-    // Ends what blocks on the streams.
+    // Ends all blocked work on the streams.
     void free() {
         for (ThreadStream* const stream : {lanes_.compute, lanes_.communication})
             if (stream != nullptr) stream->abort();
@@ -101,7 +101,8 @@ class StreamRunner final : public InstructionRunner {
     int block_at = -1;  // its work does not end before free()
     int hold_at = -1;   // its work does not end before that of hold_until, or free()
     int hold_until = -1;
-    // Its thread reads what comes behind block_at, without a limit, as a branch on a tensor does.
+    // Its thread reads a result that comes after block_at, without a limit, as a branch on a tensor
+    // does.
     int read_at = -1;
     int fails_at = -1;  // its work fails
     bool poison_frees = true;
@@ -109,7 +110,7 @@ class StreamRunner final : public InstructionRunner {
     bool fault = false;  // the device reports an error once block_at and read_at are reached
     Op slow = Op::kSend;
     Duration slow_time = std::chrono::milliseconds(20);
-    // The clock that slow work moves, and each look at a device that is blocked; null: slow work
+    // The clock that slow work advances, and each look at a blocked device too; null: slow work
     // sleeps.
     Clock* clock = nullptr;
     std::atomic<bool> waits_kept = true;
@@ -170,7 +171,8 @@ struct BothStreams {
     StreamRunner runner;
 };
 
-// Returns the compute instruction that the communication stream waits for first, and what waits.
+// Returns the first compute instruction for which the communication stream waits, and the
+// instruction that waits.
 std::pair<int, int> first_wait(const StepPlan& plan) {
     for (size_t i = 0; i < plan.instructions.size(); ++i)
         for (const int wait : plan.instructions[i].waits)
@@ -215,8 +217,8 @@ TEST_CASE("work on streams comes after what it waits for, whichever lanes are st
                     for (size_t i = 0; i < plan.instructions.size(); ++i)
                         for (const int wait : plan.instructions[i].waits) {
                             const auto before = static_cast<size_t>(wait);
-                            // A stream's times are those of its own clock, which a busy host
-                            // places late on its own.
+                            // A stream's times are times of its own clock. A busy host would note
+                            // them late on the host's clock.
                             const Lane lane = plan.instructions[i].lane;
                             if (is_stream(lane) != is_stream(plan.instructions[before].lane))
                                 continue;
@@ -231,8 +233,8 @@ TEST_CASE("work on streams comes after what it waits for, whichever lanes are st
     }
 }
 
-// The negative control: work that another stream should wait for lasts until that one has worked. A
-// wait that is kept all the same would be a hang of the device.
+// The negative control: work for which another stream should wait lasts until that stream has
+// worked. If the wait were kept nevertheless, the device would hang.
 TEST_CASE("a wait of a stream that is left out is seen") {
     const StepPlan plan = small_plan(1);
     BothStreams both(plan, 3);
@@ -292,7 +294,7 @@ TEST_CASE("an error of the device ends a step that is blocked in it, named by th
     }
 }
 
-// The host looks at the device now and then: the instructions before are done by then, and not
+// The host looks at the device now and then. The earlier instructions are done by then, but not
 // noted.
 TEST_CASE("a kernel that fails ends the step and is that of its own instruction") {
     const StepPlan plan = small_plan(1);
@@ -318,7 +320,7 @@ TEST_CASE("a device that stands still for the limit is a hang, whatever it had t
     LaneStreams streams = both.lanes.streams();
     streams.limit = std::chrono::seconds(2);
     streams.clock = runner.clock = &clock;
-    // Four forwards take longer than the limit, and none of them does alone.
+    // Four forwards take longer than the limit, but no single one does.
     runner.slow = Op::kForward;
     runner.slow_time = streams.limit - std::chrono::milliseconds(1);
     Executor executor(plan, runner, streams);
@@ -333,9 +335,9 @@ TEST_CASE("a device that stands still for the limit is a hang, whatever it had t
     CHECK_THAT(error.what(), Catch::Contains("within 2.0 s"));
 }
 
-// The negative control of poison: the compute lane reads a tensor behind a collective that does not
-// end, which has no limit of its own. A poison that reaches the device ends it, one that does not
-// leaves it where it is.
+// The negative control of poison: the compute lane reads a tensor that comes after a collective.
+// The collective does not end, and has no limit of its own. A poison that reaches the device ends
+// it; another poison does not.
 TEST_CASE("only a poison that reaches the device ends a read behind a collective that hangs") {
     for (const bool frees : {true, false}) {
         INFO("poison frees: " << frees);

@@ -1,5 +1,5 @@
-// The communicator over a stand-in for libnccl that knows NCCL's rules (support/stand_in_nccl.h):
-// results, ends, lost peers, aborts while it is in use.
+// The communicator over a stand-in for libnccl that follows NCCL's rules (support/stand_in_nccl.h):
+// results, ends, lost peers, and aborts while it is in use.
 #include "runtime/nccl/nccl_communicator.h"
 
 #include <atomic>
@@ -29,7 +29,7 @@ constexpr cudaStream_t kStream = nullptr;
 constexpr Duration kLong = std::chrono::minutes(10);
 constexpr Duration kShort = std::chrono::milliseconds(100);
 
-// Runs BODY as each rank of a group, a thread each.
+// Runs BODY on each rank of a group. Each rank is a thread.
 using Body = std::function<void(NcclCommunicator&, int rank)>;
 void run_ranks(int world_size, Duration limit, const Body& body) {
     const std::string id = NcclCommunicator::make_unique_id();
@@ -42,7 +42,7 @@ void run_ranks(int world_size, Duration limit, const Body& body) {
         });
 }
 
-// Aborts end in a thread of their own.
+// Returns true once all aborts have ended. They end in a thread of their own.
 bool all_ended() {
     const auto limit = std::chrono::steady_clock::now() + kLong;
     while (live_nccl_communicators() > 0 && std::chrono::steady_clock::now() < limit)
@@ -112,7 +112,8 @@ void check_collectives(NcclCommunicator& communicator, int rank, int world_size)
     if (!good) throw std::runtime_error("a collective has another result");
 }
 
-// Ranges of the ranks, SIZES by rank, behind each other, and at the end two elements of all.
+// Returns the ranges of the ranks, with SIZES by rank, one after the other, and at the end two
+// elements of all ranks.
 std::vector<NodeRange> ranges_of(const std::vector<int64_t>& sizes, bool for_all) {
     std::vector<NodeRange> ranges;
     int64_t begin = 0;
@@ -124,8 +125,8 @@ std::vector<NodeRange> ranges_of(const std::vector<int64_t>& sizes, bool for_all
     return ranges;
 }
 
-// Rank r brings r, r + 1, …. What a rank has of its range afterwards is the sum, and after the
-// gather so has everybody.
+// Returns true if the results are right. Rank r brings r, r + 1, …. After the reduction a rank has
+// the sums in its range, and after the gather all ranks have them.
 bool ranges_are_right(NcclCommunicator& communicator, int rank,
                       const std::vector<NodeRange>& ranges, int world_size) {
     const int64_t numel = ranges.back().range.end();
@@ -210,7 +211,7 @@ TEST_CASE("a healthy end waits for the work that is under way, and the next grou
                     communicator.leave();
                     for (const std::vector<float>& one : values)
                         well += one == std::vector<float>{1, 3, 5} ? 1 : 0;
-                    communicator.leave();  // there is none any more
+                    communicator.leave();  // there is no communicator any more
                 }
             });
     }
@@ -224,7 +225,7 @@ TEST_CASE("an abort frees who waits for a collective that hangs, and nothing use
         begin_stand_in_nccl({.seed = seed, .hanging_collective = static_cast<int64_t>(seed % 4)});
         std::atomic<int> freed = 0;
         run_ranks(2, kLong, [&](NcclCommunicator& communicator, int rank) {
-            // Another thread hears of a dead rank at any moment, and watches meanwhile.
+            // Another thread may hear of a dead rank at any moment, so it watches meanwhile.
             std::jthread watch([&] {
                 const auto wait = std::chrono::microseconds(200 * seed * (rank + 1));
                 const auto end = std::chrono::steady_clock::now() + wait;
@@ -313,7 +314,7 @@ TEST_CASE("a send that NCCL refuses leaves no group open") {
     CHECK(stand_in_nccl_faults() == std::vector<std::string>{});
 }
 
-// The negative control of the groups' ends: each kind of group that the communicator opens.
+// The negative control of the groups' ends, for each kind of group that the communicator opens.
 TEST_CASE("a group's end that is left out is noted") {
     std::vector<float> sent = counted_from(0, 5), received(5);
     const std::vector<NodeRange> ranges = ranges_of({3}, /*for_all=*/true);

@@ -1,4 +1,4 @@
-// Which step updates what where updates may lag.
+// The parts of the model that each step updates if updates may lag.
 #include "runtime/schedules/exchange_schedule.h"
 
 #include <string>
@@ -8,8 +8,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-// One letter a step: W everything, w everything and a choice, p important units, c and a choice, l
-// with a late update beside, f fills one, F and a choice.
+// Returns one letter per step: W updates everything, w everything and a choice, p important units,
+// c these and a choice, l runs a late update beside, f fills one, F fills one and makes a choice.
 std::string letters(const config::LaggingConfig& config, int64_t updates) {
     std::string text;
     for (int64_t update = 1; update <= updates; ++update) {

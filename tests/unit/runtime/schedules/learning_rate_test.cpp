@@ -1,4 +1,4 @@
-// Expected values by hand from DeepSpeed's formulas: update u is its iteration u - 1.
+// Expected values, computed by hand with DeepSpeed's formulas: update u is its iteration u - 1.
 #include "runtime/schedules/learning_rate.h"
 #include "support/catch.h"
 

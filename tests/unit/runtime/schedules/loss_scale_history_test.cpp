@@ -1,6 +1,6 @@
-// The scaler against its rules told from the history of overflows alone: each step looks at all
-// steps before it and keeps nothing but the scale. 600 steps of overflows at chosen and at drawn
-// steps, for every choice of the parameters.
+// The scaler, compared with its rules written for the whole history of overflows. Each step looks
+// at all steps before it, and only the scale is kept. 600 steps with overflows at chosen and at
+// random steps, for every choice of the parameters.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -22,7 +22,7 @@ constexpr int64_t kSteps = 600;
 
 using History = std::vector<bool>;  // true: the step's gradients overflowed
 
-// The clean steps right before STEP.
+// Returns the number of clean steps right before STEP.
 int64_t clean_before(const History& history, int64_t step) {
     int64_t clean = 0;
     while (clean < step && !history[size_t(step - 1 - clean)]) ++clean;
@@ -35,7 +35,7 @@ bool doubles(const LossScaleConfig& config, const History& history, int64_t step
     return clean > 0 && clean % config.window == 0;
 }
 
-// The overflows up to STEP, itself included, since the hysteresis was full.
+// Returns the number of overflows up to STEP, including STEP, since the hysteresis was full.
 int64_t overflows_of_hysteresis(const LossScaleConfig& config, const History& history,
                                 int64_t step) {
     int64_t overflows = 0;
@@ -49,7 +49,7 @@ int64_t overflows_of_hysteresis(const LossScaleConfig& config, const History& hi
     return overflows;
 }
 
-// The scale after STEP, if the one before was SCALE; nothing if the run ends there.
+// Returns the scale after STEP if it was SCALE before; nullopt if the run ends there.
 std::optional<double> scale_after(const LossScaleConfig& config, const History& history,
                                   int64_t step, double scale) {
     if (doubles(config, history, step)) return scale * 2;
@@ -134,7 +134,7 @@ TEST_CASE("after every step the loss scale is what the history of overflows make
     CHECK(changes > 100'000);
 }
 
-// A second telling of torch.amp.GradScaler: the scale and a count of clean steps that growth and
+// torch.amp.GradScaler, written once more: the scale, and a count of clean steps that growth and
 // overflow set to 0 (torch/amp/grad_scaler.py, _amp_update_scale_).
 TEST_CASE("the loss scale of torch_autocast moves as torch.amp.GradScaler's") {
     for (const int64_t window : {1, 3, 50, 2000})

@@ -1,4 +1,4 @@
-// The scaler against traces of DeepSpeed's own (loss_scale_reference.json, written by
+// The scaler, compared with traces of DeepSpeed's scaler (loss_scale_reference.json, written by
 // loss_scale_reference.py).
 #include "runtime/schedules/loss_scale.h"
 #include "base/error.h"
@@ -41,7 +41,7 @@ void check_trace(const LossScaleConfig& config, const std::string& overflows, co
             CHECK(scaler.state() == before);
             break;
         }
-        // A fresh scaler from the state goes on as the old one does.
+        // A new scaler with this state continues as the old one does.
         LossScaler resumed(config, scaler.state());
         const bool changed = scaler.update(overflow);
         CHECK(resumed.update(overflow) == changed);

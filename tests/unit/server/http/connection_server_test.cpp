@@ -1,4 +1,4 @@
-// Connections beside others that send slowly, or nothing, or do not read.
+// Connections beside other connections that send slowly, send nothing or do not read.
 #include "server/http/connection_server.h"
 
 #include <poll.h>
@@ -13,7 +13,7 @@
 namespace dslaunch::server {
 namespace {
 
-// Answers with the body that came, once it may.
+// Answers with the request's body, once the test allows it.
 class Echo final : public HttpHandler {
   public:
     std::optional<HttpReply> refuse(const RequestHead& head) override {
@@ -84,7 +84,7 @@ TEST_CASE("a client is answered beside more idle heads and bodies than threads o
         send_all(slow.back(), part);
         CHECK(answers_to(running.port, get("/")).starts_with("HTTP/1.1 200"));
     }
-    // Those that came first gave way, and not the last ones.
+    // The first connections gave way, and not the last ones.
     send_all(slow[59], "\r\nabcde\r\n0\r\n\r\n");
     char first[12];
     REQUIRE(::recv(slow[59].get(), first, sizeof first, MSG_WAITALL) == sizeof first);
@@ -188,7 +188,7 @@ TEST_CASE("bodies that come slowly give way where others need their memory, but 
         limits.hold_max = at_once ? Duration{0} : Duration(std::chrono::hours(1));
         Running running(limits, 100'000);
         std::vector<UniqueFd> slow;
-        // They never end, and hold 1,000 to 39,000 bytes each, 80,000 in all.
+        // Their requests never end. They hold 1,000 to 39,000 bytes each, 80,000 in all.
         for (const int bytes : {1000, 39'000, 2000, 38'000}) {
             slow.push_back(connection_to(running.port));
             const int64_t before = running.budget.bytes_taken();

@@ -17,7 +17,7 @@ struct Outcome {
     State state = State::kHead;
     int status = 200;  // of a refusal
     std::string body;
-    size_t left = 0;  // bytes that are not of the request
+    size_t left = 0;  // bytes that do not belong to the request
     bool operator==(const Outcome&) const = default;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// VALUE as another library has it.
+// Returns VALUE as another library's value.
 json as_json(JsonView value) {
     switch (value.kind()) {
         case JsonKind::kNull:
@@ -147,7 +147,7 @@ TEST_CASE("a key that stands twice in an object is refused, however many stand b
         std::string text = "{\"a\": 0";
         for (int i = 0; i < keys; ++i) text += fmt::format(", \"k{}\": {{\"a\": 1}}", i);
         CHECK(std::holds_alternative<JsonDocument>(read(text + "}")));
-        // However it is written.
+        // The name counts, however it is written.
         for (const char* again : {", \"a\": 2}", ", \"\\u0061\": 2}"}) {
             const auto document = read(text + again);
             REQUIRE(std::holds_alternative<JsonFault>(document));

@@ -1,5 +1,5 @@
-// The best checkpoint: which one it is, that retention never takes it, and that a power cut at any
-// moment of its save leaves the best of the promised ones.
+// The best checkpoint: its choice, and its protection from retention. After a power cut at any
+// moment of its save, the best of the promised checkpoints is left.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -23,7 +23,7 @@ EvalRecord record(int64_t step, double value, EvalMetric metric = EvalMetric::kL
     return {.metric = metric, .step = step, .value = value, .best_step = step, .best = value};
 }
 
-// A good checkpoint after whose step VALUE was measured.
+// Returns a good checkpoint. VALUE was measured after its step.
 StoredCheckpoint stored(int64_t step, double value, EvalMetric metric = EvalMetric::kLoss) {
     StoredCheckpoint each;
     each.folder = "step-" + std::to_string(step);
@@ -40,7 +40,7 @@ StoredCheckpoint unmeasured(int64_t step) {
     return each;
 }
 
-// The step of the best one; -1: none.
+// Returns the step of the best checkpoint; -1: there is none.
 int64_t best_of(std::vector<StoredCheckpoint> all) {
     mark_best(all);
     int64_t best = -1;
@@ -76,7 +76,7 @@ TEST_CASE("the best checkpoint is the one with the best evaluation after just it
     CHECK(best_of({stored(10, 3), unmeasured(20)}) == 10);
     const EvalMetric right = EvalMetric::kAccuracies;
     CHECK(best_of({stored(10, 0.3, right), stored(20, 0.9, right), stored(30, 0.5, right)}) == 20);
-    // Values of another metric than the newest one's do not count.
+    // Values of another metric than the newest checkpoint's do not count.
     CHECK(best_of({stored(10, 0.1), stored(20, 0.9, right), stored(30, 0.5, right)}) == 20);
     StoredCheckpoint damaged = stored(10, 1), infinite = stored(20, 1);
     damaged.is_complete = damaged.is_finite = infinite.is_finite = false;
@@ -104,7 +104,7 @@ TEST_CASE("retention keeps the best checkpoint beside the newest ones") {
         CHECK(find_checkpoints(tree, "/out/latest").step_folder ==
               kRoot + "/step-" + std::to_string(step));
     }
-    // A run without the wish keeps only the newest.
+    // A run without this setting keeps only the newest.
     CheckpointStore plain(tree, "/b/checkpoints", 1);
     for (const int64_t step : {10, 20})
         save(tree, plain, step, "b" + std::to_string(step), record(step, 0.1 * double(step)));
@@ -154,7 +154,7 @@ TEST_CASE("a power cut at any moment leaves the best of the promised checkpoints
     for (const bool exchanges : {true, false}) {
         MemoryTree tree;
         tree.exchanges = exchanges;
-        std::vector<size_t> promised;  // operations after which each save holds
+        std::vector<size_t> promised;  // operations after which each save is promised
         {
             CheckpointStore store(tree, kRoot, {1, true});
             for (size_t i = 0; i < losses.size(); ++i) {
@@ -174,7 +174,7 @@ TEST_CASE("a power cut at any moment leaves the best of the promised checkpoints
                     losses.begin(), losses.begin() + static_cast<ptrdiff_t>(held));
                 const auto all = CheckpointStore(after, kRoot, {1, true}).list();
                 const auto best = std::ranges::find_if(all, &StoredCheckpoint::is_best);
-                // A save under way may have come through too.
+                // A save under way may also have become complete.
                 if (best == all.end() || best->evaluated->value > least ||
                     !fault_in(after, best->folder).empty())
                     ++wrong;

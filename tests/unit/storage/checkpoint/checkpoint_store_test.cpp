@@ -1,4 +1,4 @@
-// Saving and reading back, on a disk and in memory.
+// Saving a checkpoint and reading it back, on a disk and in memory.
 #include "storage/checkpoint/checkpoint_store.h"
 
 #include <sys/syscall.h>
@@ -151,7 +151,7 @@ TEST_CASE("who holds a folder of checkpoints is named, and waited for as long as
     CheckpointClaim claim;
     claim.owner = "job a, attempt 1, on host h2";
     claim.wait_max = std::chrono::minutes(10);
-    // The holder ends once it is waited for.
+    // The holder ends as soon as somebody waits for it.
     claim.told = [&](const std::string& line) {
         told.push_back(line);
         held.reset();

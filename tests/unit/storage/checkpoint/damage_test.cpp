@@ -1,5 +1,5 @@
-// Any damage of a checkpoint is found: bits, lengths, files in each other's place or of another
-// save. A whole checkpoint never looks damaged.
+// Any damage of a checkpoint is found: changed bits, other lengths, exchanged files, and files of
+// another save. A whole checkpoint never looks damaged.
 #include <unistd.h>
 
 #include "memory_tree.h"
@@ -14,7 +14,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// The fault that the reader finds in the files, the values themselves left aside.
+// Returns the fault that the reader finds in the files. The values themselves are not compared.
 std::string verdict(const FileTree& tree, const std::string& folder) {
     try {
         const CheckpointReader reader(tree, folder);
@@ -106,8 +106,8 @@ TEST_CASE("files in each other's place, of another step and missing ones are fou
         std::swap(saved.data(file), saved.data(file, 1));
         const bool manifest = file == "manifest.json";
         CHECK_FALSE(verdict(saved.tree, "/c/step-2").empty());
-        // The files have the same lengths: only reading them tells, but for the manifest's own
-        // step.
+        // The files have the same lengths, so only reading them shows it, except for the manifest's
+        // own step.
         CHECK(saved.store.list().at(0).is_complete == !manifest);
         std::swap(saved.data(file), saved.data(file, 1));
         const std::string path = "/c/step-2/" + file, aside = "/c/step-2/aside";

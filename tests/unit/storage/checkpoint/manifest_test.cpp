@@ -1,4 +1,5 @@
-// The manifest: a printed one parses back equal, and one that does not tile is refused.
+// The manifest: a printed manifest is equal after parsing, and one whose pieces do not tile is
+// refused.
 #include "storage/checkpoint/manifest.h"
 
 #include <functional>
@@ -106,7 +107,7 @@ class RandomCheckpoint {
     Checkpoint checkpoint_;
 };
 
-// The message of parse_manifest about a checkpoint after CHANGE.
+// Returns the message of parse_manifest about a checkpoint after CHANGE.
 std::string said_of(const std::function<void(Checkpoint&)>& change) {
     MemoryTree tree;
     CheckpointStore store(tree, "/c", 0);

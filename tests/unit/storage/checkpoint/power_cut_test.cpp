@@ -1,5 +1,5 @@
-// A power cut at any moment of saves in a row: the checkpoint that is found is never older than the
-// last promised commit, whole to the last bit, and can be saved upon.
+// A power cut at any moment of several saves: the checkpoint that is found is never older than the
+// last promised commit. It is whole to the last bit, and new saves can follow.
 #include "power_cut.h"
 
 #include <cstdio>
@@ -82,7 +82,7 @@ std::string go_on(MemoryTree& tree) {
     }
 }
 
-// The hash of a state differs once more was promised.
+// Returns the hash of a state. It also depends on the number of promised saves.
 uint64_t hash_of_nodes(const std::vector<Node>& nodes, int promised_number) {
     std::string all = fmt::format("{} ", promised_number);
     const std::function<void(int)> add = [&](int index) {

@@ -14,7 +14,7 @@ bool good(const StoredCheckpoint& each) {
     return each.is_complete && each.is_finite;
 }
 
-// The newest of ALL for which WANTED holds; "" for none.
+// Returns the newest of ALL for which WANTED returns true; "" if there is none.
 template <typename Wanted>
 std::string newest(const std::vector<StoredCheckpoint>& all, const Wanted& wanted) {
     const StoredCheckpoint* found = nullptr;
@@ -28,7 +28,7 @@ struct History {
 
     StoredCheckpoint& any() { return all[random() % all.size()]; }
 
-    // One event: a save that ends well, with a NaN or not at all; damage; a reader.
+    // Makes one event: a save that ends well, with a NaN or not at all; damage; a reader.
     void happen() {
         const uint64_t what = random() % 10;
         if (all.empty() || what < 5) {

@@ -13,7 +13,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// Returns "" if the two saves before are whole, and nothing is left of the one that failed.
+// Returns "" if the two earlier saves are whole and the failed one has left nothing.
 std::string damage(MemoryTree& tree, const CheckpointStore& store) {
     int whole_count = 0;
     for (const StoredCheckpoint& stored : store.list()) {
@@ -63,7 +63,7 @@ TEST_CASE("a save of which any call fails leaves the old checkpoints whole and n
                         CHECK_THAT(message, Catch::Contains("/c") &&
                                                 Catch::Contains(errno_text(error_number)));
                     }
-                    // The next save, in which nothing fails, is as if nothing had been.
+                    // The next save, in which nothing fails, works as usual.
                     save(tree, store, 5, "d");
                     CHECK_FALSE(unfinished(tree));
                     CHECK(damage(tree, store) == "");

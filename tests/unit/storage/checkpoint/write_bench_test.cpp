@@ -1,6 +1,6 @@
-// The rate at which a file of a checkpoint becomes durable, beside fio on the same disk, in turns.
-// `make bench` runs it (tests/bench/cases.sh); by hand it is test_checkpoint '[.bench]', in the
-// folder to be measured.
+// The rate at which a file of a checkpoint becomes durable, compared with fio on the same disk, in
+// turns. `make bench` runs it (tests/bench/cases.sh). To run it by hand, call test_checkpoint
+// '[.bench]' in the folder to be measured.
 #include <unistd.h>
 #include <chrono>
 #include <cstdio>

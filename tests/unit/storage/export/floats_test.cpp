@@ -1,4 +1,5 @@
-// Half precision against the compiler's own _Float16, bfloat16 against its neighbours.
+// Half precision, compared with the compiler's own _Float16; bfloat16, compared with its
+// neighbours.
 #include "storage/export/floats.h"
 
 #include <bit>
@@ -35,7 +36,7 @@ double widened(uint16_t bits, DType dtype) {
     return values.at(0);
 }
 
-// Doubles of any bits but NaN, so that all exponents come.
+// Returns doubles with random bits except NaN, so that all exponents occur.
 std::vector<double> many_numbers() {
     std::mt19937_64 random(1);
     std::vector<double> numbers = {0.0,
@@ -55,7 +56,8 @@ std::vector<double> many_numbers() {
     for (int i = 0; i < 200000; ++i) {
         const auto narrow = std::bit_cast<float>(static_cast<uint32_t>(random()));
         if (std::isfinite(narrow)) numbers.push_back(narrow);
-        // The half is any in range, at and beside the middle of two neighbours.
+        // A random half in range. Numbers are taken at and beside the middle between it and its
+        // neighbour.
         const auto half = static_cast<uint16_t>(random() % 0x7c00);
         const double middle =
             (widened(half, DType::kF16) + widened(static_cast<uint16_t>(half + 1), DType::kF16)) /

@@ -39,7 +39,7 @@ TEST_CASE("elements come in the order of rows, of any permutation of three dimen
             strides[order[i]] = stride;
             stride *= shape[order[i]];
         }
-        // Each place in memory holds the row-major number of its element.
+        // Each place in memory has the row-major number of its element.
         std::vector<int32_t> memory(60);
         int32_t number = 0;
         for (int64_t i = 0; i < 3; ++i)

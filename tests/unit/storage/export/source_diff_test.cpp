@@ -1,4 +1,4 @@
-// Differences that were put in are found with place and size; nothing else is.
+// Differences that the test has made are found, with place and size, and no others.
 #include "storage/export/source_diff.h"
 
 #include <limits>
@@ -48,7 +48,7 @@ TEST_CASE("checkpoints of different world sizes are equal, and equal pieces are 
     const SourceDiff diff = pair.diff(3, 3);
     CHECK(diff.is_equal());
     CHECK(diff.numel_read == 0);
-    // Weights: 24 + 12 + 7 + 10 + 3 + 1; states twice those of the trained ones.
+    // Weights: 24 + 12 + 7 + 10 + 3 + 1. The states are twice the trained weights.
     CHECK(diff.numel_by_hash == 57 + 2 * 44);
 }
 

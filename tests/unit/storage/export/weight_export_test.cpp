@@ -1,5 +1,5 @@
-// Exports of checkpoints that were made through the store, compared with the values that were put
-// in: files, names, orders, dtypes, shards, refusals.
+// Exports of checkpoints that the store has written, compared with the values that were saved:
+// files, names, orders, dtypes, shards, refusals.
 #include "storage/export/weight_export.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ std::vector<double> doubles(const SafetensorsEntry& entry) {
     return values;
 }
 
-// The values that were put in, in the order of rows.
+// Returns the values that were saved, in the order of rows.
 std::vector<double> expected(const StoredModel& model, int tensor) {
     const CheckpointTensor& facts = model.checkpoint.tensors[tensor];
     std::vector<double> values;
@@ -137,7 +137,7 @@ TEST_CASE("a view is exported with its own shape, and what a state_dict leaves o
     check("head", 0, transposed);
     check("last", 0, {20, 21, 22, 23});
     check("column", 1, {8, 9, 10, 11});
-    // The same values under the names of a state_dict are no difference, on either side.
+    // The same values under the names of a state_dict count as equal, on either side.
     const auto exported = open_tensor_source(*place.tree, report.files[0]);
     for (const bool turned : {false, true}) {
         const SourceDiff diff =
@@ -154,7 +154,7 @@ TEST_CASE(
     std::swap(model.checkpoint.tensors[0].name, model.checkpoint.tensors[0].aliases[0]);
     for (const char* name : {"model.rotary_emb.inv_freq", "h.0.attn.bias"})
         model.checkpoint.tensors.push_back(StoredModel::tensor(name, {4}, TensorKind::kBuffer));
-    // A parameter with the name of a buffer is not made anew.
+    // A parameter with the name of a buffer is not computed again.
     model.checkpoint.tensors.push_back(StoredModel::tensor("h.1.attn.bias", {4}));
     const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 2));
     ExportOptions options = place.options();
@@ -244,8 +244,8 @@ TEST_CASE("shards hold at most what was asked for, and the index names the file 
     std::ifstream in(place.out() + "/model.safetensors.index.json");
     const auto index = nlohmann::json::parse(in);
     CHECK(index["metadata"]["total_size"] == 4 * 60);
-    // Shards are as huggingface_hub's: a tensor larger than a shard has one of its own, the open
-    // one goes on.
+    // Shards are made as in huggingface_hub: a tensor larger than a shard has a shard of its own,
+    // and the open shard goes on.
     const std::vector<std::pair<const char*, const char*>> expected_files = {
         {"a", "model-00002-of-00003.safetensors"},
         {"b", "model-00002-of-00003.safetensors"},
@@ -257,7 +257,7 @@ TEST_CASE("shards hold at most what was asked for, and the index names the file 
         CHECK(SafetensorsFile(place.out() + "/" + file).find(name) != nullptr);
     }
     CHECK(report.files.size() == 4);
-    // The files are one model to whoever reads them.
+    // A reader sees the files as one model.
     const auto read = open_tensor_source(*place.tree, place.out());
     CHECK(read->tensors().size() == 5);
 }

@@ -1,5 +1,5 @@
-// Checkpoints that DeepSpeed itself wrote (tests/fixtures/make_deepspeed.py) and the output of its
-// own converter, beside the import's.
+// Checkpoints that DeepSpeed itself wrote (tests/fixtures/make_deepspeed.py). The import's output
+// is compared with the output of DeepSpeed's own converter.
 #include "storage/foreign/import.h"
 
 #include <algorithm>
@@ -53,8 +53,8 @@ struct Fixture {
     std::vector<std::string> frozen = {};
 };
 
-// The loss scale of fp16 is 2^8, doubled after two steps without an overflow. Updates are the count
-// of the optimizer's own step.
+// The loss scale of fp16 is 2^8, doubled after two steps without an overflow. Updates are the
+// optimizer's own count of steps.
 const std::array kFixtureList = {Fixture{.name = "fp32-0", .frozen = {"fixed.*"}},
                                  Fixture{.name = "fp32-0-torch", .frozen = {"fixed.*"}},
                                  Fixture{"fp32-0-flat"},
@@ -168,8 +168,8 @@ TEST_CASE("A DeepSpeed checkpoint that is not whole is refused by the file's nam
                   fs::copy_options::overwrite_existing);
     says("was saved with ZeRO stage 1, but rank 0's file with stage 2");
     afresh("fp32-2");
-    // The first rank's part twice: 74 + 74 elements where 74 + 73 belong is within the alignment,
-    // 15 + 15 where 14 + 12 belong is too; half a file is not.
+    // The first rank's part twice: 74 + 74 elements instead of 74 + 73 are within the alignment,
+    // and so are 15 + 15 instead of 14 + 12. Half a file is not.
     fs::resize_file(step + "/zero_pp_rank_1_mp_rank_00_optim_states.pt", 3000);
     says("zero_pp_rank_1_mp_rank_00_optim_states.pt: not a usable archive");
     afresh("fp32-2");
@@ -214,7 +214,7 @@ TEST_CASE("Files of different saves in one DeepSpeed folder are refused by the f
 
 TEST_CASE("A DeepSpeed checkpoint of stage 0 whose parameters cannot be told apart is refused") {
     const TemporaryFolder folder;
-    // fixed.bias is frozen and no parameter of the optimizer, and as long as norm's two.
+    // fixed.bias is frozen and not a parameter of the optimizer. It has the length of norm's two.
     const std::string said = refusal({kFixtures + "/fp32-0", "", {}, folder.path() + "/out"});
     INFO(said);
     CHECK(said.find("does not name its 9 parameters, and the module's 11") != std::string::npos);
@@ -256,7 +256,7 @@ TEST_CASE("A universal checkpoint of DeepSpeed is named as one, with the one to 
             CHECK(std::string(error.what()).find("universal") != std::string::npos);
         }
     }
-    // Beside the checkpoint that it was made from, that one is read.
+    // If the checkpoint from which it was made is beside it, that checkpoint is read.
     fs::copy(kFixtures + "/fp32-2", run, fs::copy_options::recursive);
     says(own, "", (run + ", whose `latest` names it").c_str());
     says(run, "global_step3_universal", (run + ", whose `latest` names it").c_str());

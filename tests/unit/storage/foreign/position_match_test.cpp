@@ -1,4 +1,4 @@
-// Parameters without names: by order and kind alone, in cases that one can go through by hand.
+// Parameters without names, matched only by order and kind, in cases that can be followed by hand.
 #include "storage/foreign/position_match.h"
 
 #include <string>
@@ -10,7 +10,7 @@ using namespace dslaunch::storage;
 
 namespace {
 
-// A letter a position and a parameter; `?` is a blank position.
+// Matches positions with parameters. Each is one letter; `?` is a blank position.
 PositionMatch match(const std::vector<std::string>& groups, const std::string& parameters) {
     std::vector<int64_t> group_positions;
     std::string positions;
@@ -36,7 +36,7 @@ TEST_CASE("Positions of an optimizer find their parameters where there is one wa
     // Groups of decayed parameters and others, each in the model's order.
     CHECK(match({"www", "bbb"}, "wbwbwb").parameters == Found{0, 2, 4, 1, 3, 5});
     CHECK(match({"wv", "b", "c"}, "bwcv").parameters == Found{1, 3, 0, 2});
-    // Blank positions take whatever is left, and do not make two ways out of one.
+    // Blank positions take whatever is left, and do not make one solution into two.
     CHECK(match({"?a?"}, "xay").parameters == Found{-1, 1, -1});
     CHECK(match({"?a", "?b"}, "xyab").parameters == Found{-1, 2, -1, 3});
     CHECK(match({}, "ab").parameters.empty());

@@ -1,4 +1,4 @@
-// Pickles written by hand, opcode by opcode, beside Python's reading of them.
+// Pickles written by hand, opcode by opcode, compared with Python's results.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -163,7 +163,7 @@ TEST_CASE("A pickle that is damaged or wants too much is refused") {
         {kStart + "]q\1]h\1aa.", "contains itself"},
         {kStart + repeated("]", 1000) + repeated("a", 999) + ".", "nested more than 64 deep"},
         {kStart + "]" + repeated("\x85", 1000) + ".", "nested more than 64 deep"},
-        // The depth counts by the longest way, whichever way is walked first.
+        // The depth counts along the longest way, whichever way is followed first.
         {kStart + "]" + repeated("\x85", 40) + "q\1" + repeated("\x85", 40) + "h\1\x86.",
          "nested more than 64 deep"},
     };
@@ -182,7 +182,8 @@ TEST_CASE("Pickles that grow out of few bytes end at the limits") {
     const std::string copies = kStart + "(" + repeated("N", 1 << 16) + "tq\0"s + "\x85q\1(" +
                                repeated("ctorch\nSize\nh\1R", 100) + "t.";
     CHECK(refusal(copies).find("more than") != std::string::npos);
-    // Shared values are one value: 2^20 paths lead to the last. 2^60 would never be walked.
+    // Shared values count once: 2^20 paths lead to the last one. 2^60 paths could never be
+    // followed.
     const auto shared = [](int times) {
         std::string pickle = kStart + "N";
         for (int i = 0; i < times; ++i) pickle += "q\1h\1\x86";

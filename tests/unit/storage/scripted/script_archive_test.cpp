@@ -1,4 +1,4 @@
-// Archives whose pickles and code claim what LibTorch would take as it stands.
+// Archives whose pickles and code claim things that LibTorch would believe.
 #include "storage/scripted/script_archive.h"
 
 #include <string>
@@ -59,8 +59,8 @@ struct Tensor {
     }
 };
 
-// What an archive with DATA as its data.pkl, whose record data/0 has 96 bytes and data/1 has 16, is
-// told; "accepted": nothing.
+// Returns the error for an archive whose data.pkl is DATA, with 96 bytes in record data/0 and 16 in
+// data/1; "accepted" if there is no error.
 std::string told(const std::string& data, const std::string& constants = "\x80\x02)."s,
                  const std::string& code = "") {
     const std::string record(96, '\1'), small(16, '\1');
@@ -165,7 +165,7 @@ TEST_CASE("a tensor of a script that claims more than its record is refused, nam
     const std::string constant = Tensor{.storage = storage_of("0", "Float", 24)}.text();
     CHECK_THAT(told(pickled("N"), pickled(constant + "\x85")),
                Contains("x.pt: constants.pkl: storage 0") && Contains("16 bytes"));
-    // A tensor that nothing holds is made all the same.
+    // A tensor that no other object holds is made nevertheless.
     CHECK_THAT(told(pickled(tuple(Tensor{.offset = 1}.text()) + "0N")), Contains("needs 25"));
 }
 
@@ -206,11 +206,11 @@ TEST_CASE("a script's pickle is what LibTorch's unpickler takes as it stands, an
         {")r" + little(0x10000000, 4), "memo entry 268435456"},
         {repeated("(", 200'000) + repeated("t", 200'000), "are nested more than 512 deep"},
         {"(X" + little(0x70000000, 4) + "abct", "a string of"},
-        // Each level holds the one before twice.
+        // Each level contains the level before twice.
         {"N" + repeated("q\0h\0\x86"s, 60), "shared values expand to more than"},
         {"](h\0e"s, "memo entry 0 does not exist"},
         {"]q\0h\0a"s, "a value contains itself"},
-        // A list that is typed stays the list that it was.
+        // A list that gets a type stays the same list.
         {"]q\0000ctorch.jit._pickle\nbuild_intlist\nh\0\x85Rh\0(h\0e0"s, "a value contains itself"},
         // Functors are numbers to LibTorch: only names are called here.
         {"c__torch__.m\nNet\n0K\0]R"s, "is not allowed"},

@@ -1,5 +1,5 @@
-// The average over hosts in 1 bit an element against the algorithm written naively, over worlds of
-// 1 to 17 hosts and odd lengths, in rounds that feed their errors back.
+// The average over hosts in 1 bit per element, compared with the algorithm written naively: over
+// worlds of 1 to 17 hosts and odd lengths, in rounds that feed back their errors.
 #include "zero/exchange/compressed_exchange.h"
 
 #include <bit>
@@ -34,14 +34,14 @@ plan::FlatLayout layout_of(const std::vector<int64_t>& numels, int64_t block_num
     return plan::make_flat_layout(model, options);
 }
 
-// Host NODE's value of an element in ROUND; some are 0.
+// Returns host NODE's value of an element in ROUND. Some values are 0.
 float value_of(int round, int node, int64_t element) {
     std::mt19937 random(static_cast<unsigned>(round * 7919 + node * 104'729 + element));
     return random() % 11 == 0 ? 0.0F : std::normal_distribution<float>()(random);
 }
 
-// Section 4 of the paper for one block, host by host: errors change, and the averages of all hosts
-// are returned. Sums of squares in fp64.
+// Section 4 of the paper for one block, host by host. It changes the errors and returns the
+// averages of all hosts. Sums of squares are in fp64.
 class NaiveBlock {
   public:
     NaiveBlock(int nodes, int64_t numel)
@@ -81,7 +81,7 @@ class NaiveBlock {
     std::vector<float> server_;
 };
 
-// By round, the averages of a bucket, padding left out.
+// The averages of a bucket by round, without padding.
 using Rounds = std::vector<std::vector<float>>;
 
 Rounds naive_rounds(const plan::FlatLayout& layout, int nodes) {
@@ -126,7 +126,7 @@ Rounds run_rank(const plan::FlatLayout& layout, const ExchangeSlices& slices, In
     return rounds;
 }
 
-// What every rank gets, and the bytes that each host sent.
+// The averages that every rank gets, and the bytes that each host sent.
 struct World {
     std::vector<Rounds> ranks;
     std::vector<Bytes> sent;
@@ -183,7 +183,7 @@ TEST_CASE("hosts of several ranks, also unequally many, come to the same bits") 
         const Rounds expected = naive_rounds(layout, static_cast<int>(sizes.size()));
         const World world = exchange_in(sizes, layout);
         for (const Rounds& rank : world.ranks) CHECK(same_bits(rank, expected));
-        // The bytes are those of the plan.
+        // The bytes are the plan's bytes.
         const int bridges = *std::min_element(sizes.begin(), sizes.end());
         const plan::SignRuns runs(layout, 0, static_cast<int>(sizes.size()), bridges);
         for (size_t node = 0; node < sizes.size(); ++node)
@@ -203,7 +203,7 @@ TEST_CASE("odd lengths and few elements are exchanged too") {
         }
 }
 
-// The control: with what was lost thrown away, sums of rounds run away from the true ones.
+// The control: if the lost parts are thrown away, the sums of rounds drift away from the true sums.
 TEST_CASE("what compression loses in one round comes back in the next ones") {
     const plan::FlatLayout layout = layout_of({2000}, 250);
     const int nodes = 3;
@@ -220,7 +220,7 @@ TEST_CASE("what compression loses in one round comes back in the next ones") {
         true_sum += exact;
         off += (sum - exact) * (sum - exact);
     }
-    // Without feedback each round is a round of its own.
+    // Without feedback, each round is independent of the others.
     for (int64_t b = 0; b < 8; ++b) {
         std::vector<double> sums(250, 0), exact(250, 0);
         for (int round = 0; round < kRounds; ++round) {

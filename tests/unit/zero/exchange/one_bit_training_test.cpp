@@ -1,6 +1,6 @@
-// 1-bit Adam, 0/1 Adam and 1-bit LAMB over hosts of threads, through the real trainer: against the
-// algorithms written a second time, over ZeRO stages, clipping, accumulation and 16 bits, and saved
-// and resumed.
+// 1-bit Adam, 0/1 Adam and 1-bit LAMB over hosts that are threads, through the real trainer:
+// compared with the algorithms written once more, over ZeRO stages, clipping, accumulation and 16
+// bits, and saved and resumed.
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 
@@ -22,7 +22,7 @@ using testing::OneBitReference;
 using testing::RankOutcome;
 using testing::TrainingCase;
 
-// Warm-up for 30 updates, then compression.
+// Returns a config with 30 updates of warm-up, then compression.
 OptimizerConfig one_bit_adam() {
     OptimizerConfig config;
     config.kind = OptimizerKind::kOneBitAdam;
@@ -33,7 +33,8 @@ OptimizerConfig one_bit_adam() {
     return config;
 }
 
-// All phases within 200 updates: intervals of the variance 1, 2, 4, …, then of meetings 1, 2, 4.
+// Returns a config in which all phases occur within 200 updates: intervals of the variance 1, 2, 4,
+// …, then of meetings 1, 2, 4.
 OptimizerConfig zero_one_adam() {
     OptimizerConfig config = one_bit_adam();
     config.kind = OptimizerKind::kZeroOneAdam;
@@ -44,7 +45,8 @@ OptimizerConfig zero_one_adam() {
     return config;
 }
 
-// Some ratios lie between the bounds, some are cut, and the factors leave 1.
+// Returns a config in which some ratios lie between the bounds, some are cut, and the factors leave
+// 1.
 OptimizerConfig one_bit_lamb() {
     OptimizerConfig config = one_bit_adam();
     config.kind = OptimizerKind::kOneBitLamb;
@@ -107,7 +109,7 @@ TEST_CASE("200 steps of the 1-bit optimizers are those of the algorithms") {
                 INFO(static_cast<int>(optimizer.kind)
                      << ", " << sizes.size() << " hosts, clipping " << clipping << ": off "
                      << off.loss << ", " << off.parameter);
-                // The loss is a mean over ranks in another order of sums.
+                // The loss is a mean over ranks, added in another order.
                 CHECK(off.loss < 1e-12);
                 CHECK(off.parameter == 0);
             }
@@ -192,7 +194,8 @@ TEST_CASE("a step whose gradients are not finite is skipped on all hosts in ever
         TrainingCase job = job_of(optimizer, {1, 1});
         job.precision.compute = DType::kF16;
         job.precision.skip_nonfinite_steps = true;
-        // So large that steps of all phases overflow: it doubles after each that does not.
+        // The scale is so large that steps of all phases overflow. It doubles after each step that
+        // does not.
         job.precision.loss_scale.dynamic = true;
         job.precision.loss_scale.initial = 0x1p24;
         job.precision.loss_scale.window = 1;
@@ -215,7 +218,7 @@ TEST_CASE("one host compresses nothing: its variance freezes where others compre
     adam.kind = OptimizerKind::kAdamW;
     job.optimizer = adam;
     CHECK(equal_bits(train_world(job).front(), frozen));
-    // From here on they part.
+    // From here on they differ.
     job.steps = 40;
     const RankOutcome moving = train_world(job).front();
     job.optimizer = one_bit_adam();
@@ -256,8 +259,8 @@ TEST_CASE("one host goes on with 1-bit LAMB as LAMB, then with its variance froz
     }
 }
 
-// LAMB's checkpoint knows no mean of ratios; a run that compresses from its first update on takes
-// that of the first.
+// LAMB's checkpoint has no mean of ratios. If a run compresses from its first update on, it takes
+// the first update's ratio.
 TEST_CASE("1-bit LAMB goes on from LAMB, also where it compresses at once") {
     const test::TemporaryFolder folder("/dev/shm");
     const std::unique_ptr<FileTree> tree = make_disk_tree();
@@ -316,7 +319,7 @@ TEST_CASE("a job goes on over other numbers of hosts, and no error is lost or ma
         job.steps = 12;
         const RankOutcome before = train_world(job).front();
         const std::string from = job.root + "/step-12";
-        // Errors by tensor: of the averages, and the mean over hosts.
+        // Errors by tensor: the averages' errors, and the mean of the hosts' errors.
         const auto errors_of = [&](const std::string& step_folder) {
             const CheckpointReader reader(*tree, step_folder);
             const Checkpoint& checkpoint = reader.checkpoint();
@@ -372,7 +375,7 @@ TEST_CASE("a job goes on over other numbers of hosts, and no error is lost or ma
             for (const RankOutcome& rank : ranks) CHECK(equal_bits(rank, ranks[0]));
             CHECK(ranks[0].losses().back() < before.losses().front());
         }
-        // One host goes on without errors, and a run of AdamW takes the moments.
+        // A single host continues without errors, and a run of AdamW takes the moments.
         TrainingCase alone = job_of(optimizer, {1});
         alone.tree = tree.get();
         alone.root = folder.path() + "/alone";
@@ -386,7 +389,7 @@ TEST_CASE("a job goes on over other numbers of hosts, and no error is lost or ma
     }
 }
 
-// A parameter that no gradient has reached would be moved by the noise of its block's scale,
+// A parameter that has never had a gradient would be moved by the noise of its block's scale,
 // divided by eps.
 TEST_CASE("elements without a gradient in the warm-up do not move while hosts compress") {
     for (OptimizerConfig optimizer : optimizers()) {

@@ -21,7 +21,7 @@ using namespace plan;
 using namespace zero;
 namespace {
 
-// Two parameters of 3 and 2 elements in one bucket; the first is read by segments 0 and 1.
+// Two parameters of 3 and 2 elements in one bucket. Segments 0 and 1 read the first one.
 struct Collected {
     Model model = test::script_model(
         "def forward(self, x: Tensor) -> Tensor:\n    return (self.a.sum() + self.b.sum()) * x\n",
@@ -78,12 +78,12 @@ TEST_CASE("a slice without a gradient is zeroed and flagged when its bucket is c
 TEST_CASE("a parameter of several segments sums one micro step before it is added") {
     Collected job(1);
     job.collector->claim(job.layout.buckets[0]);
-    // The fp32 sum 2^24 + 1 + 1 is 2^24 when added one by one and 2^24 + 2 when the micro step is
-    // summed first.
+    // In fp32, the sum 2^24 + 1 + 1 is 2^24 if it is added one by one, and 2^24 + 2 if the micro
+    // step is summed first.
     const double big = 16777216.0;
     (job.a() * big).sum().backward();
     job.collector->end_segment(1);
-    // The slice is empty in the first micro step: no memory for a sum beside it.
+    // In the first micro step the slice is empty, so a sum needs no memory beside it.
     CHECK(job.part(0, 3) == std::vector<float>(3, 16777216.0F));
     job.collector->end_segment(0);
     CHECK(job.part(0, 3) == std::vector<float>(3, 16777216.0F));

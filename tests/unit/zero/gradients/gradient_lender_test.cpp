@@ -1,5 +1,5 @@
-// Gradients born in their slices have the bits of copied ones, whatever autograd does with the
-// memory that it was lent.
+// Gradients that are computed in their slices have the bits of copied ones, whatever autograd does
+// with the lent memory.
 #include "zero/gradients/gradient_lender.h"
 
 #include <ATen/Parallel.h>
@@ -120,9 +120,10 @@ struct FixtureCase {
     int accumulation_steps = 1;
 };
 
-// The share of gradient bytes that were lent in the steps after the first two, of four.
+// Returns the share of gradient bytes that were lent in the steps after the first two. There are
+// four steps.
 double compare(const std::string& name, const FixtureCase& job) {
-    // Threads of matrices this small only wait for each other.
+    // With such small matrices, several threads would only wait for each other.
     at::set_num_threads(1);
     std::vector<at::Tensor> results[2];
     double share = 0;
@@ -197,7 +198,7 @@ struct Shifted {
             model, layout, std::vector<at::Tensor>{bucket.view({kLentNumel / 8, 8})});
     }
 
-    // Returns true if p got a gradient; both must be FACTOR.
+    // Returns true if p got a gradient. x's and p's gradients must be FACTOR.
     bool backward(Way chosen) {
         way = chosen;
         collector->claim(layout.buckets[0]);
@@ -212,7 +213,7 @@ struct Shifted {
         std::vector<float> used(1);
         collector->complete(layout.buckets[0], used);
         if (used[0] > 0) CHECK(at::equal(bucket.view_as(factor), factor));
-        // The next generation must not reach what was passed on.
+        // The next generation must not change the gradient that was passed on.
         bucket.fill_(99);
         CHECK(at::equal(x.grad(), factor));
         x.mutable_grad().reset();

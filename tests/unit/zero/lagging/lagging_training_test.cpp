@@ -1,5 +1,5 @@
-// Updates that lag (ZenFlow), through the real trainer: against the algorithm written a second
-// time, over worlds, ZeRO stages, offload, 16 bits and overflows, and saved and resumed.
+// Updates that lag (ZenFlow), through the real trainer: compared with the algorithm written once
+// more, over worlds, ZeRO stages, offload, 16 bits and overflows, and saved and resumed.
 #include <ATen/Parallel.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ TrainingCase lagging_case(std::vector<int> sizes, bool overlap, int stage = 0) {
     return job;
 }
 
-// The largest distance of a parameter from the reference's.
+// Returns the largest distance of a parameter from the reference's.
 double distance(const TrainingCase& job, const RankOutcome& outcome, LaggingReference& reference,
                 int64_t first = 1) {
     at::set_num_threads(1);
@@ -56,7 +56,8 @@ void check_same(TrainingCase job, const RankOutcome& expected) {
     for (const RankOutcome& rank : train_world(job)) CHECK(equal_bits(rank, expected));
 }
 
-// An overflow now and then, in steps of all kinds: the scale doubles after each that has none.
+// Makes steps of all kinds overflow now and then: the scale doubles after each step without an
+// overflow.
 void overflow_often(TrainingCase& job) {
     job.precision.compute = DType::kF16;
     job.precision.skip_nonfinite_steps = true;
@@ -126,7 +127,8 @@ TEST_CASE("an interval of one step is the exact run, and a longer one is not") {
         check_same(job, expected);
         job.lagging.update_interval = 3;
         CHECK(!equal_bits(train_world(job).front(), expected));
-        // The rest of the last step before is missing.
+        // With overlap the rest is updated a step late, so its update is missing after the last
+        // step.
         job.lagging.update_interval = 1;
         job.lagging.overlap = true;
         CHECK(!equal_bits(train_world(job).front(), expected));
@@ -195,7 +197,7 @@ TEST_CASE("16-bit parameters lag, and overflows skip steps of every kind") {
     }
 }
 
-// A skipped step changes nothing but the scale, so the updates are those of a run without it.
+// A skipped step changes only the scale, so the updates are the same as in a run without it.
 TEST_CASE("a late update is done once, whatever is skipped behind it") {
     TrainingCase job = lagging_case({1}, true);
     overflow_often(job);
@@ -240,7 +242,7 @@ TEST_CASE(
                 }
 }
 
-// An update of the rest takes the mean of as many gradients as wait, whatever made them wait.
+// An update of the rest takes the mean of all gradients that wait, whatever made them wait.
 TEST_CASE("a job resumes with other intervals, warm-ups and overlap as the algorithm does") {
     const LaggingConfig before[] = {{true, 0.25, 3, 6, false, 2}, {true, 0.25, 3, 6, true, 2}};
     const LaggingConfig after[] = {{true, 0.25, 4, 8, false, 2},

@@ -1,5 +1,5 @@
-// Chunks packed for the disk: the values that come back, the length of an image, the words in the
-// log.
+// Chunks that are packed for the disk: the values that are read back, the length of an image, the
+// text in the log.
 #include "zero/states/chunk_codec.h"
 
 #include <bit>
@@ -95,7 +95,7 @@ TEST_CASE("without loss a chunk comes back bit for bit, from fewer pages where t
         if (zeros) std::fill(buffer.values.begin(), buffer.values.end(), 0.0F);
         const Packed packed = pack(buffer, codec);
         CHECK(packed.bytes % kPage == 0);
-        // A number drawn about 0 has one byte of four that says little: sign and exponent.
+        // In a number drawn about 0, one byte of four says little: the one with sign and exponent.
         CHECK(packed.bytes < buffer.layout.disk_states * 9 / 10);
         if (zeros) CHECK(packed.bytes == kPage);
         CHECK(unpack(buffer, codec, packed) == buffer.values);

@@ -1,4 +1,4 @@
-// Moments in memory in fewer bits than fp32: training, and checkpoints of it.
+// Moments in memory in fewer bits than fp32: training with them, and its checkpoints.
 #include "support/catch.h"
 #include "unit/zero/training_reference.h"
 #include "unit/zero/training_world.h"
@@ -39,7 +39,7 @@ TEST_CASE("training with moments in fewer bits stays near the reference from sta
                                                     .item<double>());
                 }
                 CHECK(worst < tolerance);
-                // The moments are not fp32 in truth.
+                // The moments are really not fp32.
                 if (first != StatePacking::kNone) CHECK(worst > kTolerance / 10);
             }
     }

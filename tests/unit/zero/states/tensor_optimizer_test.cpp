@@ -1,5 +1,5 @@
-// Optimizers that update whole tensors: LAMB, Adafactor and Muon beside references in fp64, at
-// every stage; and the states that are no moments, saved and resumed.
+// Optimizers that update whole tensors: LAMB, Adafactor and Muon, compared with references in fp64,
+// at every stage. Also states that are not moments, saved and resumed.
 #include "zero/states/tensor_optimizer.h"
 
 #include "support/catch.h"
@@ -34,7 +34,7 @@ const OptimizerConfig kAdafactor = [] {
     return config;
 }();
 
-// With a first moment, and rates that no tensor scales.
+// Adafactor with a first moment, and with rates that no tensor scales.
 const OptimizerConfig kAdafactorMoment = [] {
     OptimizerConfig config = kAdafactor;
     config.lr = 0.01;
@@ -45,7 +45,7 @@ const OptimizerConfig kAdafactorMoment = [] {
     return config;
 }();
 
-// Matrices follow Muon, vectors AdamW at its own rate.
+// Returns rules: matrices follow Muon, vectors follow AdamW at its own rate.
 zero::UpdateRules muon_rules(const OptimizerConfig& muon) {
     OptimizerConfig rest = muon;
     rest.kind = OptimizerKind::kAdamW;
@@ -145,7 +145,7 @@ TEST_CASE("factors are saved, and resumed at other stages and by other ranks") {
                 CAPTURE(stage, other, config.adafactor.first_moment);
                 for (const RankOutcome& rank : train_world(job)) CHECK(equal_bits(rank, whole));
             }
-            // Sums over other numbers of ranks round otherwise.
+            // With other numbers of ranks, sums are rounded differently.
             TrainingCase three{"saved", {4}, config};
             three.tree = tree.get();
             three.root = folder.path() + "/four";
@@ -162,7 +162,7 @@ TEST_CASE("factors are saved, and resumed at other stages and by other ranks") {
             const size_t moments = config.adafactor.first_moment ? 1 : 0;
             CHECK(w1.state_numel.size() == moments + 3);
             CHECK(std::vector<int64_t>(w1.state_numel.end() - 3, w1.state_numel.end()) == sizes);
-            // Another optimizer's states are none for it.
+            // Another optimizer's states do not count for it.
             TrainingCase adam = job;
             adam.optimizer = kAdamW;
             CHECK_THROWS_AS(train_world(adam), Error);
@@ -178,7 +178,7 @@ TEST_CASE("an orthogonal matrix has singular values about 1, by either method") 
         CHECK(values.min().item<double>() > 0.6);
         CHECK(values.max().item<double>() < 1.3);
         CHECK(at::allclose(zero::orthogonal(x, NewtonSchulz::kGram), standard, 1e-9, 1e-9));
-        // The directions are those of X: u of standard is u of x.
+        // The directions are X's: u of standard is u of x.
         const auto [u, s, vh] = at::linalg_svd(x, /*full_matrices=*/false);
         const at::Tensor inner = u.t().matmul(standard).matmul(vh.t());
         const at::Tensor off = inner - inner.diag().diag();

@@ -25,8 +25,8 @@ cudaError_t launch_lion(const UpdateArrays& arrays, ElementRange range,
 cudaError_t launch_sgd(const UpdateArrays& arrays, ElementRange range,
                        const SgdConstants& constants, cudaStream_t stream);
 
-// If ADDS is true, adds the sum to the numbers in OUT instead of overwriting them. REQUIRES: at
-// most 8 sources.
+// Sets OUT to the sum of SOURCES times SCALE. If ADDS is true, adds this sum to the numbers in OUT
+// instead. REQUIRES: at most 8 sources.
 cudaError_t launch_sum(const Sources& sources, float scale, bool adds, float* out, int64_t numel,
                        cudaStream_t stream);
 cudaError_t launch_to_half(const float* values, uint16_t* out, NumberKind kind, int64_t numel,

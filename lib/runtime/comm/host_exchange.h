@@ -54,8 +54,8 @@ template <typename T>
 // chunks of this size, a bridge needs memory for two chunks to send and two to receive, for each
 // other host.
 inline constexpr int64_t kChunkNumel = 1 << 20;
-// The number of chunks of a stream of NUMEL elements, and the elements of chunk CHUNK, from 0; the
-// last chunk of a stream may be shorter.
+// Return the number of chunks of a stream of NUMEL elements, and the elements of chunk CHUNK, from
+// 0. The last chunk of a stream may be shorter.
 [[nodiscard]] constexpr int64_t chunks_of(int64_t numel) {
     return (numel + kChunkNumel - 1) / kChunkNumel;
 }

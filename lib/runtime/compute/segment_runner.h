@@ -51,9 +51,9 @@ class SegmentRunner {
                   std::vector<plan::RecomputeGroup> groups, TakeBatch take_batch,
                   const SegmentRunnerOptions& options);
 
-    // STEP counts from 0. ROOT_SCALE multiplies the gradient of every micro step's loss (1 /
-    // accumulation steps for a mean). EMPTY marks the micro steps in which no target counts: their
-    // loss is 0. If EMPTY is empty, there are no such micro steps.
+    // Begins STEP, which counts from 0. ROOT_SCALE multiplies the gradient of every micro step's
+    // loss (1 / accumulation steps for a mean). EMPTY marks the micro steps in which no target
+    // counts: their loss is 0. If EMPTY is empty, there are no such micro steps.
     void begin_step(int64_t step, double root_scale, std::vector<char> empty = {});
     // Loads all micro batches of STEP at once, for callers that read them before the step begins.
     // Load then uses them.

@@ -54,7 +54,7 @@ class Samples {
   public:
     virtual ~Samples() = default;
 
-    // The path for messages, and the number of samples, which are numbered from 0.
+    // Return the path for messages, and the number of samples. Samples are numbered from 0.
     [[nodiscard]] virtual const std::string& path() const = 0;
     [[nodiscard]] virtual int64_t sample_count() const = 0;
     // Returns one input for each argument of forward, in order.

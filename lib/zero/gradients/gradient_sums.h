@@ -56,8 +56,8 @@ struct SumScope {
 // Sums gradients; see the top of this file.
 class GradientSums {
   public:
-    // BUFFER_OF_BUCKET and BUFFER_NUMEL are the StepPlan's. If they are empty, every bucket has
-    // memory of its own.
+    // Adds the buckets and their memory to an arena. BUFFER_OF_BUCKET and BUFFER_NUMEL are the
+    // StepPlan's. If they are empty, every bucket has memory of its own.
     [[nodiscard]] static std::vector<runtime::BucketId> add_slices(
         const plan::FlatLayout& layout, std::span<const int> buffer_of_bucket,
         std::span<const int64_t> buffer_numel, runtime::ArenaLayout& arena);
@@ -139,8 +139,8 @@ class GradientSums {
     [[nodiscard]] std::vector<at::Tensor> views(const graph::Model& model) const;
     void begin_generation(int bucket);
     void sum_over_tensor_ranks(int bucket) const;
-    // True if a Reduce leaves the sums of each owner's elements where its gradients were: at stage
-    // 1 on one host.
+    // Returns true if a Reduce leaves the sums of each owner's elements where its gradients were:
+    // at stage 1 on one host.
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !scope_.fused && !scope_.on_host;
     }

@@ -47,7 +47,8 @@ struct TensorDevice {
 // Stores parameters; see the top of this file.
 class ParameterStore {
   public:
-    // DTYPE is kF32, kBF16 or kF16. BUFFER_NUMEL is StepPlan::gather_buffer_numel.
+    // Adds the store's slices to an arena. DTYPE is kF32, kBF16 or kF16. BUFFER_NUMEL is
+    // StepPlan::gather_buffer_numel.
     [[nodiscard]] static ParameterSlices add_slices(const ShardMap& map, DType dtype,
                                                     std::span<const int64_t> buffer_numel,
                                                     runtime::ArenaLayout& arena);

@@ -32,8 +32,8 @@ class ChunkDisk {
     ChunkDisk(const plan::ChunkFormat& format, int rank, OffloadFile* file)
         : format_(format), rank_(rank), file_(file) {}
 
-    // MEMORY is room.total_bytes() long and must outlive this object. If anything is packed,
-    // take_room() must be called before the first transfer.
+    // Takes the memory for packing. MEMORY is room.total_bytes() long and must outlive this object.
+    // If anything is packed, take_room() must be called before the first transfer.
     void take_room(std::span<std::byte> memory, const plan::PackingRoom& room);
 
     // A part and its place in memory.

@@ -113,7 +113,7 @@ TEST_CASE("what a trainer's command line says of training is said to a model in 
     CHECK_THAT(refusal("t.pt --epochs x"), Catch::Contains("not a number above 0"));
 }
 
-// As with torchrun, every node runs the same command, and the node that has the endpoint launches.
+// Every node runs the same command, and the node that has the endpoint launches, as with torchrun.
 TEST_CASE("with an endpoint and no hostfile the same command runs on every node") {
     const auto settled = [](const std::string& line, bool is_here) {
         RunOptions options = parse(line);

@@ -39,7 +39,7 @@ std::string refusal_of(const std::vector<std::string>& words) {
     return "";
 }
 
-// Three candidates: the given one, one with other settings, and one that does not fit.
+// Returns three candidates: the given one, one with other settings, and one that does not fit.
 Forecasts three() {
     return parse_forecasts(R"({"train_rows": 8, "step_flops": 4000000000, "kept_micro_batch": "",
         "configs": [

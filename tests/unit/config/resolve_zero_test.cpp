@@ -345,8 +345,8 @@ TEST_CASE("the logger of communication knows operations by our names and by Deep
           std::vector<TrafficKind>{TrafficKind::kReduce, TrafficKind::kGather});
     // If prof_all is on, all operations are logged.
     CHECK(logger("prof_ops: [all_reduce]").config.comms_logger.kinds.empty());
-    // As in DeepSpeed, a log without operations is empty, and names of a script's own are not a
-    // mistake.
+    // A log without operations is empty, and names of a script's own are not a mistake, as in
+    // DeepSpeed.
     for (const char* text : {"prof_all: false", "prof_all: false, prof_ops: []",
                              "prof_all: false, prof_ops: [custom_all_reduce_name]"}) {
         const Resolved nothing = logger(text);

@@ -38,7 +38,8 @@ class ZipText {
   public:
     explicit ZipText(size_t misaligned) : misaligned_(misaligned) {}
 
-    // EXPANDED is the size that a deflated record claims to have; 0: CONTENT is stored.
+    // Adds a record. EXPANDED is the size that a deflated record claims to have; 0: CONTENT is
+    // stored.
     void add(const std::string& name, const std::string& content, size_t expanded = 0) {
         const auto bytes = std::as_bytes(std::span(content));
         std::string facts;  // the fields that the local header and the directory share

@@ -225,7 +225,7 @@ TEST_CASE("what models use is let in") {
          {"prim::If", "prim::Loop", "prim::CallMethod", "prim::GetAttr", "prim::Print",
           "prim::fork", "prim::ListConstruct", "prim::isinstance"})
         CHECK(why_node_refused(node).empty());
-    // As torchvision registers them.
+    // Registered in torchvision's way.
     for (const char* schema :
          {"torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
           "torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt "

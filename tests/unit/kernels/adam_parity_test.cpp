@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kNumel = 10'007, kSteps = 10, kStride = 61;
 constexpr size_t kSampled = (kNumel + kStride - 1) / kStride;
 
-// The same function as inputs() of adam_reference.py; exact in fp32.
+// Returns the numbers of inputs() of adam_reference.py, which are exact in fp32.
 std::vector<float> inputs(uint64_t salt) {
     std::vector<float> out;
     for (uint64_t i = 0; i < kNumel; ++i) {

@@ -28,7 +28,7 @@ const char* const kText =
     "def forward(self, x: Tensor) -> Tensor:\n"
     "    return torch.matmul(torch.matmul(x, self.rows) + self.bias, self.columns)\n";
 
-// `columns` lies in memory column by column; `twice` is `bias` under another name.
+// Returns a model. `columns` lies in memory column by column; `twice` is `bias` under another name.
 Model make_model(double factor) {
     torch::jit::Module module =
         script_module(kText,

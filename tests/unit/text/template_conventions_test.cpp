@@ -177,7 +177,7 @@ TEST_CASE("contents come to a template in a form that it reads") {
         CHECK(applied(source, kParts) == kJoined);
         CHECK(applied(source, kTexts) == kJoined);
     }
-    // As in MiniMax's template: a text anywhere is an error.
+    // Like MiniMax's template: a text anywhere is an error.
     constexpr const char* kFirstParts =
         "{% for m in messages %}<{{ m.role }}>{{ '' + m.content[0]['text'] }}{% endfor %}";
     CHECK(applied(kFirstParts, kTexts) == kJoined);
@@ -216,7 +216,7 @@ TEST_CASE("the arguments of calls come to a template as objects or as texts, as 
         const char *of_text, *of_object;
     };
     const Row rows[] = {
-        // As in Qwen2.5, Llama 3, GLM and gpt-oss: only objects.
+        // Like Qwen2.5, Llama 3, GLM and gpt-oss: only objects.
         {"{{ c.function.arguments | tojson }}", R"(({"x": 1}))", R"(({"x": 1}))"},
         {"{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}", "(x=1)",
          "(x=1)"},
@@ -224,10 +224,10 @@ TEST_CASE("the arguments of calls come to a template as objects or as texts, as 
          "(x=1)"},
         {"{{ c.function | tojson }}", R"(({"name": "f", "arguments": {"x": 1}}))",
          R"(({"name": "f", "arguments": {"x": 1}}))"},
-        // As in DeepSeek: only a text.
+        // Like DeepSeek: only a text.
         {"{{ 'a' + c.function.arguments }}", R"((a{"x":  1}))", R"((a{"x": 1}))"},
         {"{{ c.function.arguments }}", R"(({"x":  1}))", R"(({"x": 1}))"},
-        // As in Qwen3: both, and each stays as it came.
+        // Like Qwen3: both, and each stays as it came.
         {"{{ c.function.arguments if c.function.arguments is string else c.function.arguments | "
          "tojson }}",
          R"(({"x":  1}))", R"(({"x": 1}))"},
@@ -257,8 +257,8 @@ TEST_CASE("the arguments of calls come to a template as objects or as texts, as 
 }
 
 TEST_CASE("a call beside nothing comes to a template beside the nothing that it reads") {
-    // As in DeepSeek's templates: one asks for null, one puts a content before the call. Others
-    // look for calls first, or know no calls.
+    // Like DeepSeek's templates: one asks for null, one puts a content before the call. Others look
+    // for calls first, or know no calls.
     constexpr const char* kWantsNull =
         "{% for m in messages %}{% if m['content'] is none %}{% for c in m['tool_calls'] %}"
         "({{ '' + c.function.arguments }}){% endfor %}{% else %}{{ m.role + ':' + m['content'] }}"

@@ -13,7 +13,8 @@ namespace dslaunch::testing {
 
 using namespace graph;
 
-// Micro batch m takes samples m, m + 1, … in order. The model computes on DEVICE.
+// Returns the model of fixture NAME and its batches. Micro batch m takes samples m, m + 1, … in
+// order. The model computes on DEVICE.
 inline TrainedModel fixture_model(const std::string& name, c10::Device device = c10::kCPU) {
     // Shared by the copies of the function that makes batches.
     const auto fixture = std::make_shared<test::Fixture>(test::Fixture::load(name));

@@ -128,7 +128,7 @@ TEST_CASE("gradients that are marked exact have their fp32 bits beside others in
                 INFO(name);
                 const bool marked = name == "w1" || name == "gain";
                 // At stage 0 a host rounds the terms that others send it, and not its own terms.
-                // Which terms are its own depends on how many elements travel.
+                // Its own terms depend on the number of elements that travel.
                 if (marked || stage > 0)
                     CHECK(at::equal(tensor, (marked ? exact : rounded).parameters.at(name)));
             }

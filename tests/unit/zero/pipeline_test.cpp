@@ -238,7 +238,8 @@ constexpr const char* kDeepText =
     "    z = torch.matmul(h, self.w6)\n"
     "    return ((z - y) * (z - y)).mean() + BIAS\n";
 
-// SHARED: the first and the last node read the same parameter. In a V, both are in one stage.
+// Returns a model of kDeepText. SHARED: its first and last node read the same parameter. In a V,
+// both are in one stage.
 TrainedModel deep_model(bool shared) {
     std::string text = kDeepText;
     text.replace(text.find("BIAS"), 4, shared ? "self.b" : "self.c");

@@ -31,7 +31,8 @@ void check_equal_tensors(const testing::Parameters& a, const testing::Parameters
     }
 }
 
-// NaN is equal to nothing, so a run that computes it would prove nothing.
+// Checks that A and B have the same bits. NaN is equal to nothing, so a run that computes it would
+// prove nothing.
 void check_equal_bits(const RankOutcome& a, const RankOutcome& b) {
     CHECK(a.loss == b.loss);
     CHECK(a.norm == b.norm);

@@ -82,7 +82,8 @@ class ArenaLayout {
     [[nodiscard]] int signal_count() const { return static_cast<int>(signals_.size()); }
     [[nodiscard]] int bucket_count() const { return static_cast<int>(buckets_.size()); }
 
-    // The bytes of the control block, of the region that all ranks share, and of the whole arena.
+    // Return the bytes of the control block, of the region that all ranks share, and of the whole
+    // arena.
     [[nodiscard]] Bytes control_bytes() const;
     [[nodiscard]] Bytes shared_bytes() const;
     [[nodiscard]] Bytes part_bytes() const;  // one local rank's part

@@ -48,8 +48,8 @@ struct Fixture {
         const SafetensorsEntry& entry = *expected.find("tokens");
         rows = entry.shape[0];
         length = entry.shape[1];
-        // As --context does, this allows longer texts than the model was made for; `dynamic` is
-        // about these.
+        // Allows longer texts than the model was made for, like --context; `dynamic` is about
+        // these.
         folder.config.context = std::max(folder.config.context, length);
         std::vector<int64_t> numbers(static_cast<size_t>(rows * length));
         std::memcpy(numbers.data(), entry.bytes.data(), entry.bytes.size());
@@ -407,8 +407,8 @@ TEST_CASE("every family takes weights of every form") {
             return relative_error(run(runner, fixture, 9), fixture.logits);
         };
         CHECK(error(MatrixForm::kF32) < kRounding);
-        // As in the test before, but by the number of layers; that test has two. If a router
-        // chooses another expert, the error is larger.
+        // The same bounds as in the test before, but by the number of layers; that test has two. If
+        // a router chooses another expert, the error is larger.
         const auto products = static_cast<double>(4 * fixture.folder.config.layers.size());
         CHECK(error(MatrixForm::kFp16) < products / 2048);
         if (fixture.folder.config.has_experts()) continue;

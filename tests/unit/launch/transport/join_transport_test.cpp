@@ -106,7 +106,8 @@ JoinRequest request_to(const Served& served, std::optional<uint32_t> node,
     return request;
 }
 
-// Such an agent tries again for half a second, since a stranger may have answered.
+// Returns the request of an agent with another token. Such an agent tries again for half a second,
+// since a stranger may have answered.
 JoinRequest with_another_token(const Served& served, uint32_t node) {
     JoinRequest request = request_to(served, node, "another token of good length");
     request.connect_max = std::chrono::milliseconds(500);

@@ -202,7 +202,7 @@ int64_t bytes_on_disk(const StepPlan& plan, BufferKind kind) {
     return bytes_in(plan, kind, Tier::kDisk);
 }
 
-// A step reduces every micro step and needs the norm.
+// Returns a world whose step reduces every micro step and needs the norm.
 World clipped_world(int64_t accumulation) {
     World world;
     world.offload = {true, false, 16384, 2};

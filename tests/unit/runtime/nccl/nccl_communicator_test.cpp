@@ -69,7 +69,7 @@ ExitCode code_of(const std::function<void()>& call) {
     return ExitCode::kOk;
 }
 
-// Rank r brings r, r + 1, …: sums over W ranks are W * i + W * (W - 1) / 2.
+// Checks all collectives. Rank r brings r, r + 1, …: sums over W ranks are W * i + W * (W - 1) / 2.
 void check_collectives(NcclCommunicator& communicator, int rank, int world_size) {
     constexpr size_t kCount = 5;
     const auto world = static_cast<size_t>(world_size);

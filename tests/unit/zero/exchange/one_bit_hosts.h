@@ -166,7 +166,7 @@ class OneBitHosts {
             of.p[host][i] = of.p[host][i] * keep - lr * of.m[host][i] / denominator(of, i);
         }
     }
-    // GRADIENTS are the same on all hosts.
+    // Makes an update with GRADIENTS that are the same on all hosts.
     void exact(OneBitParameter& of, const std::vector<Floats>& gradients) const {
         const auto rest = static_cast<float>(1 - config_.beta2);
         const auto beta2 = static_cast<float>(config_.beta2);

@@ -19,9 +19,9 @@
 
 namespace dslaunch::kernels {
 
-// REQUIRES, for all four: this processor has `isa`; the states that the rule needs are given; L2
-// decay comes with `parameters` or `decay_parameters`; `half_parameters` comes with `parameters`;
-// steps count from 1.
+// Update RANGE by one step. REQUIRES, for all four: this processor has `isa`; the states that the
+// rule needs are given; L2 decay comes with `parameters` or `decay_parameters`; `half_parameters`
+// comes with `parameters`; steps count from 1.
 void adam_step(const FlatRange& range, const AdamStep& step, Isa isa = isa_in_use());
 void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa = isa_in_use());
 // Moves each parameter by lr against the sign of the mixed momentum; the sign of 0 is 0 (Chen et

@@ -44,8 +44,8 @@ struct FlatRange {
     std::span<const uint16_t* const> half_gradients = {};
     DType gradient_dtype = DType::kBF16;  // half_gradients' type: kBF16 or kF16
     float gradient_scale = 1.0F;  // multiplies the sum (1 / ranks, the clip factor, 1 / loss scale)
-    // The parameters, which are read and written. If empty, only the states are updated (stage 0's
-    // private replicas).
+    // The parameters, which are read and written. If empty, only the states are updated: at stage
+    // 0, another rank writes the parameters of this replica.
     std::span<float> parameters = {};
     // The parameters from before the step. They are only read, for L2 decay, if `parameters` is
     // empty because another rank writes the parameters of this replica.

@@ -20,7 +20,7 @@
 
 namespace dslaunch::kernels {
 
-// A team of threads: the caller of its functions, and helpers that live as long as the team.
+// A team of threads: the caller of its functions, and helpers that end with the team.
 class ThreadTeam {
   public:
     // Creates a team of THREADS threads, including the caller. SPIN is how long a helper spins for

@@ -32,8 +32,8 @@ struct ActivationRows {
 };
 
 // Activations prepared for matrices of one form and group; several matrices can use them (q, k and
-// v; gate and up). The memory grows to the largest use and is kept. Threads: assign() by one at a
-// time; reading by any number.
+// v; gate and up). The memory grows to the largest use and is kept. Threads: one at a time may call
+// assign(); any number may read.
 class Activations {
   public:
     // Prepares X, which must outlive the use of this object. For kInt8, kInt4, and kBf16 on kAmx,

@@ -36,8 +36,8 @@ struct Meeting {
     Duration limit{};
 };
 
-// Waits for all members. Returns the members that the first member missed when the limit was over;
-// empty if all came. Blocks for at most the limit and two seconds.
+// Waits for all members. Returns the members that had not come when the limit was over, as the
+// first member counted them; empty if all came. Blocks for at most the limit and two seconds.
 [[nodiscard]] std::vector<int> meet(Board& board, const Meeting& meeting);
 
 // The operations that are tried. All ranks make the same calls in the same order. Each of n ranks

@@ -42,8 +42,9 @@ class StepLine {
     // Notes that SHARE of the other work is done.
     void do_other(double share);
 
-    // Returns "step 41/60 loss 2.8540 left 0:00:07 lr 0.001 346 ms/step 185 tok/s 668.0 MiB". SHARE
-    // of the present step is done. For a long step the text includes the time since the step began.
+    // Returns "step 41/60  loss 2.8540  left 0:00:07  lr 0.001  346 ms/step  185 tok/s  668.0 MiB".
+    // SHARE of the present step is done. For a long step the text includes the time since the step
+    // began.
     [[nodiscard]] std::string text(double share) const;
 
   private:

@@ -50,9 +50,9 @@ class ChunkCodec {
     // SCRATCH is PackingRoom::section_bytes long and must outlive the codec.
     ChunkCodec(const plan::ChunkFormat& format, std::span<std::byte> scratch);
 
-    // Packs SECTIONS of MEMORY, one after the other, into IMAGE from its start on. IMAGE is as long
-    // as the extent. Sets LENGTHS to the bytes of each section. Returns the bytes used, in whole
-    // pages. SEED determines the rounding.
+    // Packs SECTIONS of MEMORY, one after the other, into IMAGE from its start on. IMAGE has the
+    // length of the extent. Sets LENGTHS to the bytes of each section. Returns the bytes used, in
+    // whole pages. SEED determines the rounding.
     [[nodiscard]] int64_t pack(std::span<const ChunkSection> sections,
                                std::span<const std::byte> memory, std::span<std::byte> image,
                                SectionLengths& lengths, uint32_t seed);

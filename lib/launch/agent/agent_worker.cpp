@@ -116,8 +116,8 @@ std::vector<RankPlace> place_workers(const StartRequest& request) {
     const bool binds_memory = std::any_of(places.begin(), places.end(), [](const RankPlace& place) {
         return place.memory_node >= 0;
     });
-    // As a test, this sets the policy that the process has already: only a kernel that allows no
-    // policy at all refuses it.
+    // Tests whether the kernel allows memory policies: sets the policy that the process has
+    // already. Only a kernel that allows no policy at all refuses this.
     if (binds_memory && ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) != 0) {
         log_warn("agent",
                  "memory is not bound to NUMA nodes: set_mempolicy: {} (a container without "

@@ -24,15 +24,15 @@ struct SlurmStep {
 // The hosts that Slurm has given to a job.
 struct SlurmAllocation {
     std::string job_id;
-    std::vector<Host> hosts;  // in Slurm's order; slots as below
+    std::vector<Host> hosts;  // in Slurm's order; `slots` says where their slots come from
     // The source of the slots: the GPUs of each host if Slurm gives them, else the requested tasks,
     // else one slot for each host. The number of tasks only says how often srun starts a program;
     // there may be more workers.
     enum class Slots { kGpus, kTasks, kUnknown };
     Slots slots = Slots::kUnknown;
     // Empty if this process was not started by srun, for example in the shell of sbatch or salloc.
-    // If the step has several tasks, `hosts` contains only the hosts and slots of the step, else
-    // those of the whole allocation.
+    // If the step has several tasks, `hosts` contains only the hosts and slots of the step.
+    // Otherwise it contains all hosts and slots of the allocation.
     std::optional<SlurmStep> step;
 };
 

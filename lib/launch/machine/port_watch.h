@@ -19,8 +19,8 @@ namespace dslaunch::launch {
 [[nodiscard]] std::set<int64_t> port_users(int port);
 
 // Watches MASTER_PORT. Rank 0 of a script binds this port itself, a moment after the agent has
-// released it: another user of the machine who binds it first would serve the store that all ranks
-// trust. Data path: agent -> [here] -> AgentProblem.
+// released it. If another user of the machine binds it in this moment, that user serves the store
+// that all ranks trust. Data path: agent -> [here] -> AgentProblem.
 class PortWatch {
   public:
     using Time = std::chrono::steady_clock::time_point;

@@ -68,7 +68,7 @@ int MetricsFeed::pass(size_t sink, const MetricsRecord& record, int64_t samples)
     return note(sink, sinks_[sink]->write(record, samples));
 }
 
-// Keeps RECORD, which was not preceded by a step, until its place is known.
+// Keeps RECORD, which came before any step, until its place is known.
 int MetricsFeed::keep_waiting(const MetricsRecord& record) {
     waiting_ = record;
     int first_error = 0;

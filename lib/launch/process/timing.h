@@ -24,8 +24,8 @@ inline constexpr std::chrono::milliseconds kLeaseMax{60'000};
 // The silence that is allowed before the first byte: the launcher may have to start a thousand
 // other agents first.
 inline constexpr std::chrono::milliseconds kFirstByteMax{60'000};
-// The interval in which a relay is pinged, and the silence after which it is given up: less than
-// the silence after which the agents that it serves are given up.
+// The interval in which a relay is pinged, and the silence after which it is given up. This silence
+// is shorter than kSilenceMax, so the relay is given up before the agents that it serves.
 inline constexpr std::chrono::milliseconds kRelayPingInterval{1'000};
 inline constexpr std::chrono::milliseconds kRelaySilenceMax{11'000};
 // The time allowed for sending an agent's last frames.

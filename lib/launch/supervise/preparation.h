@@ -42,8 +42,8 @@ class Preparation {
     // Returns the request that starts the ranks of a host. REQUIRES: run() has finished.
     [[nodiscard]] StartRequest start_request(size_t host, const AttemptNumber& number) const;
 
-    // Returns a key for the machine on which a host's processes run: its boot, network and process
-    // namespace or, if they are unknown, its name.
+    // Returns a key for the machine on which a host's processes run: the ids of its boot, network
+    // namespace and process namespace or, if they are unknown, its name.
     [[nodiscard]] std::string machine_of(size_t host) const;
 
   private:

@@ -20,8 +20,9 @@ inline constexpr double kStragglerStepShareMin = 0.05;
 // A reported rank is slow until it exceeds the median by less than this part of both shares, so
 // that a rank at the limit is not reported again and again.
 inline constexpr double kStragglerEndPart = 0.5;
-// If INTERVAL_STEPS steps take longer than this, the ranks are compared after this time already,
-// but only if it contains kStragglerStepsMin steps, enough for a mean.
+// The ranks are compared every INTERVAL_STEPS steps. If these steps take longer than this time, the
+// ranks are compared after this time already. This is only done if it contains kStragglerStepsMin
+// steps, which are enough for a mean.
 inline constexpr std::chrono::seconds kStragglerTimeMax{60};
 inline constexpr double kStragglerStepsMin = 5;
 
@@ -31,10 +32,10 @@ class StragglerWatch {
     // If INTERVAL_STEPS is 0, no rank is ever reported.
     explicit StragglerWatch(int64_t interval_steps) : interval_steps_(interval_steps) {}
 
-    // Compares RANKS; call it after each heartbeat. Returns the lines to show: if a rank begins to
-    // stand out in a lane, a line with rank, host, lane and the step since when; if the rank that
-    // stood out no longer does, a line that says so. Of two ranks, the faster one is the median. A
-    // lane is compared among the ranks that have it.
+    // Compares RANKS; call it after each heartbeat. Returns the lines to show. If a rank begins to
+    // stand out in a lane, a line names rank, host, lane and the step from which on it is slower.
+    // If the rank that stood out no longer does, a line says so. Of two ranks, the faster one is
+    // the median. A lane is compared among the ranks that have it.
     [[nodiscard]] std::vector<std::string> look(const std::vector<RankRecord>& ranks);
 
   private:
@@ -51,7 +52,8 @@ class StragglerWatch {
         double median_ms = 0;  // of the ranks that have the lane
         double step_ms = 0;
         [[nodiscard]] double excess_ms() const { return ms - median_ms; }
-        // Returns true if this work exceeds the median by PART of both shares.
+        // Returns true if this work exceeds the median by at least PART times each of the two
+        // shares.
         [[nodiscard]] bool stands_out(double part) const {
             return excess_ms() >= part * kStragglerShareMin * median_ms &&
                    excess_ms() >= part * kStragglerStepShareMin * step_ms;

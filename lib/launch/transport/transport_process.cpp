@@ -85,7 +85,7 @@ class ProcessTransport : public Transport {
         bool held = false;
         int attempts = 0;
         std::optional<std::chrono::steady_clock::time_point> retry_at;
-        std::string sent_before;  // to be sent again after a retry
+        std::string sent_before;  // bytes already sent, which a retry sends again
         LineSplitter lines;
         std::deque<std::string> stderr_lines;
     };

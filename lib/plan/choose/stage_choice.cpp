@@ -227,7 +227,8 @@ class StageChooser {
                std::tuple(excess(b), b.slowest_s, b.sent_bytes);
     }
 
-    // Throws the error that nothing fits. RANGES is the choice that comes nearest to fitting.
+    // Throws an error which says that nothing fits. RANGES is the choice that comes nearest to
+    // fitting.
     [[noreturn]] void refuse(const std::vector<SegmentRange>& ranges) const {
         const StageChoice choice = weigh(ranges);
         const auto fullest = std::max_element(

@@ -60,8 +60,8 @@ struct StageChoice {
 };
 
 // The moments of a schedule at which a stage may hold the most activations, whatever its parts
-// cost. With them, many choices of parts can be compared without running through the schedule for
-// each.
+// cost. With these moments, many choices of parts can be compared quickly: no choice needs a run
+// through the whole schedule.
 class LiveFront {
   public:
     // REQUIRES: SCHEDULE comes from make_schedule.

@@ -98,8 +98,8 @@ struct StepPlanOptions {
     [[nodiscard]] int node_count() const {
         return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
     }
-    // Return how many ranks shard one copy of the states with this rank (included), this rank's
-    // index among them, and the number of copies.
+    // Return the number of ranks that shard this rank's copy of the states (this rank included),
+    // this rank's index among them, and the number of copies.
     [[nodiscard]] int shard_ranks() const { return shard_group > 0 ? shard_group : world_size; }
     [[nodiscard]] int shard_rank() const { return rank % shard_ranks(); }
     [[nodiscard]] int copies() const { return world_size / shard_ranks(); }

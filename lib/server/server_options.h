@@ -30,9 +30,9 @@ struct ServerOptions {
     int64_t requests_bytes_max = int64_t{256} << 20;  // memory for all requests
 };
 
-// Returns the text for the model that CHAT is rendered to. Rendering takes at most about BYTES_MAX
-// of memory. Throws Error{kInput} for messages that the template refuses or that need more memory,
-// and for fields that it does not read.
+// Renders CHAT to the text that the model gets, and returns this text. Rendering takes at most
+// about BYTES_MAX of memory. Throws Error{kInput} for messages that the template refuses or that
+// need more memory, and for fields that it does not read.
 using ChatRenderer = std::function<std::string(const ApiRequest& chat, int64_t bytes_max)>;
 
 }  // namespace dslaunch::server

@@ -64,7 +64,7 @@ std::string module_of(const std::string& parameter) {
 }
 
 // Returns the modules that contain parameter INDEX under any of its names, and the modules that
-// contain these.
+// contain these modules.
 std::vector<std::string> modules_with(const Model& model, int index) {
     const ModelParameter& parameter = model.parameters()[index];
     std::vector<std::string> modules = {module_of(parameter.name)};

@@ -57,7 +57,7 @@ at::Tensor beginning_of(const at::Tensor& weight, const AdapterBeginning& beginn
     return at::matmul(q.narrow(1, 0, r), upper.narrow(0, 0, r)) * beginning.scale;
 }
 
-// One change of one weight, which is stored as [in, out] if TRANSPOSED.
+// The change of one weight. The weight is stored as [in, out] if TRANSPOSED.
 class Changer {
   public:
     Changer(const AdapterChanges& adapter, const WeightChange& change, bool transposed)
@@ -160,7 +160,7 @@ MergedModel load_merged_folder(const std::string& path, const std::string& adapt
         std::vector<int64_t> there = sizes.vec();
         const bool is_table = name == table || name == head;
         if (is_table) there[0] = stored_config.vocabulary;
-        // A head that was tied to the table so far starts with the table's values.
+        // A head that was tied to the table before the change starts with the table's values.
         const bool was_tied = stored_config.is_tied && name == head;
         const at::Tensor base = tensor_in(weights.take(was_tied ? table : name, there), there);
         const WeightChange* const change = adapter.take(name);

@@ -180,7 +180,7 @@ class ProgramImporter {
 
     // Warns of a lost tie. The archive stores constants and weights in separate folders, so a
     // constant or unsaved buffer that shared a weight's memory is loaded as a copy, in PyTorch too.
-    // It is recognized by equal bits.
+    // Such a copy is recognized by its equal bits.
     void warn_of_lost_tie(const std::string& name) const {
         constexpr int64_t kChance = 4;  // fewer elements may be equal by chance
         const at::Tensor constant = tensor(name);
@@ -229,7 +229,7 @@ class ProgramImporter {
     }
 
     // Creates a module for each part of a name, as in the exported module. The graph uses a tied
-    // parameter under one of its names; the others are in the table of weights.
+    // parameter under one of its names; its other names are in the table of weights.
     void build_modules(const ExportedProgram& program, const Module& root) {
         std::set<std::string> done;
         for (const ExportedInput& input : program.inputs) {

@@ -35,8 +35,8 @@ namespace {
 constexpr std::string_view kOperators = "torch.ops.";
 constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
 
-// Nodes of a graph that depend on the module's train mode, added at the insert point. SELF: the
-// graph's input for the module.
+// Adds nodes that depend on the module's train mode, at the graph's insert point. SELF: the graph's
+// input for the module.
 class TrainMode {
   public:
     TrainMode(Graph& graph, Value* self) : graph_(graph), self_(self) {}

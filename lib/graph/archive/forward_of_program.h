@@ -16,7 +16,7 @@ namespace dslaunch::graph {
 
 // The forward that was made of a program.
 struct ForwardOfProgram {
-    // The inputs are the module and then forward's arguments by name; the output is forward's.
+    // The inputs are the module, then forward's arguments by name. The output is forward's output.
     std::shared_ptr<Graph> graph;
     // The number of dropout and batch normalization nodes that the export fixed to evaluation;
     // training does not switch them on.

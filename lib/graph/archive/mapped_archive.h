@@ -27,10 +27,10 @@ namespace dslaunch::graph {
 // A loaded module and what its file says about it.
 struct LoadedArchive {
     Module module;
-    // The files that the tensors' storages are in; the storages share them. Empty if
+    // The files that contain the tensors' storages. The storages keep them mapped. Empty if
     // torch::jit::load had to read the archive.
     std::vector<std::shared_ptr<const storage::MappedFile>> files;
-    bool has_weights = true;  // false: zeros stand for all of them
+    bool has_weights = true;  // false: all of them are zeros
     // The sizes of forward's arguments in an exported program; -1 is a size that may vary.
     std::map<std::string, std::vector<int64_t>> argument_sizes = {};
     // The buffers that a state_dict does not contain; nothing if the archive does not list them.

@@ -134,8 +134,8 @@ void check_code(const Module& module, Trust trust) {
 
 constexpr const char* kTraining = "training";  // a module's attribute that says its mode
 
-// Returns the buffers that a state_dict does not contain, by an extra file of the archive at PATH.
-// Returns nothing if the archive has no such file.
+// Returns the buffers that a state_dict does not contain, as an extra file of the archive at PATH
+// lists them. Returns nothing if the archive has no such file.
 std::optional<std::set<std::string>> unsaved_in(const std::string& path) {
     std::optional<std::string> text;
     try {

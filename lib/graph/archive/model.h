@@ -88,7 +88,8 @@ class Model {
     [[nodiscard]] static Model load(const std::string& path, Weights weights = Weights::kRequired,
                                     Trust trust = Trust::kNone);
 
-    // Makes a model of a module that is already in memory (in tests, or built here).
+    // Makes a model of a module that is already in memory: the module of a test, or one that
+    // dslaunch has built.
     [[nodiscard]] static Model adopt(Module module);
 
     // Adopts MODULE with each tensor under one name. Tensors that share memory still share it, but

@@ -1,6 +1,6 @@
-// Operators that Python libraries define and this project knows. They are TorchScript functions,
-// which every PyTorch can load, and operators of our own that replace calls of these functions when
-// a graph runs. Used by forward_of_program.h and lower.h. Any thread.
+// Supports operators that Python libraries define. In a graph, they become TorchScript functions,
+// which every PyTorch can load. When the graph runs, operators of our own replace the calls of
+// these functions. Used by forward_of_program.h and lower.h. Any thread.
 #pragma once
 
 #include <string_view>
@@ -14,9 +14,10 @@ namespace dslaunch::graph {
 // same order, and is defined on first use. Returns null if TARGET is not known.
 [[nodiscard]] Function* function_of_python_operator(CompilationUnit& unit, std::string_view target);
 
-// Replaces calls of such functions in GRAPH by operators. dslaunch::grouped_mm multiplies the rows
-// of `input` [S, in], sorted by expert, by `weight` [experts, in, out] and returns [S, out]; `offs`
-// contains the end of each expert's rows. Rows after the last end become zeros.
+// Replaces calls of the functions above in GRAPH by our own operators. dslaunch::grouped_mm
+// multiplies the rows of `input` [S, in], sorted by expert, by `weight` [experts, in, out] and
+// returns [S, out]; `offs` contains the end of each expert's rows. Rows after the last end become
+// zeros.
 void replace_python_calls(Graph& graph);
 
 }  // namespace dslaunch::graph

@@ -247,8 +247,8 @@ class Lifter {
                    torch::jit::tryInsertConstant(graph_, tensor.detach()).value_or(nullptr);
     }
 
-    // Returns the attribute's value at the insert point; null if it can be reached only through the
-    // module.
+    // Returns a value of the graph for VALUE, an attribute's value, made at the insert point.
+    // Returns null if the attribute can be reached only through the module.
     Value* materialize(const IValue& value, const c10::TypePtr& type) {
         if (value.isTensor() && value.toTensor().defined()) {
             if (Value* input = tensor_input(value.toTensor())) return input;

@@ -10,9 +10,9 @@
 
 namespace dslaunch::graph {
 
-// Inserts casts before the operators of GRAPH that autocast does not handle and whose kernels
-// cannot mix 16-bit and fp32 tensors, or do not support 16-bit ones: see the table in
-// precision.cpp. Does not look into interface calls. DTYPE is kBFloat16 or kHalf.
+// Inserts casts before some operators of GRAPH: autocast does not handle them, and their kernels
+// cannot mix 16-bit and fp32 tensors or do not support 16-bit tensors. The table in precision.cpp
+// lists them. Does not look into interface calls. DTYPE is kBFloat16 or kHalf.
 void insert_precision_casts(Graph& graph, at::ScalarType dtype);
 
 // Returns VALUE in fp32, by a node at the graph's insert point. A value that is not 16-bit is not

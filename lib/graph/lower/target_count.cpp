@@ -225,8 +225,7 @@ class Slice {
         });
     }
 
-    // Returns a graph that computes RESULTS from the arguments, which are its inputs in their
-    // order.
+    // Returns a graph that computes RESULTS. Its inputs are the arguments, in their order.
     [[nodiscard]] std::shared_ptr<Graph> graph(const std::vector<Value*>& results) const {
         auto made = std::make_shared<Graph>();
         std::map<Value*, Value*> twins;

@@ -89,15 +89,15 @@ struct LoweredGraph {
 // Returns only the module path, such as "blocks.3.attn"; empty at the top.
 [[nodiscard]] std::string module_path(const Node& node);
 
-// An argument of forward whose values are rows of a table.
+// An argument of forward whose values are indices of a table's rows.
 struct ArgumentLimit {
     std::string argument;
     std::string table;  // "wte.weight"
     int64_t rows = 0;   // valid values are 0 … rows - 1
 };
 
-// Returns the arguments that embeddings at the graph's top level read directly, each with the
-// smallest of its tables.
+// Returns the arguments that embeddings at the graph's top level read directly. If several
+// embeddings read an argument, it is listed with the smallest of their tables.
 [[nodiscard]] std::vector<ArgumentLimit> argument_limits(const LoweredGraph& lowered,
                                                          const Model& model);
 

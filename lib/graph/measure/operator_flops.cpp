@@ -24,7 +24,7 @@ int64_t attention_flops(Inputs inputs) {
            2 * query.numel() / query.size(-1) * keys * inputs[2].toTensor().size(-1);
 }
 
-// The FLOPs of a convolution: for each output element or, if it is transposed, in all.
+// The FLOPs of a convolution: per output element, or in all for a transposed convolution.
 struct KernelFlops {
     int64_t per_output = 0;
     int64_t whole = 0;

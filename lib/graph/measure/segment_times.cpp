@@ -60,7 +60,7 @@ class SegmentTimer {
   private:
     // Equal layers share one Code.
     using Sort = std::tuple<const Code*, int64_t, int64_t, size_t>;
-    static constexpr size_t kLeaves = 3;  // index of the number of inputs that need gradients
+    static constexpr size_t kLeaves = 3;  // place in Sort: inputs with gradients
     struct Samples {
         std::vector<double> forward_s;
         std::vector<double> input_s;  // until the inputs' gradients

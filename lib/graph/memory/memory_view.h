@@ -1,4 +1,4 @@
-// Describes a tensor as a view of another one in the same storage, by a few operators on that
+// Describes a tensor as a view of another one in the same storage, by a few operators on the other
 // tensor. Data path: shared_storage.h finds which tensors of a model share memory -> [here] -> the
 // graph, files. No shared state.
 #pragma once
@@ -17,8 +17,8 @@ namespace dslaunch::graph {
 class MemoryView {
   public:
     // Returns the operators that make VIEW from BASE, which has the same storage and dtype. Returns
-    // nothing if BASE does not contain all elements of VIEW, if views cannot express it, or if one
-    // of them has no elements.
+    // nothing if BASE does not contain all elements of VIEW, if views cannot express it, or if BASE
+    // or VIEW has no elements.
     [[nodiscard]] static std::optional<MemoryView> make(const at::Tensor& base,
                                                         const at::Tensor& view);
 

@@ -33,11 +33,11 @@ struct TensorHome {
 };
 
 // Returns a home for each of TENSORS. The memory of owners does not overlap, but they may share a
-// storage. The owner is the first tensor that is trained. If no tensor is trained, it is the one
-// with the most elements; among equal ones a parameter rather than a buffer, then the first. A
-// tensor without a name does not own one with a name. Throws Error{kInput}, naming two tensors that
-// overlap, in two cases: one is trained and the other is not a view of it; or both are trained and
-// have different elements.
+// storage. The owner is the first tensor that is trained. If no tensor is trained, it is the tensor
+// with the most elements. Among equal ones, parameters come before buffers, and then the first one
+// is taken. A tensor without a name does not own one with a name. Throws Error{kInput}, naming two
+// tensors that overlap, in two cases: one is trained and the other is not a view of it; or both are
+// trained and have different elements.
 [[nodiscard]] std::vector<TensorHome> find_homes(const std::vector<SharingTensor>& tensors);
 
 // Returns true if A and B have an element of memory in common.

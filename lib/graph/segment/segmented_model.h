@@ -23,7 +23,7 @@ class SegmentedModel {
     // plan/choose/cut_choice.h). MODEL must outlive the result.
     [[nodiscard]] static SegmentedModel make(Model& model, const LowerOptions& options,
                                              int64_t segments);
-    // Cuts LOWERED, the lowered graph of MODEL, which may have been rewritten since it was lowered.
+    // Cuts LOWERED, MODEL's lowered graph. LOWERED may have been rewritten before.
     [[nodiscard]] static SegmentedModel of_graph(Model& model, LoweredGraph lowered,
                                                  int64_t segments);
 

@@ -48,7 +48,7 @@ bool FlowGraph::may_need_gradient(const Value& value) const {
     if (found != facts_.tensors.end() && !found->second.empty())
         return at::isFloatingType(found->second.front().dtype) ||
                at::isComplexType(found->second.front().dtype);
-    // Values of other types have facts, or contain no tensor.
+    // A value of any other type would have facts if it contained a tensor.
     return is_tensor(value) || value.type()->kind() == c10::TypeKind::TupleType ||
            value.type()->kind() == c10::TypeKind::OptionalType ||
            value.type()->kind() == c10::TypeKind::DictType;

@@ -20,7 +20,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns the observer of the values of the graph that this thread runs; null if there is none.
+// Returns the function that sees the values of the graph on this thread; null if there is none.
 const WholeGraph::See*& seer_of_thread() {
     thread_local const WholeGraph::See* see = nullptr;
     return see;

@@ -42,9 +42,9 @@ class WholeGraph {
 
     // Called with each probed value and its index in PROBED.
     using See = std::function<void(size_t index, const IValue& value)>;
-    // Returns the graph's outputs, with an autograd graph if MODE asks for it. Calls SEE when
-    // a node has made a probed value. Throws Error{kInput}, naming the node, module path and source
-    // line.
+    // Returns the graph's outputs, with an autograd graph if MODE asks for it. Calls SEE when a
+    // node has made a probed value. If a node fails, throws Error{kInput}, naming the node, module
+    // path and source line.
     std::vector<IValue> run(const GraphInputs& inputs, const RunMode& mode,
                             const See& see = {}) const;
 

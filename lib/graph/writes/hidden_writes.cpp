@@ -69,8 +69,8 @@ void write_apart(Node* node) {
     node->destroy();
 }
 
-// A function of torch.nn.functional, and the input numbers of its arguments; input 0 is the
-// function itself.
+// A function of torch.nn.functional, and for some of its arguments the index of the call's input.
+// Input 0 is the function itself.
 struct TableCall {
     std::string_view name;
     size_t indices, weight, max_norm, norm_type;

@@ -14,7 +14,7 @@
 
 namespace dslaunch::server {
 
-// One thread calls: the one that reads the connections.
+// Threads: only the thread that reads the connections calls these functions.
 class AnswerThreads {
   public:
     // ANSWER(connection) is called by these threads, and WAKE() after each answer. Neither may

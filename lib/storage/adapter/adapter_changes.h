@@ -75,10 +75,10 @@ class AdapterChanges {
     // adapter, or if the file lacks the tensors that modules_to_save names.
     AdapterChanges(const std::string& folder, const TransformerConfig* model);
 
-    // Return what the adapter was read from: its folder, and the folder's adapter_config.json.
+    // Return the adapter's folder, and the content of the folder's adapter_config.json.
     [[nodiscard]] const std::string& folder() const { return folder_; }
     [[nodiscard]] const AdapterConfig& config() const { return config_; }
-    // The changes, by the names of the weights without ".weight" at the end.
+    // Returns the changes by the names of their weights, without the ending ".weight".
     [[nodiscard]] const std::map<std::string, WeightChange>& all() const { return changes_; }
 
     // Changes MODEL to fit the adapter: it gets as many tokens as the adapter's tables have, and a

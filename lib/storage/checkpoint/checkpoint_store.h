@@ -29,7 +29,7 @@ struct StoredCheckpoint {
     std::string fault;         // why it is not complete
     // The run's record of evaluations, if one was made right after this step.
     std::optional<EvalRecord> evaluated = {};
-    std::string judged_by = {};  // metric and held-out data; values are comparable if it is equal
+    std::string judged_by = {};  // metric and held-out data; only equal ones are comparable
     bool is_best = false;        // see mark_best()
 };
 
@@ -60,7 +60,7 @@ struct CheckpointClaim {
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false,
                            std::span<const std::string> copied = {});
 
-// The checkpoints of a run that are kept.
+// Says which checkpoints of a run stay.
 struct Retention {
     // Keeps the NEWEST_COUNT newest complete checkpoints (0: all), and the best one if BEST.
     Retention(int64_t newest_count = 0, bool best = false)  // NOLINT(google-explicit-constructor)

@@ -151,8 +151,8 @@ class DiskTree final : public FileTree {
                      "saves there",
                      path, errno_text(errno));
         }
-        // If the disk is full, the owner cannot be written, and another run's message does not name
-        // it.
+        // If the disk is full, the owner's name cannot be written, and another run's message lacks
+        // this name.
         if (::ftruncate(fd.get(), 0) == 0) static_cast<void>(write_full(fd.get(), owner));
         return std::make_unique<DiskLock>(std::move(fd));
     }

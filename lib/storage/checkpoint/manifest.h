@@ -51,8 +51,8 @@ inline constexpr std::array<std::string_view, 2> kManifestEnd{",\"manifest_xxh3_
 // Returns true for the states of lagging updates alone.
 [[nodiscard]] bool is_lagging_state(std::string_view name);
 
-// The states of 1-bit LAMB that are not moments: the variance that is still updated while the one
-// in use is frozen, and three numbers for each tensor (zero/states/tensor_states.h).
+// The states of 1-bit LAMB that are not moments: the fresh variance, which is still updated while
+// the variance in use is frozen; and three numbers for each tensor (zero/states/tensor_states.h).
 inline constexpr std::string_view kFreshVariance = "exp_avg_sq_fresh";
 inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
 
@@ -160,7 +160,7 @@ struct EvalRecord {
     bool operator==(const EvalRecord&) const = default;
 };
 
-// The part of training that is not in tensors.
+// The state of training that is not in tensors.
 struct TrainingState {
     int64_t step = 0;             // optimizer steps done, skipped ones included
     int64_t updates = 0;          // steps that were not skipped; they determine the learning rate

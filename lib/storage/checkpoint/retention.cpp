@@ -14,8 +14,8 @@ std::vector<std::string> checkpoints_to_remove(const std::vector<StoredCheckpoin
         newest_first.begin(), newest_first.end(),
         [](const StoredCheckpoint& a, const StoredCheckpoint& b) { return a.step > b.step; });
     // Keeps the newest good checkpoints, and the newest verified one and the best one, however old
-    // they are. Removes one that is not good only if a newer one is good: until then it may be all
-    // that a run has, or may still be completed.
+    // they are. Removes a checkpoint that is not good only if a newer one is good. Until then, it
+    // may be the only checkpoint of the run, or may still be completed.
     int64_t good_count = 0;
     bool verified = false;
     for (const StoredCheckpoint& each : newest_first) {

@@ -26,7 +26,8 @@ struct StripePlace {
     int64_t run_bytes = 0;     // number of contiguous bytes in that file from there on
 };
 
-// Returns the file and the offset in it of the byte at OFFSET_BYTES. REQUIRES: offset_bytes >= 0.
+// Returns the file that stores the byte at OFFSET_BYTES, and the byte's offset in that file.
+// REQUIRES: offset_bytes >= 0.
 [[nodiscard]] StripePlace stripe_place(const StripeLayout& layout, int64_t offset_bytes);
 
 // Returns the length that each file needs, in whole stripes, for CAPACITY in all files together.

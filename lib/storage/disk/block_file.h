@@ -26,7 +26,7 @@ inline constexpr std::chrono::seconds kIoFarewellMax{60};
 enum class IoDirection { kRead, kWrite };
 [[nodiscard]] const char* io_direction_name(IoDirection direction);  // "read", "write"
 
-// A transfer between memory and the block file, at OFFSET_BYTES in the latter.
+// A transfer between memory and the bytes of the block file from OFFSET_BYTES on.
 struct IoRequest {
     IoDirection direction = IoDirection::kRead;
     int64_t offset_bytes = 0;

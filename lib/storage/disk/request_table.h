@@ -61,7 +61,8 @@ class RequestTable {
     // request are started.
     [[nodiscard]] std::optional<Piece> complete(const Piece& piece, int64_t result);
 
-    // Returns how many bytes have been transferred without a gap, counted from the request's first.
+    // Returns how many bytes, from the request's first byte on, have been transferred without a
+    // gap.
     [[nodiscard]] int64_t front_bytes(uint32_t entry) const { return entries_[entry].front_bytes; }
     // Returns true if no piece of the request is left or in flight; take() may then be called.
     [[nodiscard]] bool is_finished(uint32_t entry) const;

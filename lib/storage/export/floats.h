@@ -18,9 +18,9 @@ namespace dslaunch::storage {
 // rounded. VALUES gets as many elements as BYTES has numbers.
 void to_doubles(std::span<const std::byte> bytes, DType dtype, std::vector<double>& values);
 
-// Writes VALUES to OUT in the floating type DTYPE, little-endian, rounded to nearest even. Returns
-// the index of the first finite value that overflows DTYPE, whose element becomes an infinity, or
-// -1 if no value does.
+// Writes VALUES to OUT in the floating type DTYPE, little-endian, rounded to nearest even. A finite
+// value that overflows DTYPE becomes an infinity. Returns the index of the first such value, or -1
+// if there is none.
 [[nodiscard]] int64_t from_doubles(std::span<const double> values, DType dtype,
                                    std::vector<std::byte>& out);
 

@@ -1,6 +1,6 @@
-// The differences between two stored models, tensor by tensor, for any files, world sizes and
-// stages. Tensors are streamed, but two that differ in their order of memory take three times their
-// size in memory. One thread.
+// Compares two stored models, tensor by tensor, whatever their files, world sizes and stages are.
+// Tensors are read in parts. But if the two models store a tensor in different orders, comparing it
+// takes three times its size in memory. One thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dslaunch::storage {
 
-// The tensors to compare, and how exactly.
+// Says which tensors are compared, and how exactly.
 struct DiffOptions {
     std::string glob = "*";  // pattern of names
     double tolerance = 0;    // differences up to this do not count

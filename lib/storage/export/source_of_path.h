@@ -10,7 +10,7 @@
 
 namespace dslaunch::storage {
 
-// Returns true if PATH is a dslaunch checkpoint, or a folder that contains some; they may be
+// Returns true if PATH is a dslaunch checkpoint, or a folder that contains checkpoints. They may be
 // damaged.
 [[nodiscard]] bool holds_checkpoints(FileTree& tree, const std::string& path);
 

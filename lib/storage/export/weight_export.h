@@ -65,7 +65,8 @@ void require_room_for_config(const std::string& from, const std::string& to);
 // only ADAPTERS are trained.
 [[nodiscard]] std::vector<std::string> config_files_of_result(const std::string& model,
                                                               bool adapters);
-// Throws Error{kInput} naming the file if copy_model_config() would replace one and FORCE is false.
+// Throws Error{kInput} naming the file if copy_model_config() would replace a file and FORCE is
+// false.
 void require_new_config(const std::string& from, const std::string& to, bool force);
 // Copies the files that accompany a Hugging Face model's weights (config.json, tokenizer*, …) from
 // FROM to the folder TO: byte for byte, except for the changes of config_for_weights() in

@@ -47,7 +47,7 @@ struct DeviceName {
     std::string type;  // "cpu", "cuda"
 };
 struct ExportedGraph;
-// A graph as an argument, of a branch or a loop.
+// A graph that is an argument of a node: a branch or the body of a loop.
 struct SubGraph {
     std::string name;
     std::shared_ptr<const ExportedGraph> graph;  // shared by copies of the argument

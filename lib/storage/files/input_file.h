@@ -22,13 +22,13 @@ namespace dslaunch::storage {
 // of it in one line. Accepts a file that cannot be read: its reader says why.
 void require_model(const std::string& path);
 
-// Does the same for data. Such files are refused although each could be read as tokens of a large
-// vocabulary. MODEL is the Hugging Face folder whose tokenizer makes rows from text, for the
-// message; empty if the model is an archive.
+// Does the same for data: refuses files of other known kinds, although each could be read as tokens
+// of a large vocabulary. MODEL is the Hugging Face folder whose tokenizer makes rows from text, for
+// the message; empty if the model is an archive.
 void require_data(const std::string& path, const std::string& model = "");
 
 // Does the same for a job's target that cannot be started as a program: says how to use a text as
-// data, and that weights are no model.
+// data, and that weights are not a model.
 void require_target(const std::string& path);
 
 // Does the same for a file of rows, as `dslaunch data prepare` writes it; refuses tokens too. MODEL

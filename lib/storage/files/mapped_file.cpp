@@ -41,7 +41,7 @@ void drop(uintptr_t begin, uintptr_t end) {
 }
 
 // Returns true if ENTRY of /proc/self/pagemap says that the page is in memory and still belongs to
-// the file; a written page does not.
+// the file. A written page does not belong to it any more.
 bool unwritten(uint64_t entry) {
     constexpr uint64_t kPresent = uint64_t{1} << 63;
     constexpr uint64_t kOfFile = uint64_t{1} << 61;

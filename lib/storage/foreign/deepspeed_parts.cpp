@@ -130,7 +130,8 @@ bool has_same_values(const PickleValue& a, const PickleValue& b) {
 
 namespace {
 
-// Returns true if FOLDER/zero has a folder NAME with fp32.pt in it: one folder for each parameter.
+// Returns true if FOLDER/zero contains a folder with a file fp32.pt. A universal checkpoint has
+// such a folder for each parameter.
 bool holds_parameter_folders(const std::string& folder) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(folder + "/zero", error))

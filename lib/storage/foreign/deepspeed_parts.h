@@ -38,8 +38,8 @@ template <typename... Args>
 [[nodiscard]] const PickleValue& need(const TorchFile& file, const PickleValue& dict,
                                       const char* key);
 
-// Returns ELEMENTS of CHUNKS, which are counted across the chunks and have 4 bytes each; fewer if
-// CHUNKS end earlier.
+// Returns ELEMENTS of CHUNKS; fewer if CHUNKS end earlier. The elements are counted across all
+// chunks and have 4 bytes each.
 [[nodiscard]] Chunks slice(const Chunks& chunks, Range elements);
 // Returns the number of elements, of 4 bytes each.
 [[nodiscard]] int64_t numel_of(const Chunks& chunks);

@@ -52,7 +52,7 @@ struct ImportReport {
     bool has_states = false;  // the optimizer's states were there
     bool is_finite = true;
     Bytes bytes;  // number of bytes written
-    // Notes on which data of the source the dslaunch checkpoint does not contain, and which values
+    // Notes about the source's data that the new checkpoint does not contain, and about values that
     // were derived. One sentence each.
     std::vector<std::string> notes;
 };

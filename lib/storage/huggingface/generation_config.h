@@ -1,6 +1,6 @@
-// The settings for making texts in a Hugging Face folder's generation_config.json, and the tokens
-// that the folder's other files name for the beginning and the end of a text. Data path: folder ->
-// [here] -> generate, serve, data. Pure, except that it reads files.
+// Two parts of a Hugging Face folder: the settings in generation_config.json for making texts, and
+// the tokens that its other files name for the beginning and the end of a text. Data path: folder
+// -> [here] -> generate, serve, data. Pure, except that it reads files.
 #pragma once
 
 #include <cstdint>

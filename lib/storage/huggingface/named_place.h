@@ -23,16 +23,16 @@ namespace dslaunch::storage {
 // next command to use.
 [[nodiscard]] std::string model_at(const std::string& path);
 
-// Returns model_at(PATH). Throws Error{kInput} also if this is an archive, which COMMAND ("serve")
-// cannot read.
+// Returns model_at(PATH). Throws Error{kInput} also if the result is an archive, which COMMAND
+// ("serve") cannot read.
 [[nodiscard]] std::string folder_model_at(const std::string& path, std::string_view command);
 
 // Returns the adapter's folder that PATH stands for: PATH itself, or adapter/ in it; empty for an
 // empty PATH. Throws Error{kInput}.
 [[nodiscard]] std::string adapter_at(const std::string& path);
 
-// Returns the folder with a model's tokenizer that PATH stands for. Throws Error{kInput} if nothing
-// is there, or a file.
+// Returns the folder with a model's tokenizer that PATH stands for. Throws Error{kInput} if PATH
+// does not exist or is a file.
 [[nodiscard]] std::string tokenizer_folder_at(const std::string& path);
 
 // Returns the name that runs of the model at PATH, relative to FOLDER, get in the folder `runs`:

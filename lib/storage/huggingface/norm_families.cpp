@@ -8,7 +8,8 @@ namespace dslaunch::storage {
 
 namespace {
 
-// Reads the fields that all Gemmas have in common; their positions differ.
+// Reads the fields that all Gemmas have in common. Their rotary positions differ, and are read
+// elsewhere.
 void read_gemma_block(const JsonPlace& config, TransformerConfig& model) {
     read_sizes(config, model, {.head_width = 256, .padding = 0});
     model.mlp_width = size_at(config, "intermediate_size");

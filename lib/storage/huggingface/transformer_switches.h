@@ -17,17 +17,17 @@ namespace dslaunch::storage {
 // line names the values; then the factor.
 enum class NormKind {
     kLayer,       // the distances from the mean; the weight
-    kLayerOfOne,  // ... 1 + the weight, as Nemotron has it
+    kLayerOfOne,  // like kLayer, but 1 + the weight (Nemotron)
     kRms,         // the numbers themselves; the weight
-    kRmsOfOne,    // ... 1 + the weight, as Gemma has it
+    kRmsOfOne,    // like kRms, but 1 + the weight (Gemma)
 };
 
 // Norms of queries and keys, applied before these rotate with their position.
 enum class HeadNormKind {
     kNone,
     kShared,  // of each head alone, with one weight for all of them
-    kEach,    // ... with a row of the weight for each
-    kList,    // ... with a module for each
+    kEach,    // of each head alone, with a row of the weight for each
+    kList,    // of each head alone, with a module for each
     kWhole,   // of all heads together
 };
 
@@ -69,10 +69,10 @@ struct TransformerConfig {
     bool has_norms_before = true;  // a norm before attention and MLP
     bool has_norms_after = false;  // a norm after attention and MLP, as Gemma 2 has them
     bool is_parallel = false;      // attention and MLP read the same residual stream
-    bool has_shared_norm = false;  // ... after the same norm
+    bool has_shared_norm = false;  // both read it after the same norm
     ActivationKind activation = ActivationKind::kSilu;
     bool is_gated = true;        // the MLP multiplies two projections
-    bool is_gate_fused = false;  // ... which are one matrix
+    bool is_gate_fused = false;  // the two projections are one matrix
     bool has_mlp_bias = false;
     ProjectionKind projection = ProjectionKind::kSeparate;
     bool has_projection_bias = false;  // of queries, keys and values
@@ -94,7 +94,7 @@ struct TransformerConfig {
     bool turns_neighbours = false;       // element 2i rotates with 2i + 1; else i with i + half
     int64_t window = 0;
     bool is_tied = false;        // the output layer uses the embedding's weight
-    bool says_tied = false;      // ... according to config.json; the weights may differ
+    bool says_tied = false;      // the same, by config.json; the weights may differ
     bool has_head_bias = false;  // of the output layer
     double embedding_dropout = 0, residual_dropout = 0, attention_dropout = 0;
 
@@ -103,7 +103,7 @@ struct TransformerConfig {
     int64_t expert_width = 0;
     bool expert_weights_sum_to_one = false;
     int64_t shared_expert_width = 0;      // of an expert that computes every token; 0: none
-    bool has_shared_expert_gate = false;  // ... times a sigmoid of the token
+    bool has_shared_expert_gate = false;  // its output is multiplied by a sigmoid of the token
 
     // The names, in the family's modules, of the parts that graph/models/transformer.torchscript
     // calls $embed, $query, …

@@ -52,9 +52,9 @@ void append_member(std::string& out, std::string_view name) {
     out += ':';
 }
 
-// Appends a struct. In a table every row has all fields, some of them null; a null is left out, as
-// a key that the row does not have. Only a null `content` is written, as in a message without
-// content.
+// Appends a struct. In a table every row has all fields, some of them null. A null is left out, as
+// if the row did not have this field. Only a null `content` is written, because a message may have
+// no content.
 void append_struct(std::string& out, const Array& array, int64_t index) {
     const auto& row = static_cast<const arrow::StructArray&>(array);
     out += '{';

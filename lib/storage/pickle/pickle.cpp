@@ -388,8 +388,8 @@ class Unpickler {
             return push(Kind::kTensor, std::vector(items.begin(), items.begin() + 4));
         if (use == PickleUse::kParameter && first_is(Kind::kTensor))
             return push(Kind::kTensor, items[0]->items);
-        // This recursion is one level deep at most: is_rebuild() does not accept the name for which
-        // it is used.
+        // This recursion is at most one level deep: it is used for a single name, which
+        // is_rebuild() does not accept.
         if (use == PickleUse::kTyped && items.size() == 4 && first_is(Kind::kGlobal) &&
             is_rebuild(items[0]->text))
             return build(*items[0], *items[2]);

@@ -30,8 +30,8 @@ bool is_tensor(const PickleValue& value) {
     return value.kind == Kind::kTensor || value.kind == Kind::kStorage;
 }
 
-// Returns true for one scheme for the whole tensor, or for one per channel whose scales are
-// tensors.
+// Returns true if ITEMS is one quantization scheme for the whole tensor, or a scheme per channel
+// whose scales are tensors.
 bool are_quantizer(const Items& items) {
     if (items.empty() || items[0]->kind != Kind::kGlobal) return false;
     if (items[0]->text == "torch per_tensor_affine")

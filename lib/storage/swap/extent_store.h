@@ -65,7 +65,8 @@ class ExtentStore {
         std::span<std::byte> memory;
     };
     // Returns how many of the first PARTS one request can transfer: their extents follow each other
-    // in the file, their memory is contiguous, and all but the last fill their extents. At least 1.
+    // in the file, their memory is contiguous, and all but the last fill their extents. Returns at
+    // least 1.
     [[nodiscard]] int32_t parts_together(std::span<const Part> parts) const;
     // Starts the transfer of PARTS in one request, which must be waited for. REQUIRES:
     // parts_together() accepts all of PARTS; during the transfer, nothing else writes the extents,

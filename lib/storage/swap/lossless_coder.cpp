@@ -10,8 +10,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// A disk of some GB/s leaves time for this level. Higher levels would hardly save more space; for
-// more, the bytes would need another order.
+// A disk of some GB/s leaves time for this level. Higher levels would hardly save more space. To
+// save more, the bytes would have to be in another order.
 constexpr int kLevel = 1;
 
 template <auto Free>

@@ -69,8 +69,8 @@ bool remove_if_dead(const std::string& folder) {
 
 // Gives this process a turn among the jobs that start in FOLDER, for as long as the result is open.
 // Without turns, many jobs that start at once would again and again remove each other's new folders
-// as leftovers. If another process keeps its turn for too long (it may be stopped), this one goes
-// on without: the locks of the files protect what matters.
+// as leftovers. If another process keeps its turn for too long (it may be stopped), this process
+// continues without a turn, because the files' locks prevent all damage.
 UniqueFd take_turn(const std::string& folder) {
     UniqueFd turn(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto end = std::chrono::steady_clock::now() + kTurnMax;

@@ -35,7 +35,7 @@ constexpr int64_t kTableRowsOfBlock = 512;
 
 // The plugin's interface, which it exports as `dsl_parquet_plugin`.
 inline constexpr uint32_t kParquetPluginVersion = 1;
-// Its version is kParquetPluginVersion; the plugin is refused otherwise.
+// The plugin is refused unless its `version` is kParquetPluginVersion.
 struct ParquetPlugin {
     uint32_t version = 0;
     // Does what open_table() does.

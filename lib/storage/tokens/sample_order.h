@@ -34,7 +34,7 @@ struct BatchPlace {
 // Returns ((s*A+a)*W+r)*B+b: the row's number since the start of training.
 [[nodiscard]] int64_t position_of(const BatchPlace& place);
 
-// The order in all epochs of a run.
+// The order of samples in all epochs of a run.
 class SampleOrder {
   public:
     // The same on all ranks.

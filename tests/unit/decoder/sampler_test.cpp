@@ -140,7 +140,8 @@ TEST_CASE("penalties of OpenAI's protocol count the tokens that were made, not t
     options.presence_penalty = 0.25;
     options.frequency_penalty = 0.5;
     Sampler sampler(options);
-    // 5, then 5 - 0.75 = 4.25 against 4.5, then 4.25 against 3.75, then 3.75 (twice made) of both.
+    // The two best logits, draw by draw: 5 and 4.5; 5 - 0.75 = 4.25 and 4.5; 4.25 and 3.75; then
+    // 3.75 (made twice) and 3.75.
     std::vector<int32_t> text = {0, 0, 0};
     for (int i = 0; i < 4; ++i) text.push_back(draw(sampler, {5, 4.5F, 1}, text));
     CHECK(text == std::vector<int32_t>{0, 0, 0, 0, 1, 0, 0});

@@ -253,7 +253,7 @@ TEST_CASE("pairs of some experts' matrices are one pair of all of them, and give
         to_peft_form(adapter, facts);
         CHECK(adapter.config.target_parameters.empty() != one.joined);
         CHECK(adapter.config.targets.empty() == one.joined);
-        // PEFT loads no adapter of parameters that has dropout.
+        // PEFT loads no adapter of joined parameters if the adapter has dropout.
         CHECK(adapter.config.dropout == (one.joined ? 0 : 0.5));
         const test::TemporaryFolder folder;
         write_adapter(adapter, folder.path());

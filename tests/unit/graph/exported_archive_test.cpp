@@ -183,7 +183,8 @@ TEST_CASE("the experts of transformers are products of each expert's rows") {
         const at::Tensor x = at::arange(1, 5, at::kFloat).view({4, 1}).set_requires_grad(true);
         const at::Tensor w =
             at::tensor({1.0f, 10.0f, 100.0f}).view({3, 1, 1}).set_requires_grad(true);
-        // Two rows of the first expert, none of the second, one of the third, one of no expert.
+        // Two rows of the first expert, no row of the second, one of the third, and one of no
+        // expert.
         const at::Tensor ends = at::tensor({2, 2, 3}, at::kInt);
         const at::Tensor y = function({x, w, ends}).toTensor();
         CHECK(at::equal(y.flatten(), at::tensor({1.0f, 2.0f, 300.0f, 0.0f})));

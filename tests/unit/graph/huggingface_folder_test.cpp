@@ -88,7 +88,7 @@ TEST_CASE("documents that share a row have the losses that each has alone") {
     constexpr int64_t kNotLearned = -100;
     for (const auto& entry : fs::directory_iterator(test::fixture_path("huggingface"))) {
         const std::string path = entry.path().string();
-        // Their frequencies depend on the length of the row.
+        // The frequencies of these models depend on the length of the row.
         if (path.ends_with("-long") || path.ends_with("/llama-dynamic")) continue;
         INFO(path);
         const c10::InferenceMode no_gradients;

@@ -69,7 +69,7 @@ const ModelParameter& named(const Model& model, const std::string& name) {
     return model.parameters().front();
 }
 
-// B is not zero, so that A has a gradient.
+// Sets B to values other than zero, so that A has a gradient.
 void begin_adapters(Model& model) {
     const at::NoGradGuard no_grad;
     for (const ModelParameter& parameter : model.parameters())

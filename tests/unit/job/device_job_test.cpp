@@ -25,7 +25,7 @@ using testing::Outcome;
 
 namespace {
 
-// Before the first backward of the process.
+// The devices must be registered before the first backward of the process.
 const bool kRegistered = (test::register_test_devices(), true);
 
 Outcome run_on_host(const Job& job) {

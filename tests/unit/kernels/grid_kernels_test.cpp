@@ -19,7 +19,8 @@ using namespace test;
 
 namespace {
 
-// None, one, around a vector, odd, prime, around a block of a grid, and several blocks of the norm.
+// Numbers of elements: none, one, around a vector, odd, prime, around a block of a grid, and
+// several blocks of the norm.
 const std::vector<int64_t> kSizes = {0, 1, 3, 4, 5, 31, 1021, 1024, 1025, 10'007, 40'009};
 
 // Returns normal values, mixed with zeros, subnormal numbers, infinities and NaN.

@@ -82,7 +82,8 @@ std::vector<double> attended(const AttendShape& shape, const Cache& cache, const
 struct Case {
     int64_t heads, kv_heads, width, page_positions;
 };
-// Shared heads, one each, one for very many, odd widths and pages.
+// Cases with shared heads, with one head each, with one head for very many, and with odd widths and
+// pages.
 constexpr Case kCases[] = {{4, 2, 64, 16},  {3, 3, 40, 5},   {8, 1, 128, 32},
                            {71, 1, 24, 64}, {2, 1, 100, 33}, {1, 1, 1, 1}};
 

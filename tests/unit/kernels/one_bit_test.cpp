@@ -16,7 +16,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// Around bytes, vectors and blocks; odd and prime.
+// Lengths around bytes, vectors and blocks, and odd and prime ones.
 constexpr int64_t kLengths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 127, 1021, 4096, 16'384, 16'385};
 
 std::vector<float> numbers(int64_t numel, unsigned seed) {

@@ -47,8 +47,8 @@ TEST_CASE("evaluations are judged as their sequences say") {
         // Equal is not better, and the first of two equal ones stays the best.
         {{loss, 3, 0}, {2, 2, 2, 2}, "B...!", 10},
         {{loss, 1, 0}, {2, 2}, "B.!", 10},
-        // Gains of at most the threshold move the best result, from which the next gain is
-        // measured, as in transformers' EarlyStoppingCallback.
+        // A gain of at most the threshold also changes the best result, and the next gain is
+        // measured from it, as in transformers' EarlyStoppingCallback.
         {{loss, 3, 0.007}, {1, 0.995, 0.99, 0.985}, "BBBB!", 40},
         {{loss, 2, 0.1}, {1, 0.95, 0.8, 0.75, 0.74}, "BBBBB!", 50},
         {{loss, 2, 0.1}, {1, 0.9375, 0.75, 0.5}, "BBBB", 40},

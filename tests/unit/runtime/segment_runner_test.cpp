@@ -1,4 +1,5 @@
-// Forward, recompute and backward by instructions: state that a second forward must not disturb.
+// Forward, recompute and backward, carried out by instructions. A second forward must not disturb
+// the state.
 #include "runtime/compute/segment_runner.h"
 
 #include <ATen/core/Tensor.h>

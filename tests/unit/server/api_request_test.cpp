@@ -74,8 +74,8 @@ TEST_CASE("a chat is read, with parts of text and tools") {
 }
 
 TEST_CASE("what clients send by default or beside the protocol's fields is taken") {
-    // Bodies of openai-python, LangChain, LiteLLM, Open WebUI, the Vercel AI SDK and of vLLM's
-    // users: a message of an answer comes back whole.
+    // Bodies that openai-python, LangChain, LiteLLM, Open WebUI, the Vercel AI SDK and vLLM's users
+    // send. Clients send back the whole message of an earlier answer.
     const ApiRequest chat = accepted(ApiKind::kChat, R"({"model": "m", "messages": [
         {"role": "developer", "content": [{"type": "text", "text": "s"}]},
         {"role": "user", "content": [{"type": "input_text", "text": "hi"}], "name": "u"},

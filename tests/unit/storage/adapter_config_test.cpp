@@ -193,7 +193,7 @@ TEST_CASE("layers are named as PEFT names them") {
     CHECK(patterns.scale_of("model.layers.0.v") == 2);
     CHECK(patterns.scale_of("a.q") == 7.0 / 8);
     CHECK(patterns.scale_of("a.q.x") == 2);
-    // A pattern that takes time without end in other matchers.
+    // A pattern for which other matchers take endless time.
     CHECK(config(R"("rank_pattern": {"(a+a+)+b": 2})").rank_of(std::string(300, 'a')) == 4);
 }
 

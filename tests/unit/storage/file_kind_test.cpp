@@ -276,8 +276,8 @@ TEST_CASE("weights next to their model are told its name") {
 }
 
 TEST_CASE("tokens are not taken for something else by how they begin") {
-    // 640 to 1408 begin as pickles do, 35615 as gzip, 23106 as bzip2; the last has only letters
-    // but for one token, as a text in ASCII never has.
+    // 640 to 1408 begin like pickles, 35615 like gzip, 23106 like bzip2. The last row has letters
+    // and one other token, which no text in ASCII has.
     const std::vector<std::vector<uint16_t>> rows = {
         {640, 7, 9, 11}, {896, 0x2e00}, {1152, 7, 9, 0x2e00}, {35615, 7, 9}, {23106, 7, 9}};
     for (const std::vector<uint16_t>& row : rows) {

@@ -1,4 +1,4 @@
-// Offload files of ranks as threads, under /tmp.
+// Offload files, under /tmp, of ranks that are threads.
 #pragma once
 
 #include <fmt/core.h>

@@ -42,7 +42,7 @@ using testing::small_model_on;
 using testing::train_devices;
 using testing::TrainingCase;
 
-// Before the first backward of the process.
+// The devices must be registered before the first backward of the process.
 const bool kDevicesRegistered = (test::register_test_devices(), true);
 
 void check_equal_on_device(const RankOutcome& a, const RankOutcome& b) {

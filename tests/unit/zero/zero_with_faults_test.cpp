@@ -27,7 +27,7 @@ using testing::kAdamW;
 using testing::small_model_on;
 using testing::TrainingCase;
 
-// Before the first backward of the process.
+// The devices must be registered before the first backward of the process.
 const bool kRegistered = (test::register_test_devices(), true);
 
 struct LostRanks {

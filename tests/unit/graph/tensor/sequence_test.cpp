@@ -66,7 +66,8 @@ const char* const kGrouped =
     "enable_gqa=True)\n";
 const char* const kPlain = "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True)\n";
 
-// True if a decoder with BEHIND behind its attention computes on two ranks what it computes whole.
+// Returns true if a decoder with the code BEHIND after its attention computes on two ranks the same
+// as the whole decoder.
 bool checks(const std::string& behind) {
     const TensorCase made = decoder(2, 2, kPlain, behind);
     const TensorModel tensor = sequence(made, 2);

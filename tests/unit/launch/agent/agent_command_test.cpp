@@ -96,7 +96,8 @@ TEST_CASE("a token file must be its owner's alone and hold a token") {
     CHECK_THROWS_WITH(read_token_file(folder.path()), Catch::Contains("not a plain file"));
 }
 
-// Closed forms: n characters that occur equally often, k of them different: n * log2(k) bits.
+// Closed forms: a text of n characters has n * log2(k) bits if it has k different characters, all
+// equally often.
 TEST_CASE("a token that repeats a few characters is refused, words and digits are not") {
     CHECK(token_bits(std::string(64, '7')) == 0);
     CHECK(token_bits("abababab") == Approx(8));

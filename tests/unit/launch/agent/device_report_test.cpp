@@ -59,7 +59,7 @@ TEST_CASE("the process that is asked about is told with user, program, age, laun
     const DeviceUseReport none = report_devices({4'194'304});
     REQUIRE_FALSE(none.processes.empty());
     CHECK(none.processes.back().name.start_time == 0);
-    // The encoded report decodes to the same.
+    // Decoding the encoded report gives the same report.
     const DeviceUseReport back = decode<DeviceUseReport>(encode(report));
     CHECK(found(back, running.name()).launch_id == "launch-7");
 }

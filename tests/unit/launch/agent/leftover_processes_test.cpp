@@ -60,7 +60,7 @@ TEST_CASE("what a launch left is ended, stubborn and stopped ones too, and no ot
     int looks = 0;
     const auto ended = end_leftovers({id}, [&] { ++looks; });
     CHECK(looks > 0);
-    // The stubborn one's sleep may be among them.
+    // The sleep that the stubborn process has started may be among them.
     CHECK(ended.size() >= 3);
     for (const LeftProcess& process : ended) CHECK(process.ended);
     CHECK_FALSE(ours.lives());

@@ -34,7 +34,7 @@ TEST_CASE("a node list expands as scontrol show hostnames does") {
         std::string text;
         Names names;
     };
-    // The right side is what Slurm 22.05 prints.
+    // The right side is the output of Slurm 22.05.
     const Row rows[] = {
         {"a", {"a"}},
         {"a[1-3,7],b02", {"a1", "a2", "a3", "a7", "b02"}},

@@ -122,8 +122,8 @@ TEST_CASE("bytes that were changed, put in, dropped, replayed or turned round ar
             bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
             return bytes;
         });
-        // The record before a changed one is the launcher's. A length that is changed to a longer
-        // one waits for more.
+        // A record before the changed one is the launcher's own. If a length is changed to a longer
+        // one, the channel waits for more bytes.
         CHECK(heard.find("two") == std::string::npos);
         CHECK((at >= length / 2 || heard.find("one") == std::string::npos));
     }

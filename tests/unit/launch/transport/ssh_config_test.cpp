@@ -226,8 +226,8 @@ TEST_CASE("an ssh configuration that others may write is not obeyed") {
     }
 }
 
-// ssh looks at the owner and mode of what it finds or includes, and takes what -F names from
-// anybody.
+// ssh checks the owner and mode of the files that it finds or includes. It takes a file that -F
+// names from any owner.
 TEST_CASE("an ssh configuration that others may write is given to no program") {
     const TemporaryFolder folder;
     const std::string config = folder.path() + "/config";

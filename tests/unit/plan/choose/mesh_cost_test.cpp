@@ -138,7 +138,8 @@ TEST_CASE("what crosses hosts is counted from where the mesh puts the stages") {
     request.node_sizes = {2, 2, 2, 2};
     CHECK(between(MeshAxis::kPipeline) == 2 * kCopy);
     CHECK(between(MeshAxis::kShard) == 0);
-    // Each stage's 4 copies lie on two of 8 hosts of 2 ranks, which send its sums both ways.
+    // The 4 copies of each stage are on two of the 8 hosts, which have 2 ranks each. These two
+    // hosts send the stage's sums both ways.
     choice.sizes.data = 4;
     request.node_sizes.assign(8, 2);
     CHECK(between(MeshAxis::kPipeline) == 4 * kCopy);
@@ -197,8 +198,8 @@ TEST_CASE("sequence ranks share positions, and exchange them around every segmen
     MeshRequest request = layered_job(4, {2});
     const MeshCost cost = mesh_cost(request, {{1, 2, 1, 0, 1}, ScheduleKind::k1F1B, 1, 3});
     CHECK(cost.pipeline_s == Approx(3 * 4 * 3 / 2.0));
-    // Four exchanges forward and four backward, half of a rank's half to the other one; and the
-    // sum of all gradients.
+    // Four exchanges forward and four backward, which each send half of a rank's half to the other
+    // rank; and the sum of all gradients.
     CHECK(traffic(cost, MeshAxis::kSequence).inside.value ==
           3 * 4 * 8 * test::kLayerOutputs / 2 + 2 * 4 * kGradients);
 }

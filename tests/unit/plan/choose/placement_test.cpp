@@ -142,7 +142,8 @@ TEST_CASE("a step that hides the disk, or would gain too little, is left as it i
     hidden.waited_read_s = 0.101;
     hidden.communication_s = 1.7;
     CHECK(choose_placement(hidden, {kChunks, 2, 0}).value == 18);
-    // Memory has room for one chunk of 20: 1.5 / 20 s of 2 s.
+    // Memory has room for one chunk of 20, which would save 1.5 / 20 s of a step of 2 s: too
+    // little.
     PlacementFacts full = disk_bound();
     full.free = mib(75);
     CHECK(choose_placement(full, {kChunks, 2, 0}).value == 0);
@@ -157,7 +158,8 @@ TEST_CASE("with little memory left chunks go back to disk, few enough") {
     CHECK(choose_placement(facts, {kChunks, 2, 10}).value == 6);
     CHECK(choose_placement(facts, {kChunks, 2, 3}).value == 0);
     CHECK(choose_placement(facts, {kChunks, 2, 0}).value == 0);
-    // Nothing moves either way between half of the reserve and all of it.
+    // If the free memory is between half of the reserve and all of it, nothing moves in either
+    // direction.
     for (const int64_t left : {32, 48, 73}) {
         facts.free = mib(left);
         CHECK(choose_placement(facts, {kChunks, 2, 10}).value == 10);

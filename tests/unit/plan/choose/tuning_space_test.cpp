@@ -64,7 +64,8 @@ TEST_CASE("micro batches are divisors of the rows, spread over them, with the gi
         {7, 1, 5, {1, 7}},
         {1, 1, 5, {1}},
         {64, 8, 3, {1, 8, 64}},
-        // Divisors 1 2 3 4 6 8 12 16 24 48: every ninth fourth of the way; 16 replaces 12.
+        // The divisors are 1 2 3 4 6 8 12 16 24 48. Five choices divide the way from the first to
+        // the last into quarters; the given 16 replaces 12.
         {48, 12, 5, {1, 3, 6, 12, 48}},
         {48, 16, 5, {1, 3, 6, 16, 48}},
         {64, 32, 1, {32}},

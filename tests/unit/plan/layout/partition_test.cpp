@@ -183,7 +183,7 @@ TEST_CASE("gathers keep to their limits") {
     const std::vector<int> positions = compute_positions(model, {}, {0, 6});
     REQUIRE(positions == std::vector<int>{0, 1, 2, 3, 4, 5, 5, 4, 3, 2, 1, 0});
 
-    // 11 gathers: the last layer's is kept from forward to backward.
+    // There are 11 gathers, because the last layer's is kept from forward to backward.
     const GatherSchedule plain = make_gather_schedule(layout, buckets_of, positions, {960, 0, 0});
     CHECK(plain.uses.size() == 11);
     CHECK(plain.live_numel_max == 160);

@@ -118,7 +118,7 @@ class Relaxation {
 }  // namespace
 
 TEST_CASE("with parts of equal cost the bubble is the schedule's formula") {
-    // Whole numbers: sums of doubles are exact.
+    // With whole numbers, sums of doubles are exact.
     for (const PartCost& cost : {PartCost{1, 1, 1}, PartCost{2, 2, 1}, PartCost{2, 3, 2},
                                  PartCost{1, 2, 4}, PartCost{3, 1, 3}}) {
         const double forward = cost.forward_s;

@@ -377,7 +377,8 @@ TEST_CASE("packed moments are counted in the bytes that they take on disk") {
             world.offload.packings = {packing, packing};
             world.half = half;
             const StepPlan plan = world.plans(model).front();
-            // An element takes two bytes, or one and a scale of four for each 256.
+            // An element takes two bytes, or one byte and a scale of four bytes for each 256
+            // elements.
             const int64_t moment = packing == StatePacking::kBf16 ? 32768 : 16384 + 16384 / 64;
             const int64_t image = round_up((half ? 65536 : 0) + 2 * moment, 4096);
             CHECK(bytes_on_disk(plan, BufferKind::kMoments) == 2 * moment * chunks);
@@ -451,7 +452,7 @@ TEST_CASE("a plan in which a gather does not wait for parameters in memory is re
                 read_after_update = read_after_update || updated.contains(buffer);
     }
     CHECK_FALSE(read_after_update);
-    // Every update waits for the reads of what it changes.
+    // Every update waits for the reads of the data that it changes.
     int waits = 0;
     for (const Instruction& instruction : plan.instructions)
         if (instruction.op == Op::kUpdate)
@@ -545,7 +546,7 @@ TEST_CASE("what fits into the buffers is neither read nor written in a step") {
 }
 
 TEST_CASE("a size that makes too many chunks is refused with the smallest that does not") {
-    // 40 layers of 64 Ki elements, all trained but one, in a bucket each.
+    // 40 layers of 64 Ki elements, each in a bucket. All but one are trained.
     const ModelInfo model = model_of(40);
     const FlatLayout layout = make_flat_layout(model, {kLayerNumel, 1, true, 0, 64});
     REQUIRE(layout.trained_buckets == 39);

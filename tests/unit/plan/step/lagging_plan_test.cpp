@@ -126,7 +126,8 @@ TEST_CASE("a step that updates important units moves no chunk, and a late update
     CHECK(whole.hash() != plans_of(job, lag_of(Lag::kWhole, true, true)).front().hash());
 }
 
-// At stages 2 and 3 with states on disk, sums of gradients queue behind chunks in the disk lanes.
+// At stages 2 and 3 with states on disk, sums of gradients wait in the disk lanes until chunks have
+// passed.
 TEST_CASE("forward and backward wait for no late update, the norm waits for all") {
     for (const LagJob& job :
          {LagJob{.stage = 1}, LagJob{.stage = 1, .half = true},

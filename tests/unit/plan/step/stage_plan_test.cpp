@@ -98,8 +98,8 @@ int count(const StepPlan& plan, Op op) {
         std::ranges::count_if(plan.instructions, [op](const auto& i) { return i.op == op; }));
 }
 
-// Returns the most forwards of segments whose activations, or whose second half's values, are alive
-// at once.
+// Returns the largest number of segments' forwards that are alive at once, with their activations
+// or with their second half's values.
 int live_segments(const StepPlan& plan) {
     int live = 0;
     int most = 0;

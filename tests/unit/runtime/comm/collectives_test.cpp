@@ -94,7 +94,7 @@ TEST_CASE(
             std::thread communication([&] {
                 for (Generation g = 1; g <= kGenerations; ++g) {
                     for (const BucketId bucket : buckets) {
-                        // The executor starts Reduce after its own Post.
+                        // The executor starts Reduce after the rank's own Post.
                         const SignalId posted = self.arena->layout().bucket(bucket).posted;
                         self.group->await(posted, self.group->local_rank(), g);
                         all.reduce(bucket, g, 1.0F);

@@ -130,7 +130,7 @@ TEST_CASE("among several columns the target of a loss is the only one of its typ
     struct Case {
         std::vector<std::string> arguments;  // of forward
         LossKind loss;
-        std::string choice;  // the column, or what the error says
+        std::string choice;  // the column, or the words of the error
     };
     const std::string unsaid =
         ": dslaunch.loss.target does not say which column contains the target of the loss, and ";

@@ -160,10 +160,12 @@ double bubble_of(ScheduleKind kind, int chunks) {
 }  // namespace
 
 TEST_CASE("stages that the executor runs have the bubble of their schedule") {
-    // (p - 1) / (m + p - 1); with v chunks (p - 1) / (v m + p - 1): Narayanan et al. 2021, arXiv
-    // 2104.04473, section 2.2; ZB-H1, whose weight halves fill two thirds of it, (p - 1) / (3 m + p
-    // - 1), and ZB-V, half of that, (p - 1) / (6 m + p - 1): Qi et al. 2023, arXiv 2401.10241,
-    // table 1 and section 6, at equal times.
+    // The bubbles at equal times:
+    // - GPipe and 1F1B: (p - 1) / (m + p - 1); with v chunks: (p - 1) / (v m + p - 1). Narayanan et
+    //   al. 2021, arXiv 2104.04473, section 2.2.
+    // - ZB-H1, whose weight halves fill two thirds of the bubble: (p - 1) / (3 m + p - 1). ZB-V has
+    //   half of that: (p - 1) / (6 m + p - 1). Qi et al. 2023, arXiv 2401.10241, table 1 and
+    //   section 6.
     const double p = kStages;
     const double m = kMicroBatches;
     struct Row {

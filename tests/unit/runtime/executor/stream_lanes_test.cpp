@@ -99,7 +99,7 @@ class StreamRunner final : public InstructionRunner {
     }
 
     int block_at = -1;  // its work does not end before free()
-    int hold_at = -1;   // its work does not end before that of hold_until, or free()
+    int hold_at = -1;   // its work ends after the work of hold_until, or after free()
     int hold_until = -1;
     // Its thread reads a result that comes after block_at, without a limit, as a branch on a tensor
     // does.

@@ -116,7 +116,7 @@ TEST_CASE("LRRangeTest grows by its rate every step_size updates, in stairs if a
     CHECK(learning_rate(config, 7.0, 7) == Approx(0.03));
 }
 
-// By transformers' formulas, which count updates from 0.
+// Expected values follow transformers' formulas, which count updates from 0.
 TEST_CASE("Linear, Cosine and WSD warm up from update 0 and end at min_ratio") {
     SchedulerConfig config;
     config.kind = SchedulerKind::kLinear;

@@ -156,8 +156,8 @@ enum class Way { kPlain, kSwapped, kShared, kFreedEarly, kUndefined };
 // The way in which Shift's backward allocates its two gradients.
 Way way = Way::kPlain;
 
-// x + p, with a backward that allocates as `way` says; p's gradient is the first allocation in the
-// plain one.
+// x + p, with a backward that allocates as `way` says. In the plain way, p's gradient is the first
+// allocation.
 struct Shift : torch::autograd::Function<Shift> {
     static at::Tensor forward(AutogradContext*, const at::Tensor& x, const at::Tensor& p) {
         return x + p;
@@ -259,7 +259,8 @@ TEST_CASE("a lent block that does not become the gradient harms nobody") {
 }
 
 TEST_CASE("a parameter never gets the memory of its twin") {
-    // The data decides which of two parameters of equal shape is used, by equal allocations.
+    // The data decides which of two parameters is used. They have the same shape, and their uses
+    // allocate equally.
     const char* const text =
         "def forward(self, x: Tensor) -> Tensor:\n"
         "    h = torch.tanh(x)\n"

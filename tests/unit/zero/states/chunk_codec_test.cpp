@@ -133,8 +133,8 @@ TEST_CASE("packed moments take the bytes of their format, master copies stay as 
         std::vector<std::byte> memory = scratch();
         ChunkCodec codec(format, memory);
         const Packed packed = pack(buffer, codec);
-        // The master copy takes 800,000 bytes and each moment 400,000, or 203,128 to whole lines;
-        // pages.
+        // The master copy takes 800,000 bytes. Each moment takes 400,000 bytes in bf16 or, in whole
+        // lines, 203,128 in int8. The sum is rounded up to pages.
         CHECK(packed.bytes == (half ? 391 * kPage : 295 * kPage));
         CHECK(packed.bytes == buffer.layout.disk_states);
         const std::vector<float> back = unpack(buffer, codec, packed);

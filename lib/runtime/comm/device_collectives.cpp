@@ -177,8 +177,8 @@ class DeviceCollectives final : public Collectives {
     TrafficMeter meter_;
 };
 
-// Joins the group of SIZE ranks, with index PLACE. One rank of the group makes its id, which is
-// sent to the others over the collectives of the hosts. IDS_OF is the global rank of that rank.
+// Joins the group of SIZE ranks, with index PLACE. One rank makes the group's id, which is sent to
+// the others over the collectives of the hosts. IDS_OF is that rank's global rank.
 DeviceCommunicator* join(const DeviceCollectivesParts& parts, int place, int size, int ids_of,
                          Duration time_limit) {
     const std::vector<std::string> ids =

@@ -28,7 +28,8 @@ constexpr size_t kChunkWords = 32 << 10;
 // If small messages arrive but fewer bytes of a burst than this, large packets count as lost.
 constexpr int64_t kStuckBytes = 4096;
 constexpr int kLargeBursts = 3;
-// The rate corrected for waits for a processor may be at most this many times the measured rate.
+// A second rate leaves out the time in which the ends waited for a processor. It may be at most
+// this many times the measured rate.
 constexpr int64_t kBusyPartMost = 8;
 
 enum class Kind : uint64_t { kExchange = 1, kBurst = 2, kMangled = 3 };

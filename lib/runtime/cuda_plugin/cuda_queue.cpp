@@ -28,8 +28,8 @@ void CudaQueue::copy(void* into, const void* from, int64_t bytes) {
                                 cuda_stream()));
 }
 
-// Copies to the device. FROM may be changed after the call: CUDA has then read memory that is not
-// pinned.
+// Copies to the device. FROM is memory that is not pinned, so CUDA has read it when the call
+// returns, and it may be changed then.
 void CudaQueue::copy_in(void* into, const void* from, int64_t bytes) {
     const c10::cuda::CUDAGuard guard(stream_.stream().device_index());
     expect_work(cudaMemcpyAsync(into, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,

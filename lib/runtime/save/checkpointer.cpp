@@ -55,7 +55,7 @@ struct RankFiles {
     std::vector<std::string> files;
 };
 
-// The memory that copies, made while training goes on, must leave free for others.
+// The memory that must stay free for others when copies are made while training goes on.
 constexpr Bytes kMemoryReserve{int64_t{128} << 20};
 
 std::span<const std::byte> tensor_bytes(const at::Tensor& values) {
@@ -63,8 +63,7 @@ std::span<const std::byte> tensor_bytes(const at::Tensor& values) {
             static_cast<size_t>(values.nbytes())};
 }
 
-// Returns half of the memory that this process may still use, which it shares with the host's other
-// ranks.
+// Returns half of this rank's share of the memory that the host's ranks may still use.
 Bytes memory_for_copies(int local_ranks) {
     const std::optional<MemoryLimit> share =
         tightest_share(read_memory_state().limits, local_ranks, kMemoryReserve);

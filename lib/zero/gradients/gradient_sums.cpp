@@ -121,8 +121,8 @@ void GradientSums::post(int b) {
     collectives_.post(held.id, held.generation);
 }
 
-// Sums all of a bucket's gradients that are summands, at once. A rank without a gradient gives
-// zeros.
+// Sums a bucket's gradients over the tensor ranks, all in one sum, if each rank has only a summand
+// of them. A rank without a gradient gives zeros.
 void GradientSums::sum_over_tensor_ranks(int b) const {
     constexpr int64_t kGradientSites = int64_t{1} << 32;  // above the sites of any graph
     std::vector<at::Tensor> mine;

@@ -83,7 +83,7 @@ TEST_CASE("what is left of a short piece is moved again, from a whole block on")
     CHECK(rest->offset_bytes == 2 * kBlock);
     CHECK(rest->memory == memory_of(4).data() + 2 * kBlock);
     CHECK(rest->length_bytes == 2 * kBlock);
-    // A second half of a block is the end of the data.
+    // A second transfer that ends within a block is the end of the data.
     CHECK_FALSE(table.complete(*rest, 100));
     const IoResult result = table.take(entry);
     CHECK(result.error_number == 0);

@@ -300,8 +300,8 @@ TEST_CASE("a call beside nothing comes to a template beside the nothing that it 
         CHECK(text(R"("content": null,)") == row.of_null);
         CHECK(text("") == row.of_null);
         CHECK(text(R"("content": "words",)") == row.of_words);
-        // A client that echoes an answer sends the answer's empty list of calls; instead of an
-        // empty content it sends null.
+        // A client that echoes an answer sends the answer's empty list of calls. If the answer was
+        // empty, its content is null.
         CHECK(applied(row.source, messages(R"("content": null,)", "[]").c_str()) ==
               "user:qassistant:");
         CHECK(applied(row.source, messages(R"("content": "words",)", "[]").c_str()) ==

@@ -60,7 +60,7 @@ inline void turn_over(const float* from, float* to) {
         pairs[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
         pairs[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
     }
-    // Now the 128 bits b of rows[4 q + c] hold column 4 b + c of rows 4 q to 4 q + 3.
+    // Now the 128 bits number b of rows[4 q + c] hold column 4 b + c of rows 4 q to 4 q + 3.
 #pragma GCC unroll 4
     for (int q = 0; q < 16; q += 4)
 #pragma GCC unroll 2

@@ -89,7 +89,7 @@ TEST_CASE("halves of a backward and chunks are told apart") {
 }
 
 TEST_CASE("a box without room for its number has none, and a wide picture gets room") {
-    // Each box of 40 micro batches would be 1 pixel wide at the least width.
+    // With the least width, each box of 200 micro batches would be 1 pixel wide.
     const std::string many = timeline_svg(timeline_of(ScheduleKind::k1F1B, {2, 1, 200}, {1, 1, 1}));
     CHECK(numbers(many, "svg", "width").at(0) > 5000);
     Timeline tiny;

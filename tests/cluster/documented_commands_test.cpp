@@ -194,7 +194,7 @@ class Reader {
     void require(const std::string& command) const {
         const auto [code, output] = run(command);
         INFO(command << "\n" << output);
-        // Like diff, it ends with 1 if there are differences.
+        // Like diff, `dslaunch ckpt diff` ends with 1 if there are differences.
         CHECK(code == (command.starts_with("dslaunch ckpt diff") ? 1 : 0));
     }
     void make_model() const {

@@ -50,7 +50,7 @@ inline size_t lines_in(const std::string& path) {
     return count;
 }
 
-// Returns random numbers, the same ones in every run.
+// Random numbers, the same ones in every run.
 class Dice {
   public:
     int between(int least, int most) {

@@ -14,8 +14,8 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// Lets a process run for only a fifth of the time while this object lives. After 200 turns, it lets
-// the process run for a fiftieth, because on a busy machine all ranks are slow in turn.
+// Lets a process run for only a fifth of the time while this object lives. After 200 turns, lets it
+// run for only a fiftieth of the time, because on a busy machine all ranks are slow in turn.
 class Brake {
   public:
     explicit Brake(pid_t pid)

@@ -13,10 +13,10 @@
 
 namespace dslaunch::storage {
 
-// Watches BYTES, which must not be empty and are mapped from PATH, until unwatch_mapping(), which
-// must be called before they are unmapped. CODE is the exit code of the process after a fault. If
-// 16,384 mappings are watched already, BYTES are not watched: a fault in them goes to the earlier
-// signal handler.
+// Watches BYTES, which are mapped from PATH, until unwatch_mapping() is called. REQUIRES: BYTES are
+// not empty; unwatch_mapping() is called before they are unmapped. CODE is the exit code of the
+// process after a fault. If 16,384 mappings are watched already, BYTES are not watched: a fault in
+// them goes to the earlier signal handler.
 void watch_mapping(std::span<const std::byte> bytes, const std::string& path, ExitCode code);
 // Changes the exit code for a watched mapping. BYTES must be the whole mapping; empty BYTES are
 // ignored.

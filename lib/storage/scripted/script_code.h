@@ -45,8 +45,8 @@ class ScriptCode {
         std::set<std::string> needs;  // the full names that its text contains
         int64_t depth = 0;            // its own, including all methods of a class
     };
-    // Returns the definition of NAME, or the one of which NAME is a method or attribute; null if
-    // there is none.
+    // Returns the definition of NAME. If NAME is a method or attribute, returns the definition that
+    // contains it. Returns null if there is none.
     [[nodiscard]] const Definition* find(std::string_view name) const;
 
     const std::string& path_;

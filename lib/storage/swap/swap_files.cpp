@@ -35,8 +35,8 @@ bool still_there(const std::string& path, int fd) {
            named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
-// Returns true for names of the form "dslaunch-<job id>-r<rank>-<i>". An empty folder with another
-// name belongs to someone who has just made it.
+// Returns true for names of the form "dslaunch-<job id>-r<rank>-<i>". Only such folders are
+// removed: somebody may just have made an empty folder with another name.
 bool is_swap_folder_name(std::string_view name) {
     if (!name.starts_with(kPrefix)) return false;
     const auto take_number = [&name] {

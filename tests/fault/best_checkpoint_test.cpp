@@ -221,7 +221,7 @@ TEST_CASE("a best checkpoint and patience without evaluations are refused with a
         {{"--set", "dslaunch.patience_gain=0.1"}, "dslaunch.patience"},
         {{"--set", "dslaunch.data.eval_fraction=0.5", "--eval-interval", "2",
           "--save-best=eval_perplexity"},
-         "eval_loss gives the same order as a perplexity"},
+         "eval_loss orders checkpoints as perplexity does"},
         {{"--set", "dslaunch.data.eval_fraction=0.5", "--eval-interval", "2",
           "--save-best=eval_rewards/accuracies"},
          "exists only for losses of pairs"},

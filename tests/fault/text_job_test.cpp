@@ -485,7 +485,7 @@ TEST_CASE("a file of prompts that has none is refused at once, and a bad line is
         {"", "is empty"},
         {" \n\n", "is empty"},
         {"{\"instruction\": \"a\"}\n{\"text\": \"b\"}\n",
-         "none of its lines is a valid prompt; the fault of the first: must have exactly one of "
+         "none of its lines is a valid prompt; the error in the first is: must have exactly one of "
          "the fields"},
     };
     for (const Row& row : rows) {

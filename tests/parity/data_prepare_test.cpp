@@ -211,7 +211,7 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         preparing.prepare({write("a.jsonl", first + "\n" + second + "\n")});
     INFO(lines.said);
     REQUIRE(lines.code == 0);
-    CHECK_THAT(lines.said, Catch::Contains("columns that are ignored: id"));
+    CHECK_THAT(lines.said, Catch::Contains("ignored columns: id"));
     const std::string spread = "{\n  \"question\": \"t3 [\",\n  \"answer\": \"t4 }\\\\\"\n}";
     for (const std::string& text :
          {"[" + first + "," + second + "]", "\xef\xbb\xbf[\n" + first + ",\r\n" + second + "\n]\n",
@@ -315,7 +315,7 @@ TEST_CASE("the length of rows is chosen by the longest document, as far as the m
     // The model has 64 positions.
     const std::string fits = questions(judged, 21);
     CHECK_THAT(prepare(fits), Catch::Contains("rows of 32 tokens: the longest document has 20 "
-                                              "(--context N)") &&
+                                              "(--context N sets another length)") &&
                                   Catch::Contains("3 rows of length 32"));
     const std::string chosen = content_of(judged.in("rows.safetensors"));
     CHECK_THAT(prepare(fits, {"--context", "32"}), !Catch::Contains("longer than"));
@@ -383,8 +383,8 @@ TEST_CASE("a row that was not meant to be learned is left out and told") {
     CHECK_THAT(made.said,
                Catch::Contains("a.jsonl:1: left out: label: in a row of the form `completion`") &&
                    Catch::Contains("lines: 1 completion; 1 bad") &&
-                   Catch::Contains("1 line with a prompt and its continuation, which do not use "
-                                   "the chat template; to use it, add --as-chat"));
+                   Catch::Contains("1 line with a prompt and its continuation: such lines do not "
+                                   "use the chat template; to use it, add --as-chat"));
     CHECK(preparing.prepare({lines}, {"--as-chat"}).rows != made.rows);
     const Preparing::Prepared strict = preparing.prepare({lines}, {"--max-bad-lines", "0"});
     CHECK(strict.code == 66);

@@ -387,7 +387,7 @@ TEST_CASE("a run says whether gradients are clipped, and by whose choice") {
         std::string words;
     };
     const Row rows[] = {
-        {nullptr, "not clipped (gradient_clipping is not given; DeepSpeed clips at 1.0 then)\n"},
+        {nullptr, "not clipped (gradient_clipping is not given; DeepSpeed would clip at 1.0)\n"},
         {0, "not clipped\n"},
         {0.5, "clipped at norm 0.5\n"},
     };

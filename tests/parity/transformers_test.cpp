@@ -139,7 +139,7 @@ TEST_CASE("an option wins over generation_config.json, which wins over the defau
     const Ran ran = model.generate(drawn, {"--prompt-ids", "5", "--as", "ids", "--top-k", "7"});
     CHECK_THAT(ran.err, Catch::Contains("temperature=5 top_p=1 repetition_penalty=1.5 "
                                         "max_new_tokens=6"));
-    CHECK_THAT(ran.err, Catch::Contains("is not supported and has no effect: num_beams = 4"));
+    CHECK_THAT(ran.err, Catch::Contains("are not supported and have no effect: num_beams = 4"));
     const Ran full = model.generate({{"do_sample", false}, {"max_length", 3}},
                                     {"--prompt-ids", "5,17,2", "--as", "ids"});
     CHECK(full.code == 66);

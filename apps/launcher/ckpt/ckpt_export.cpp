@@ -62,7 +62,7 @@ void check_combination(const ExportArguments& arguments) {
         !options.strip_prefix.empty() || !options.add_prefix.empty())
         fail(ExitCode::kUsage,
              "--format torchscript accepts only PATH, OUT, --model, --op-library, --trust-model "
-             "and --force: names and dtypes are those of the archive");
+             "and --force: the archive determines names and dtypes");
 }
 
 // Refuses an OUT that has the ending of another format: a folder with that name would be made.
@@ -129,7 +129,7 @@ void warn_without_config(const ExportArguments& arguments) {
                   "the run trained an archive, which has no config.json; export it as an archive: "
                   "dslaunch ckpt export {} NEW.pt --format torchscript --model TRAINED.pt",
                   printable(arguments.path))
-            : "copy it from the folder of the model that was trained with --config-from DIR";
+            : "use --config-from DIR to copy it from the folder of the model that was trained";
     print_message(fmt::format(
         "dslaunch: warning: {} has no config.json, so programs cannot load it as a model: {}",
         printable(out), way));

@@ -61,8 +61,9 @@ void run_import(const ImportArguments& arguments) {
     if (!arguments.force && tree->list(options.root) &&
         !storage::CheckpointStore(*tree, options.root, 0).list().empty())
         fail(ExitCode::kInput,
-             "{}: already contains checkpoints; name another folder, or give --force: it adds to "
-             "them, replaces one of the same step, and renames those of later steps to abandoned-…",
+             "{}: already contains checkpoints; name another folder, or give --force to add this "
+             "one: a checkpoint of the same step is then replaced, and later ones are renamed to "
+             "abandoned-…",
              printable(options.root));
     Progress progress("ckpt", "importing the checkpoint");
     const storage::ImportReport report = storage::import_checkpoint(*tree, options);
@@ -104,8 +105,8 @@ int ckpt_import(CommandLine& command, const Parse& parse) {
         "--add-prefix PREFIX", arguments.options.names.add,
         "add this prefix to all names, for example `model.` if the traced module wraps the model");
     command.add("--frozen GLOB", arguments.options.frozen,
-                "DeepSpeed stage 0 and fp32 only: parameters that are not trained, if the file "
-                "does not say so; repeatable");
+                "only for DeepSpeed stage 0 in fp32: parameters that are not trained, if the file "
+                "does not say which; repeatable");
     command.add("--force", arguments.force, "import even if OUT already has checkpoints");
     command.add("--json", arguments.json, "one JSON object");
     if (parse()) run_import(arguments);

@@ -109,8 +109,8 @@ int zero_to_fp32_command(std::span<const std::string> arguments) {
     app.add("--exclude-frozen-parameters", parsed.exclude_frozen,
             "leave out parameters that are not trained");
     app.add("--frozen GLOB", parsed.frozen,
-            "stage 0 and fp32 only: parameters that are not trained, if the file does not say so; "
-            "repeatable");
+            "only for stage 0 in fp32: parameters that are not trained, if the file does not say "
+            "which; repeatable");
     bool debug = false;
     app.add("-d,--debug", debug, "log more");
     app.add("--force", parsed.force, "replace a model that already exists in OUTPUT_DIR");

@@ -206,8 +206,8 @@ std::vector<BundleEntry> unpack_bundle(const std::string& path, const std::strin
         const auto found = expected.find(header->name);
         if (found == expected.end() || found->second.bytes != header->bytes) {
             fail(ExitCode::kInput,
-                 "{}: the file `{}` in it is not in its manifest, differs from it in size, or "
-                 "occurs twice; make the bundle again",
+                 "{}: the bundle's file `{}` is missing from the manifest, has another size than "
+                 "in the manifest, or occurs twice; make the bundle again",
                  path, printable(header->name));
         }
         extract(in, found->second, folder);

@@ -33,9 +33,9 @@ HelpPage exec_page() {
             .examples = {"dslaunch exec -H hostfile nvidia-smi -L",
                          "dslaunch exec -w te[01-16] -- sh -c 'df -h /scratch | tail -1'"},
             .exit_codes =
-                "the highest code of all hosts: that of the command, 127 if it cannot be started, "
-                "128+n for signal n, 67 for a host that was not reached, 69 for a host where the "
-                "time ran out.",
+                "the highest code of all hosts. A host's code is the command's exit code, 127 if "
+                "the command cannot be started, 128+n for signal n, 67 if the host was not "
+                "reached, 69 if the time ran out.",
             .docs = "docs/guide/hosts.md",
             .usage = {"dslaunch exec [options] [--] COMMAND [arguments]"}};
 }
@@ -137,7 +137,7 @@ HostCommand exec_syntax(ExecOptions& options) {
     HostCommand command{exec_page(), {}, RunRows::kProgram};
     command.options = {
         {"stream", "",
-         "print each line when it comes, with its host, instead of grouping the output",
+         "print each line as it arrives, with its host, instead of grouping the output",
          [&](const std::string&) { options.stream = true; }},
         {"timeout,u", "SECONDS", "end the command if it runs longer (code 69); default: never",
          [&](const std::string& value) {

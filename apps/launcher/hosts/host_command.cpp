@@ -44,7 +44,7 @@ ParsedCommand parse_host_command(std::span<const std::string> arguments,
     }
     Option only{
         "hosts,w", "LIST",
-        "use these hosts, such as h1,h2 or te[01-16]; with a hostfile, only those of its hosts",
+        "use these hosts, such as h1,h2 or te[01-16]; with a hostfile, select these hosts from it",
         [&](const std::string& value) { parsed.hosts.host_list = value; }};
     Option without{"without,x", "LIST", "not these hosts",
                    [&](const std::string& value) { parsed.hosts.left_out_list = value; }};

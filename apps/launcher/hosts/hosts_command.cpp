@@ -26,8 +26,8 @@ HelpPage check_page() {
         .does =
             "Contacts all hosts at once and prints the state of each: response time, address, "
             "kernel, cores, GPUs, dslaunch, free memory, free disk space in the current directory, "
-            "clock and limits; for each GPU memory, driver, ECC errors, link (NVLink or PCIe) and "
-            "who uses it. Lists each host that has a problem, with the cause.",
+            "clock and limits; for each GPU also its memory, driver, ECC errors, link (NVLink or "
+            "PCIe) and who uses it. Lists each host that has a problem, with the cause.",
         .examples = {"dslaunch hosts check --hostfile hostfile",
                      "dslaunch hosts check -w node[1-4] --json"},
         .exit_codes = "67 when a host has a problem.",

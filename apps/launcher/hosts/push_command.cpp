@@ -31,21 +31,21 @@ namespace dslaunch::launcher {
 namespace {
 
 HelpPage push_page() {
-    return {.does =
-                "Sends dslaunch, its libraries, or models and data to all hosts at once. Sends "
-                "only what is missing: a file that a host already has is skipped, of a changed "
-                "file only the changed parts are sent, and an interrupted file is continued. Files "
-                "go to the same path as here, or below --to DIR; folders are sent with everything "
-                "in them. A host needs only sshd, sh and tar: dslaunch itself is sent first if it "
-                "is missing or differs.",
-            .examples = {"dslaunch push --hostfile hostfile",
-                         "dslaunch push --hostfile hostfile train.pt data/corpus.tokens",
-                         "dslaunch push --hostfile hostfile --bundle dslaunch.tar.zst"},
-            .exit_codes = "67 when a host did not get all files.",
-            .docs = "docs/guide/hosts.md",
-            .usage = {"dslaunch push [options] (dslaunch, dsworker and their libraries)",
-                      "dslaunch push [options] [--to DIR] FILE... (models, data)",
-                      "dslaunch push [options] --bundle FILE"}};
+    return {
+        .does =
+            "Sends dslaunch, its libraries, or models and data to all hosts at once. Sends only "
+            "what is missing: skips files that a host already has, sends only the changed parts of "
+            "changed files, and continues interrupted files. Files go to the same path as here, or "
+            "below --to DIR; folders are sent with everything in them. A host needs only sshd, sh "
+            "and tar: dslaunch itself is sent first if it is missing or differs.",
+        .examples = {"dslaunch push --hostfile hostfile",
+                     "dslaunch push --hostfile hostfile train.pt data/corpus.tokens",
+                     "dslaunch push --hostfile hostfile --bundle dslaunch.tar.zst"},
+        .exit_codes = "67 when a host did not get all files.",
+        .docs = "docs/guide/hosts.md",
+        .usage = {"dslaunch push [options] (dslaunch, dsworker and their libraries)",
+                  "dslaunch push [options] [--to DIR] FILE... (models, data)",
+                  "dslaunch push [options] --bundle FILE"}};
 }
 
 launch::PushJob job_for(const launch::JobSpec& spec, const std::vector<launch::HostAddress>& hosts,

@@ -165,7 +165,7 @@ std::string running_text(const std::vector<KnownJob>& jobs) {
 int stop_job(const StopArguments& arguments) {
     const std::string state = own_state_directory();
     if (arguments.job == "all")
-        fail(ExitCode::kUsage, "stop ends one job, by its id or its --output folder; running: {}",
+        fail(ExitCode::kUsage, "name one job to end, by its id or its --output folder; running: {}",
              running_text(read_jobs(state)));
     if (arguments.job.empty() && std::ranges::none_of(read_jobs(state), &KnownJob::lives))
         fail(ExitCode::kUsage,

@@ -156,7 +156,7 @@ Words bench_words(std::span<const std::string> words) {
         .taken("backend", "NAME",
                [&](const std::string& value) {
                    if (value != "nccl" && value != "gloo")
-                       fail(ExitCode::kUsage, "`{}` is not there: nccl and gloo are",
+                       fail(ExitCode::kUsage, "`{}` is not supported; use nccl or gloo",
                             printable(value));
                    health.push_back("--backend=" + value);
                })
@@ -181,8 +181,8 @@ Words bench_words(std::span<const std::string> words) {
 }
 
 constexpr std::string_view kNoGpu =
-    "io-bench measures between disk and memory, which is the way of every transfer here: leave it "
-    "out";
+    "io-bench measures transfers between disk and memory, the only ones that dslaunch makes: leave "
+    "it out";
 
 Words io_words(std::span<const std::string> words) {
     std::string folder;

@@ -152,8 +152,8 @@ void remove_links(const LinksArguments& arguments, const fs::path& folder,
                               counted(static_cast<int64_t>(removed), "link"),
                               printable(folder.string())));
     if (!left.empty())
-        print_message(
-            fmt::format("dslaunch: left, since it is no link to dslaunch: {}", join(left, ", ")));
+        print_message(fmt::format("dslaunch: not removed, since it is not a link to dslaunch: {}",
+                                  join(left, ", ")));
 }
 
 void change_links(const LinksArguments& arguments) {
@@ -176,16 +176,16 @@ int links_command(CommandWords arguments) {
     LinksArguments parsed;
     std::vector<std::string> known;
     for (const DeepSpeedName& row : deepspeed_names()) known.emplace_back(row.name);
-    CommandLine app(
-        {.does = "Makes links to dslaunch with the names of DeepSpeed's programs (deepspeed, ds, "
-                 "ds_report, ds_ssh, ...), which then do here what they do there. Without DIR, "
-                 "lists the names and their meanings. Overwrites nothing without --force.",
-         .examples = {"dslaunch links", "dslaunch links ~/.local/bin",
-                      "dslaunch links ~/bin deepspeed ds_report",
-                      "dslaunch links ~/.local/bin --remove"},
-         .exit_codes = "66 when a file is in the way.",
-         .docs = "docs/start/from-deepspeed.md"},
-        "dslaunch links");
+    CommandLine app({.does = "Makes links to dslaunch with the names of DeepSpeed's programs "
+                             "(deepspeed, ds, ds_report, ds_ssh, ...). Under such a name, dslaunch "
+                             "does what DeepSpeed's program does. Without DIR, lists the names and "
+                             "their meanings. Overwrites nothing without --force.",
+                     .examples = {"dslaunch links", "dslaunch links ~/.local/bin",
+                                  "dslaunch links ~/bin deepspeed ds_report",
+                                  "dslaunch links ~/.local/bin --remove"},
+                     .exit_codes = "66 when a file is in the way.",
+                     .docs = "docs/start/from-deepspeed.md"},
+                    "dslaunch links");
     app.add("DIR", parsed.folder, "a folder in PATH");
     app.add("NAME", parsed.names, "only these links; default: all").one_of(known);
     app.add("--force", parsed.force, "replace files and links of other programs");

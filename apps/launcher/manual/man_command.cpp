@@ -95,10 +95,10 @@ void write_all(const std::string& folder) {
     }
     print_message(fmt::format("dslaunch: {} pages written to {}", written, printable(folder)));
     if (!without.empty())
-        print_message(fmt::format(
-            "dslaunch: warning: without the pages of {}: dsworker, which answers these commands, "
-            "is not beside dslaunch",
-            join(without, ", ")));
+        print_message(
+            fmt::format("dslaunch: warning: the pages of {} are missing: dsworker, which answers "
+                        "these commands, is not in dslaunch's folder",
+                        join(without, ", ")));
 }
 
 // Returns WORDS as the path of a command. Throws Error{kUsage} if there is no such command.

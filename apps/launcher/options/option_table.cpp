@@ -419,7 +419,7 @@ constexpr OptionRow kRows[] = {
          if (v.find('=') == std::string::npos || v.front() == '=') fail(ExitCode::kUsage, "`{}` is not KEY=VALUE, such as train_batch_size=8", printable(v));
          o.set.push_back(v); }, true},
     {"resume", Group::kTraining, "[DIR]", "continue from the newest complete checkpoint in --output, from the one in DIR, or with =best from the best one", [](O& o, V& v) { set_resume(o, v); }},
-    {"new-data", Group::kTraining, "", "with --resume: continue with data other than the checkpoint's, from their first sample", [](O& o, V&) { o.new_data = true; }},
+    {"new-data", Group::kTraining, "", "with --resume: continue with other data than the checkpoint's, from the first sample", [](O& o, V&) { o.new_data = true; }},
     {"save-interval,save-steps", Group::kTraining, "N", "steps between checkpoints; 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.interval", v); }},
     {"keep,save-total-limit", Group::kTraining, "N", "number of checkpoints to keep; 0: all", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.keep", v); }},
     {"save-best", Group::kTraining, "[METRIC]", "keep the best checkpoint too and make its weights the result; the best has the lowest eval_loss, or the best METRIC, such as eval_rewards/accuracies",
@@ -438,7 +438,7 @@ constexpr OptionRow kRows[] = {
     {"op-library", Group::kTraining, "FILE", "load this library (.so) of operators before the model, such as torchvision's; repeatable", [](O& o, V& v) { o.op_libraries.push_back(v); }, true},
     {"trust-model", Group::kTraining, "", "let the model's code use operators that access files, memory or processes", [](O& o, V&) { o.trust_model = true; }},
     {"expect-sha256", Group::kTraining, "HASH", "refuse to run TARGET if its SHA-256 differs: a model is a program", set_sha256},
-    {"scratch", Group::kTraining, "DIR", "folder on a disk of the first host for a copy of the model that does not fit in memory", [](O& o, V& v) { o.scratch = v; }},
+    {"scratch", Group::kTraining, "DIR", "folder on the first host's disk: verify puts its copy of the model there if the copy does not fit in memory", [](O& o, V& v) { o.scratch = v; }},
     {"autotuning", Group::kTraining, "HOW", "tune: find the fastest config, as `dslaunch tune` does, and write it below the config's autotuning.results_dir; run: then train with it", [](O& o, V& v) {
          if (v != "tune" && v != "run") fail(ExitCode::kUsage, "`{}` is neither tune nor run", printable(v));
          o.autotuning = v; }, false, false, "tune|run"},
@@ -481,7 +481,7 @@ constexpr OptionRow kRows[] = {
     {"push", Group::kHosts, "", "first send the hosts the files that they lack: dslaunch, and for a training the model, config, worker and libraries", [](O& o, V&) { o.push = true; }},
     {"master-addr", Group::kHosts, "ADDRESS", "address where ranks meet; default: an address of the first host that every host can reach", set_master_address},
     {"master-port", Group::kHosts, "PORT", "port where ranks meet; default: a free one", [](O& o, V& v) { agree(o.master_port, 0, port(v), "rdzv_endpoint"); }},
-    {"verify", Group::kHosts, "", "check that data over 1 GiB are the same on all hosts byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
+    {"verify", Group::kHosts, "", "compare data over 1 GiB between the hosts byte by byte, not only in samples", [](O& o, V&) { o.verify = true; }},
 
     {"device", Group::kTarget, "NAME", "auto (default), cpu or cuda", set_device, false, false, "auto|cpu|cuda"},
     {"module,m", Group::kTarget, "", "TARGET is a Python module: python3 -u -m TARGET", [](O& o, V&) { o.module = true; }},
@@ -494,11 +494,11 @@ constexpr OptionRow kRows[] = {
      [](O& o, V& v) { set_binding(o, v, kBindNames); }, false, false, "none|core|numa"},
     {"bind-cores-to-rank", Group::kEnvironment, "", "as --bind core", [](O& o, V&) { set_binding(o, "core", kBindNames); }},
     {"bind-core-list", Group::kEnvironment, "LIST", "bind ranks to these processors of each host, such as 0-3,8", set_core_list},
-    {"env", Group::kEnvironment, "NAME[=VALUE]", "set a variable for the workers; NAME alone copies its value from here; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
+    {"env", Group::kEnvironment, "NAME[=VALUE]", "set a variable for the workers; NAME alone copies the launcher's value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
     {"env-file", Group::kEnvironment, "FILE", "file of variables with one NAME=VALUE per line, such as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
 
     {"nproc-per-node", Group::kTorchrun, "N", "same as --num_gpus; also accepts gpu or auto", set_nproc},
-    {"node-rank", Group::kTorchrun, "N", "number of this node, for --no_ssh or when the same command runs on every node; otherwise only 0, since dslaunch starts all nodes itself", set_node_rank},
+    {"node-rank", Group::kTorchrun, "N", "number of this node, for --no_ssh or when the same command runs on every node; otherwise it must be 0, since dslaunch starts all nodes itself", set_node_rank},
     {"nnodes", Group::kTorchrun, "N|MIN:MAX", "same as --num_nodes; MIN:MAX: each attempt uses the hosts of the hostfile that answer, at least MIN and at most MAX", set_nnodes},
     {"standalone", Group::kTorchrun, "", "use this machine alone (the default without a hostfile)", [](O& o, V&) { o.standalone = true; o.no_local_rank = true; }},
     {"rdzv-backend", Group::kTorchrun, "NAME", "c10d or static; dslaunch uses its own rendezvous for both", [](O& o, V& v) {
@@ -506,7 +506,7 @@ constexpr OptionRow kRows[] = {
          o.no_local_rank = true; }, false, false, "c10d|static"},
     {"rdzv-endpoint", Group::kTorchrun, "HOST[:PORT]",
      "same as --master_addr and --master_port; with --nnodes N and no hostfile, the same command runs on every node, and the nodes meet at this address", set_endpoint},
-    {"rdzv-id,job-id", Group::kTorchrun, "NAME", "the job's name, TORCHELASTIC_RUN_ID", set_job_id},
+    {"rdzv-id,job-id", Group::kTorchrun, "NAME", "the job's name, which workers get as TORCHELASTIC_RUN_ID", set_job_id},
     {"numa-binding", Group::kTorchrun, "HOW", "bind ranks by their GPU: node, socket, exclusive or core-complex",
      [](O& o, V& v) { set_binding(o, v, kNumaBindingNames); o.no_local_rank = true; }, false, false, "node|socket|exclusive|core-complex"},
     {"max-restarts", Group::kTorchrun, "N", "restart the job after a failure, at most N times; default: 0, with --elastic_training 100", set_max_restarts},
@@ -532,7 +532,7 @@ constexpr OptionRow kRows[] = {
     {"dynamo-backend", Group::kRefused, "", "a script has its own options for it"},
     {"venv-script", Group::kRefused, "", "no shell runs on the hosts; use --env PATH=... or give the path of the environment's python as TARGET"},
     {"redirects,r", Group::kRefused, "", "give --enable_each_rank_log DIR"},
-    {"tee,t", Group::kRefused, "", "use --enable_each_rank_log DIR, which writes both files and the terminal"},
+    {"tee,t", Group::kRefused, "", "use --enable_each_rank_log DIR, which writes to files and to the terminal"},
     {"local-rank", Group::kRefused, "", "leave it out: each rank gets its own in LOCAL_RANK"},
     {"local-ranks-filter", Group::kRefused, "", "choosing which ranks the terminal shows is not supported; each line names its rank"},
     {"local-addr", Group::kRefused, "", "use addr= in the hostfile, or --master_addr"},

@@ -124,7 +124,7 @@ void check_target(const RunOptions& o) {
             fail(ExitCode::kUsage,
                  "{} is not a model. If it is a ds_config, use: dslaunch MODEL --data FILE "
                  "--config {}. Recipes of axolotl, LLaMA-Factory and TRL are not read: give the "
-                 "model that they name, and their data to `dslaunch data prepare`",
+                 "model that the recipe names, and convert its data with `dslaunch data prepare`",
                  printable(o.target), shell_word(o.target));
     if (o.target.ends_with(".ipynb"))
         fail(ExitCode::kUsage,

@@ -189,7 +189,7 @@ std::string summary_html(std::span<const RunFolder> runs) {
                 {"peak memory of a rank",
                  [](const RunFolder& run) { return peak_fact(run, "peak_rss_bytes"); }},
                 {"folder", [](const RunFolder& run) { return run.path; }}})) +
-           "<p class=\"soft\">Speeds are medians over the steps without the first one.</p>\n";
+           "<p class=\"soft\">Speeds are medians over all steps except the first.</p>\n";
 }
 
 std::string problems_html(std::span<const RunFolder> runs) {

@@ -150,7 +150,8 @@ void read_metrics_file(RunFolder& run) {
                                            MetricsTable::kNamesMax));
     if (std::filesystem::exists(run.path + "/metrics-1.jsonl"))
         run.problems.emplace_back(
-            "metrics-1.jsonl and the like are of earlier runs in this folder and not shown");
+            "metrics-1.jsonl and similar files belong to earlier runs in this folder and are not "
+            "shown");
 }
 
 void read_checkpoints(RunFolder& run) {

@@ -134,7 +134,7 @@ launch::Host Builder::this_machine() const {
 void Builder::check_meeting() {
     launch::JobSpec& spec = job_.spec;
     if (source_ != HostSource::kSlurm || !is_later_host(hosts_, spec.master_address)) return;
-    note(fmt::format("the ranks always meet on the first host, so {} is not used for it",
+    note(fmt::format("the ranks always meet on the first host, so the address {} is ignored",
                      spec.master_address));
     spec.master_address.clear();
     spec.master_port = 0;

@@ -54,7 +54,7 @@ void note_unused_options(const RunOptions& options, HostSource source,
     if (options.push) unused.emplace_back("--push");
     if (unused.empty()) return;
     notes.push_back(
-        fmt::format("{} without effect, since every host is this machine and no ssh is used ({})",
+        fmt::format("no effect of {}, since every host is this machine and no ssh is used ({})",
                     join(unused, ", "),
                     source == HostSource::kThisMachine ? "--hostfile names others"
                                                        : "--force_multi uses ssh even so"));

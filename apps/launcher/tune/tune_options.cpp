@@ -130,8 +130,8 @@ HelpPage tune_page() {
             "It considers micro batch and accumulation, ZeRO stage, recompute, sizes of buckets "
             "and, where the config names an nvme_path, offload; the batch stays the same. The "
             "shortest expected step is tried first, each trial a normal job of a few steps. "
-            "Settings that are given as options or --set stay as they are. Ctrl-C keeps the best "
-            "config so far; nothing else is left.",
+            "Settings that are given as options or --set stay as they are. Ctrl-C ends the search "
+            "and keeps the best config so far; no other files remain.",
         .examples = {"dslaunch tune train.pt --data corpus.tokens --context 64 -o tuned.json",
                      "dslaunch tune train.pt --config ds_config.json --minutes 5 -o tuned.yaml",
                      "dslaunch tune --hostfile hostfile train.pt --set zero_optimization.stage=3"},

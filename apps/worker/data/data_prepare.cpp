@@ -223,7 +223,7 @@ void declare(CommandLine& prepare, PrepareArguments& arguments) {
                 "write no end token after texts without a chat template");
     prepare
         .add("--max-bad-lines N", arguments.bad_lines_max,
-             "most bad lines that may be left out; more are an error")
+             "maximum number of bad lines to leave out; more are an error")
         .show_default()
         .at_least(0);
     prepare.add("--force", arguments.force, storage::kForceHelp);

@@ -84,7 +84,7 @@ void show_row(const ShowRowArguments& arguments) {
         const std::string of_reference =
             reference.empty()
                 ? ""
-                : fmt::format(", log-probability {:.4f} by the reference", reference[row]);
+                : fmt::format(", log-probability {:.4f} under the reference model", reference[row]);
         fmt::print("{}{}:\n{}\n", row % 2 == 0 ? "chosen" : "rejected", of_reference,
                    text_of(rows, row, codec));
     }

@@ -73,21 +73,21 @@ void LineFindings::tell(bool has_unused_template) const {
 void LineFindings::tell_unread(bool has_unused_template) const {
     for (const auto& [part, lines] : lost_)
         log_warn("data",
-                 "{} with {} that the model's chat template does not write, so that these parts "
-                 "are not learned",
+                 "{} with {}: the model's chat template does not write these parts, so they are "
+                 "not learned",
                  counted(lines, "line"), part);
     if (empty_answers_ > 0)
         log_warn("data",
-                 "{} with an empty answer, the first at {}: they teach the model to say nothing; "
-                 "if you do not want that, remove them",
+                 "{} with an empty answer, the first at {}: such lines teach the model to say "
+                 "nothing; if you do not want that, remove them",
                  counted(empty_answers_, "line"), first_empty_);
     if (!unread_.empty())
-        log_info("data", "columns that are ignored: {}",
+        log_info("data", "ignored columns: {}",
                  printable(join(std::vector<std::string>(unread_.begin(), unread_.end()), ", ")));
     if (continued_ > 0 && has_unused_template)
         log_info("data",
-                 "{} with a prompt and its continuation, which do not use the chat template; to "
-                 "use it, add --as-chat",
+                 "{} with a prompt and its continuation: such lines do not use the chat template; "
+                 "to use it, add --as-chat",
                  counted(continued_, "line"));
 }
 

@@ -153,11 +153,13 @@ void RowMaker::choose_length() {
     const int64_t length = std::min(holding(std::max<int64_t>(longest, 2)), kLengthMax);
     rules_.rows.length = length;
     if (longest > 0)
-        log_info("data", "rows of {} tokens: the longest document has {}{} (--context N)", length,
-                 longest,
-                 longest <= length      ? ""
-                 : length == kLengthMax ? fmt::format(", but at most {} are chosen", kLengthMax)
-                                        : ", but the model has no more positions");
+        log_info(
+            "data",
+            "rows of {} tokens: the longest document has {}{} (--context N sets another length)",
+            length, longest,
+            longest <= length      ? ""
+            : length == kLengthMax ? fmt::format(", but at most {} are chosen", kLengthMax)
+                                   : ", but the model has no more positions");
 }
 
 // Calls USE with each row made of what was added.

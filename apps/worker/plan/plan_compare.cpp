@@ -100,8 +100,8 @@ std::string table_of(const job::JobSetup& setup, const std::vector<Row>& rows,
     }
     if (const SumTraffic sums = sum_traffic(setup); sums.written_bytes > 0)
         text += fmt::format(
-            "in addition, with every rule, for gradients that wait for the norm: {} bytes read, {} "
-            "written\n",
+            "every rule also reads {} bytes and writes {} bytes for gradients that wait for the "
+            "norm\n",
             sums.read_bytes, sums.written_bytes);
     text +=
         "least: the lower bound of all rules; only a rule that knew all later uses would reach "

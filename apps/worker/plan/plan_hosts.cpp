@@ -59,7 +59,8 @@ void add_host_options(CommandLine& app, PlanHosts& hosts) {
             "ranks on each host; default: all on one host")
         .range(1, kPlanRanksMax);
     app.add("-H,--hostfile FILE", hosts.hostfile,
-            "instead of both: plan a rank for each slot in FILE; no host is contacted");
+            "instead of the two options above: plan one rank for each slot in FILE; no host is "
+            "contacted");
     app.add("-i,--include SPEC", hosts.filter.include,
             "use only these hosts and slots: NODE[:SLOT[,SLOT]][@NODE...]");
     app.add("-e,--exclude SPEC", hosts.filter.exclude,

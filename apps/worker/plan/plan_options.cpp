@@ -84,17 +84,18 @@ void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
             "and --sequence: as a mesh")
         .range(1, 4096)
         .excludes("--compare");
-    app.add("--search", mesh.search, "find the meshes of the ranks that suit hosts and model best")
+    app.add("--search", mesh.search, "find the best meshes of ranks for the hosts and the model")
         .excludes("--compare");
     app.group("with --stages or --search (the rates: also with --forecast)");
     app.add("--schedule NAME", mesh.schedule,
             "only this schedule: gpipe, 1f1b, interleaved, zb-h1 or zb-v")
         .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
-    app.add("--chunks N", mesh.wish.chunks, "chunks of a stage, with interleaved; default: 2")
+    app.add("--chunks N", mesh.wish.chunks,
+            "with interleaved: number of chunks of each stage; default: 2")
         .range(1, 64);
     app.add("--micro-batches N", mesh.wish.micro_batches,
-            "micro batches of a step; default: the config's accumulation steps; with --search: of "
-            "the global batch")
+            "number of micro batches in a step (with --search: in the global batch); default: the "
+            "config's accumulation steps")
         .range(1, 65536);
     app.add("--cuts LIST", mesh.wish.first_segments,
             "segments at which parts begin, e.g. 3,6,9; default: chosen by cost");
@@ -104,7 +105,7 @@ void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
             "compute what copies of the pipeline cost, on up to N ranks in all")
         .range(1, 65536);
     app.add("--flops-rate R", mesh.flops_per_s,
-            "FLOP/s of a rank, from which the times of segments are computed; default: they are "
+            "FLOP/s of a rank, used to compute the times of segments; default: the times are "
             "measured here")
         .positive();
     app.add("--link-rate R", mesh.link_bytes_per_s,

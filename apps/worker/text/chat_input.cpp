@@ -21,7 +21,7 @@ Value large_integer(std::string_view digits) {
     try {
         return text::jinja::new_integer(nullptr, digits);
     } catch (const text::jinja::Fault& fault) {
-        fail(ExitCode::kInput, "a value for a template: {}", fault.what());
+        fail(ExitCode::kInput, "a value for the chat template: {}", fault.what());
     }
 }
 

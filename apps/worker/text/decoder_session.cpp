@@ -162,7 +162,7 @@ void declare_decoder(CommandLine& app, DecoderArguments& arguments) {
         .show_default()
         .range(int64_t{0}, int64_t{4096});
     app.add("--timeout SECONDS", arguments.timeout_s,
-            "how long a rank waits for another one before the job ends as hung")
+            "how long a rank waits for another rank before it ends the job as hung")
         .show_default()
         .range(0.1, 86'400.0);
 }
@@ -189,8 +189,8 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
     // An adapter that adds tokens or drops padding changes the number of rows only by a few.
     if (adapter_ && folder_.config.vocabulary < stored_folder_.config.vocabulary / 2)
         fail(ExitCode::kInput,
-             "{}: the adapter's embeddings or output layer have {}, but {} has {}: it belongs to "
-             "another model",
+             "{}: the adapter's embeddings or output layer have {}, but {} has {}: the adapter "
+             "belongs to another model",
              printable(arguments_.adapter), counted(folder_.config.vocabulary, "row"),
              printable(arguments_.model), stored_folder_.config.vocabulary);
     stored_context_ = folder_.config.context;
@@ -265,10 +265,10 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     options.cache = cache_dtype(arguments_.cache);
     options.streams = limit && weights.mapped_bytes > limit->left.value;
     if (options.streams)
-        log_info(
-            "decoder",
-            "{} of weights are more than {} leaves ({}), so each step reads them from disk again",
-            to_text(Bytes{weights.mapped_bytes}), limit->name, to_text(limit->left));
+        log_info("decoder",
+                 "the weights need {}, which is more than {} leaves ({}), so each step reads them "
+                 "from disk again",
+                 to_text(Bytes{weights.mapped_bytes}), limit->name, to_text(limit->left));
     options.frequencies = graph::rotary_frequencies(folder_.config);
     if (!ranks_->is_alone())
         ranks_->open(

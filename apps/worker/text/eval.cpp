@@ -54,8 +54,8 @@ void declare(CommandLine& app, EvalArguments& arguments) {
             "use only the first N rows or lines; default: all")
         .at_least(1);
     app.add("--write-reference", arguments.writes_reference,
-            "add this model's likelihood of each answer to --data, a file of pairs: the reference "
-            "that training with --loss dpo or ipo needs")
+            "write this model's likelihood of each answer into --data, a file of pairs: training "
+            "with --loss dpo or ipo needs it as the reference")
         .needs("--data");
     app.add("--json", arguments.json, "print the result as JSON");
     declare_decoder(app, arguments.decoder);
@@ -205,7 +205,8 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
         if (question.prompt.empty()) refuse("the prompt has no tokens");
         split_off_prompt(question);
         if (question.prompt.empty())
-            refuse("with a choice after it, the prompt's first token changes; use a longer prompt");
+            refuse(
+                "the prompt's first token changes when a choice follows it; use a longer prompt");
         for (const std::vector<int32_t>& choice : question.choices)
             if (choice.empty()) refuse("a choice has no tokens");
         questions.push_back(std::move(question));
@@ -292,15 +293,16 @@ std::string describe_pairs(const TokenRows& rows, const PairScores& scores, Json
     json.field("pairs", pairs).field("chosen_likelier", part(likelier));
     json.field("chosen_likelier_by_token", part(likelier_by_token));
     std::string text = fmt::format(
-        "{}: the chosen answer is more likely than the rejected one in {:.1f} %, by likelihood per "
-        "token in {:.1f} %\n",
+        "{}: the chosen answer is more likely than the rejected one in {:.1f} % of them; by "
+        "likelihood per token, in {:.1f} %\n",
         counted(pairs, "pair"), 100 * part(likelier), 100 * part(likelier_by_token));
     if (reference.empty()) return text;
     margin /= static_cast<double>(pairs);
     json.field("reward_accuracy", part(gained)).field("reward_margin", margin);
     return text + fmt::format(
                       "compared with the reference{}, the chosen answer gains on the rejected one "
-                      "in {:.1f} % (reward accuracy), by {:.4f} nats on average (margin / beta)\n",
+                      "in {:.1f} % of the pairs (reward accuracy), by {:.4f} nats on average "
+                      "(margin / beta)\n",
                       rows.reference_model().empty() ? "" : " " + printable(rows.reference_model()),
                       100 * part(gained), margin);
 }
@@ -403,7 +405,7 @@ void require_reference(const EvalArguments& arguments, const HeldOut& data) {
     if (data.pairs() == nullptr)
         fail(ExitCode::kInput,
              "--write-reference: {} contains no pairs of answers: make them with `dslaunch data "
-             "prepare` from lines with chosen and rejected",
+             "prepare` from lines with the fields chosen and rejected",
              printable(arguments.data));
     if (arguments.samples_max > 0)
         fail(ExitCode::kUsage, "--write-reference: all pairs need a reference: remove --samples");

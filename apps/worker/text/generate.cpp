@@ -85,13 +85,14 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
         .show_default()
         .at_least(1);
     app.add("--tokens N", arguments.tokens,
-            "most tokens to generate; default: generation_config.json's, else 200")
+            "maximum number of tokens to generate; default: generation_config.json's, else 200")
         .range(int64_t{0}, kPositionsMax);
     declare_sampling(app, arguments.sampling);
     app.add("--seed N", arguments.writing.sampling.seed, "seed of the random draws")
         .show_default()
         .at_least(0);
-    app.add("--stop TEXT", arguments.writing.stops, "end the text before TEXT; repeatable");
+    app.add("--stop TEXT", arguments.writing.stops,
+            "end the text where TEXT would begin; repeatable");
     app.add("--ignore-eos", arguments.writing.ignores_end, "continue after tokens that end a text");
     app.add("--context N", arguments.decoder.context,
             "number of tokens that the model sees; 0: its own limit")
@@ -416,7 +417,7 @@ void generate_with_module(const GenerateArguments& arguments) {
         given.tensor_ranks != defaults.tensor_ranks)
         fail(ExitCode::kUsage,
              "--weights, --cache-dtype and --tensor-ranks work only with a Hugging Face folder on "
-             "CPUs: {} is run by its graph{}, which does not support them",
+             "CPUs: {} runs as a graph{}, which does not support them",
              printable(given.model), arguments.device == "cpu" ? "" : " on a GPU");
     if (given.threads > 0) {
         at::set_num_threads(static_cast<int>(given.threads));
@@ -452,9 +453,10 @@ void generate_with_module(const GenerateArguments& arguments) {
 
 int generate_main(int argc, char** argv) {
     CommandLine app(
-        {.does = "Generates text with a language model: continues a prompt, answers a chat, or "
-                 "does so for each line of a file. Options of hosts and ranks (dslaunch run "
-                 "--help), such as --hostfile, come after MODEL; the ranks then share the model.",
+        {.does =
+             "Generates text with a language model: continues a prompt, answers a chat, or does so "
+             "for each line of a file. Options that choose hosts and ranks (dslaunch run --help), "
+             "such as --hostfile, come after MODEL; the ranks then share the model.",
          .examples = {"dslaunch generate run/model.pt --prompt \"In the beginning\" --tokens 400",
                       "dslaunch generate Qwen2.5-0.5B --chat \"What is the capital of France?\"",
                       "dslaunch generate Qwen2.5-0.5B --hostfile hostfile --file prompts.jsonl"},

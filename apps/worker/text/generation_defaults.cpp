@@ -48,7 +48,7 @@ void declare_sampling(CommandLine& app, SamplingArguments& arguments) {
             "exclude tokens that are less likely than X times the likeliest" +
                 otherwise(defaults.min_p));
     app.add("--repetition-penalty X", arguments.repetition_penalty,
-            "make tokens that are already in the text less likely; 1: off" +
+            "make a token less likely if the text already contains it; 1: off" +
                 otherwise(defaults.repetition_penalty));
 }
 
@@ -108,8 +108,10 @@ void tell_generation(const char* role, const SamplingArguments& arguments,
     }
     if (!said.empty()) log_info(role, "defaults from generation_config.json: {}", join(said, " "));
     if (!config.not_done.empty())
-        log_warn(role, "generation_config.json sets what is not supported and has no effect: {}",
-                 printable(join(config.not_done, ", ")));
+        log_warn(
+            role,
+            "these settings in generation_config.json are not supported and have no effect: {}",
+            printable(join(config.not_done, ", ")));
 }
 
 }  // namespace dslaunch::worker

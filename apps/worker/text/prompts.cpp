@@ -343,8 +343,8 @@ std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const Text
              kLineForms);
     if (std::ranges::none_of(prompts, [](const Prompt& prompt) { return prompt.fault.empty(); }))
         fail(ExitCode::kInput,
-             "--file {}: none of its lines is a valid prompt; the fault of the first: {}. Expected "
-             "lines such as {}",
+             "--file {}: none of its lines is a valid prompt; the error in the first is: {}. "
+             "Expected lines such as {}",
              printable(path), prompts.front().fault, kLineForms);
     const auto answered = std::ranges::count_if(prompts, &Prompt::follows_answer);
     if (answered > 0)

@@ -56,17 +56,17 @@ void declare(CommandLine& app, ServeArguments& arguments) {
             "clients must send the first line of FILE as their API key; only the owner may have "
             "access to FILE (mode 600)");
     app.add("--grace SECONDS", arguments.grace_s,
-            "how long running texts may continue after Ctrl-C or SIGTERM; a second signal ends "
+            "how long unfinished texts may continue after Ctrl-C or SIGTERM; a second signal ends "
             "them at once")
         .show_default()
         .range(0.0, 86'400.0);
     app.add("--name NAME", arguments.server.model, "name of the model; default: its folder's name");
     app.add("--sequences N", arguments.engine.sequences_max,
-            "most texts that are generated at the same time")
+            "maximum number of texts that are generated at the same time")
         .show_default()
         .range(int64_t{1}, int64_t{512});
     app.add("--queue N", arguments.engine.queue_max,
-            "most texts that wait; further ones are refused (429)")
+            "maximum number of waiting texts; further ones are refused (429)")
         .show_default()
         .range(int64_t{0}, int64_t{1'000'000});
     app.add("--cache-tokens N", arguments.cache_tokens,
@@ -75,7 +75,7 @@ void declare(CommandLine& app, ServeArguments& arguments) {
         .show_default()
         .range(int64_t{0}, kPositionsMax);
     app.add("--context N", arguments.decoder.context,
-            "most tokens of a text; 0: the model's own limit")
+            "maximum number of tokens in a text; 0: the model's own limit")
         .show_default()
         .at_least(0);
     declare_decoder(app, arguments.decoder);
@@ -228,8 +228,8 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
     const int64_t positions = session.pages() * decoder::kPagePositions;
     if (positions < session.context())
         log_info("serve",
-                 "a text may have at most {} tokens, because the cache has no more; the model's "
-                 "context is {}",
+                 "a text may have at most {} tokens, because the cache has no room for more; the "
+                 "model's context is {}",
                  positions, session.context());
     serve_session(arguments,
                   server_options(arguments, files, std::min(session.context(), positions)), session,
@@ -240,13 +240,14 @@ void serve_model(ServeArguments& arguments, RankProcess& process) {
 }  // namespace
 
 int serve_main(int argc, char** argv) {
-    CommandLine app({.does = "Serves a language model over HTTP with OpenAI's completions and chat "
-                             "protocol. Options of hosts and ranks (dslaunch run --help), such as "
-                             "--hostfile, come after MODEL; the ranks then share the model.",
-                     .examples = {"dslaunch serve SmolLM2-135M-Instruct --port 8000",
-                                  "dslaunch serve Qwen2.5-7B --hostfile hostfile --weights int8"},
-                     .docs = "docs/guide/generate.md"},
-                    "dslaunch serve");
+    CommandLine app(
+        {.does = "Serves a language model over HTTP with OpenAI's completions and chat protocol. "
+                 "Options that choose hosts and ranks (dslaunch run --help), such as --hostfile, "
+                 "come after MODEL; the ranks then share the model.",
+         .examples = {"dslaunch serve SmolLM2-135M-Instruct --port 8000",
+                      "dslaunch serve Qwen2.5-7B --hostfile hostfile --weights int8"},
+         .docs = "docs/guide/generate.md"},
+        "dslaunch serve");
     ServeArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;

@@ -75,7 +75,8 @@ std::string TextFiles::chat_text(const text::ChatInput& chat,
     };
     if (with_tools && !made.mentions("tools") && !warned_.exchange(true))
         log_warn("chat",
-                 "{}: the template does not use tools, so the model does not see the given ones",
+                 "{}: the template does not use tools, so the model does not see the tools that "
+                 "you give",
                  made.name());
     require(!chat.documents.is(text::jinja::ValueKind::kNone), "documents",
             ": put them into a message");

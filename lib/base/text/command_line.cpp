@@ -55,7 +55,7 @@ std::string meant_text(const CLI::App& app) {
                                option);
     const bool has_words = std::ranges::any_of(
         app.get_options(), [](const CLI::Option* option) { return option->get_positional(); });
-    return has_words ? "" : "; this command accepts options alone, which --help lists";
+    return has_words ? "" : "; this command accepts only options; --help lists them";
 }
 
 // Returns a message that explains the unknown word WORD.

@@ -230,12 +230,12 @@ void save_best(KeyReader& keys, RunConfig& run) {
     if (name.empty()) return;
     run.save.best = eval_metric_from_name(name);
     if (!run.save.best)
-        return keys.problem(best, fmt::format("`{}` is none of {}{}", printable(name),
-                                              fmt::join(kEvalMetricNames, ", "),
-                                              name.find("perplexity") == std::string::npos
-                                                  ? ""
-                                                  : "; eval_loss gives the same order as a "
-                                                    "perplexity"));
+        return keys.problem(
+            best,
+            fmt::format("`{}` is none of {}{}", printable(name), fmt::join(kEvalMetricNames, ", "),
+                        name.find("perplexity") == std::string::npos
+                            ? ""
+                            : "; eval_loss orders checkpoints as perplexity does"));
     if (const std::string why = why_no_metric(run, *run.save.best); !why.empty())
         return keys.problem(best, why);
     if (run.data.eval_path.empty() && run.data.eval_fraction == 0)

@@ -47,8 +47,8 @@ void loss_mean(KeyReader& keys, RunConfig& run, const std::string& name) {
     if (keys.take_text(path) == "token") loss.mean = LossMean::kToken;
     if (loss.mean == LossMean::kToken && run.adds_ranks)
         keys.problem("gradient_allreduce_op",
-                     "`sum` cannot be used with dslaunch.loss.mean \"token\", whose gradients are "
-                     "those of one mean over all tokens: use mean");
+                     "`sum` cannot be used with dslaunch.loss.mean \"token\", which takes one mean "
+                     "over all tokens: use mean");
     if (loss.mean == LossMean::kToken && loss.is_preference())
         keys.problem(path, name + " is a mean over pairs of answers, not over tokens");
 }

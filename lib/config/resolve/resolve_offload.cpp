@@ -219,10 +219,11 @@ void cache(KeyReader& keys, RunConfig& run) {
                                        : EvictionRule::kFifo;
     if (offload.eviction == EvictionRule::kLfu &&
         offload.optimizer_buffer_count <= kLfuPassingBuffers)
-        keys.note(kCache, fmt::format("lfu keeps no chunk with {} buffers, because {} of them are "
-                                      "for chunks that pass through; a larger {} keeps some",
-                                      offload.optimizer_buffer_count, kLfuPassingBuffers,
-                                      kOptimizer.key("buffer_count")));
+        keys.note(kCache,
+                  fmt::format("lfu keeps no chunk in memory with {} buffers, because {} of them "
+                              "are for chunks that pass through; a larger {} keeps some",
+                              offload.optimizer_buffer_count, kLfuPassingBuffers,
+                              kOptimizer.key("buffer_count")));
 }
 
 // Reads pin_memory, which is one setting for both sections: the transfers to and from the disks

@@ -111,7 +111,7 @@ void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
         fmt::format("usual for a pretrained model: {} rows with any number of ranks", wanted),
         true);
     keys.derive(kMicro, make_value(micro),
-                fmt::format("usual: rows of at most {} tokens together", kMicroTokens), true);
+                fmt::format("usual: as many rows as fit in {} tokens", kMicroTokens), true);
     keys.derive(kMicroSteps, make_value(of_rank / micro),
                 fmt::format("usual: {} rows / {} ranks / {} rows per micro step", of_rank * ranks,
                             ranks, micro),

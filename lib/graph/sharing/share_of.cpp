@@ -28,7 +28,7 @@ plan::TensorShard fitted(const plan::TensorShard& shard, int64_t extent) {
     if (extent != sum)
         fail(ExitCode::kInput,
              "dimension {} of a split value has {} elements in this batch, but had {} in the first "
-             "batch, in {} unequal blocks; all batches must have the same shape",
+             "batch, divided into {} unequal blocks; all batches must have the same shape",
              shard.dim, extent, sum, blocks.size());
     return shard;
 }

@@ -111,8 +111,8 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
     if (!request.restarted && has_metrics(tree, path))
         fail(ExitCode::kCheckpoint,
              "{}: there is no complete checkpoint, only metrics.jsonl of an earlier run, which "
-             "ended before its first save. Start again without --resume, which sets those metrics "
-             "aside, or give the folder of the run to resume with --output",
+             "ended before its first save. Start again without --resume (those metrics are then "
+             "set aside), or use --output to name the folder of the run to resume",
              path);
     // A restarted run looks for checkpoints although the user did not ask for it, so this is no
     // reason for a warning.

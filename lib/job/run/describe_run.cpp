@@ -90,14 +90,13 @@ std::string method_text(const JobSetup& setup) {
     for (const config::ResolvedValue& entry : setup.resolved.values)
         is_given =
             is_given || (entry.path == "gradient_clipping" && !entry.origin.starts_with("derived"));
-    return fmt::format(
-        "{}, ZeRO stage {}, {} with lr {:.3g}, {}",
-        value_text(setup.resolved, "data_types.param_dtype"), config.zero.stage,
-        value_text(setup.resolved, "optimizer.type"), config.optimizer.lr,
-        clipping > 0 ? fmt::format("gradients clipped at norm {:.3g}", clipping)
-        : is_given   ? "gradients not clipped"
-                     : "gradients not clipped (gradient_clipping is not given; DeepSpeed clips at "
-                       "1.0 then)");
+    return fmt::format("{}, ZeRO stage {}, {} with lr {:.3g}, {}",
+                       value_text(setup.resolved, "data_types.param_dtype"), config.zero.stage,
+                       value_text(setup.resolved, "optimizer.type"), config.optimizer.lr,
+                       clipping > 0 ? fmt::format("gradients clipped at norm {:.3g}", clipping)
+                       : is_given   ? "gradients not clipped"
+                                    : "gradients not clipped (gradient_clipping is not given; "
+                                      "DeepSpeed would clip at 1.0)");
 }
 
 // Returns "; LoRA r=16, alpha=32, targets=*.q_proj; base weights nf4"; empty without adapters.
@@ -267,7 +266,8 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
                  setup.config().loss.kind == config::LossKind::kModel ? "loss" : "output", choice);
     if (!setup.segmented->lowered().opaque_node.empty())
         log_warn("train",
-                 "{} needs the module itself, so everything that it calls stays in one segment",
+                 "{} needs the module object itself, so everything that this call runs stays in "
+                 "one segment",
                  setup.segmented->lowered().opaque_node);
     tell("model", modes_text(setup));
     for (const graph::ModelBuffer& buffer : setup.model->buffers())

@@ -99,10 +99,10 @@ void check_repeats(const JobSetup& setup, const ParameterWrites& writes,
     if (repeats.empty()) return;
     if (!writes.reads_moved_buffers && graph::is_projection(*setup.model, writes)) return;
     refuse(setup, writes,
-           fmt::format(
-               "and its value changes with each run (a weight that decays, not one that is clamped "
-               "or normed), but {}: write it outside the model, or train with weight_decay",
-               repeats));
+           fmt::format("and each run of forward changes its value (as when a weight decays, not as "
+                       "when it is clamped or normalized), but {}: write it outside the model, or "
+                       "train with weight_decay",
+                       repeats));
 }
 
 void check_places(const JobSetup& setup, const ParameterWrites& writes) {

@@ -125,11 +125,11 @@ void require_version(const std::string& libraries, const TorchSeeker& seeker, bo
     if (serves(version, seeker)) return;
     const std::string torch = fs::path(libraries).parent_path().string();
     fail(ExitCode::kSetup,
-         "this dslaunch was built with LibTorch {0}, and {1} is version {2}, with which it would "
-         "crash: install the right one (pip install 'torch=={0}.*'){3}, or build dslaunch with "
-         "yours (DSL_TORCH_DIR={1} make wheel)",
+         "this dslaunch was built with LibTorch {0}, and would crash with {1}, which is version "
+         "{2}: install the right one (pip install 'torch=={0}.*'){3}, or build dslaunch with yours "
+         "(DSL_TORCH_DIR={1} make wheel)",
          seeker.version, printable(torch), printable(version),
-         is_own ? "" : fmt::format(", set {} to the folder of one", kTorchVariable));
+         is_own ? "" : fmt::format(", set {} to the folder of such a torch", kTorchVariable));
 }
 
 // Returns LIBRARIES, and the folders of the CUDA libraries that pip installs beside torch.
@@ -168,9 +168,8 @@ std::string torch_search_path(const TorchSeeker& seeker, const EnvironmentList& 
         if (serves(version_of(folder), seeker)) return with_cuda(folder);
     if (!found.empty()) require_version(found.front(), seeker, false);
     fail(ExitCode::kSetup,
-         "dslaunch computes with LibTorch {0}, and no torch is installed beside {1}, in an active "
-         "Python environment or for a python3 in the PATH: pip install 'torch=={0}.*', or set {2} "
-         "({3})",
+         "dslaunch needs LibTorch {0}, but found no torch beside {1}, in an active Python "
+         "environment or for a python3 in PATH: pip install 'torch=={0}.*', or set {2} ({3})",
          seeker.version, printable(seeker.prefix + "/bin/dsworker"), kTorchVariable, kHowToName);
 }
 

@@ -44,7 +44,7 @@ std::string guest_answer(std::string_view key, std::string_view meaning) {
 }
 
 std::string changed_key_answer(std::string_view key) {
-    return guest_answer(key, "your key arrived other than it was sent");
+    return guest_answer(key, "your key was changed in transit");
 }
 
 Arrival arrival_of(std::string_view received, std::string_view expected) {

@@ -30,7 +30,7 @@ void StageTransfers::add_places() {
             const Lane lane = lane_of(/*sends=*/false, gradients, up);
             for (int k = 0; k < 2; ++k)
                 places_[static_cast<size_t>(lane)][k] =
-                    plan_.add({fmt::format("place {} of what comes by {}", k, lane_name(lane)),
+                    plan_.add({fmt::format("slot {} for what arrives on {}", k, lane_name(lane)),
                                BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
         }
     }

@@ -298,7 +298,8 @@ class PlanBuilder {
         int half = -1;
         if (split)
             half = plan_.add(
-                {fmt::format("what the weights of segment {} wait with, micro step {}", s, m),
+                {fmt::format("values kept for the weight gradients of segment {}, micro step {}", s,
+                             m),
                  BufferKind::kActivations, Tier::kMemory, info(s).weight_half_bytes + inputs,
                  false});
         Instruction& backward = plan_.add(op, Lane::kCompute, -1, m);

@@ -447,9 +447,9 @@ class Prober {
             return;
         }
         fail_with(
-            fmt::format("small messages pass, but of {} KiB in large packets only {} bytes reached "
-                        "{} within {}: the MTU is smaller on the way (check `ip link` on both "
-                        "hosts, and the switch), or the link went down",
+            fmt::format("small messages pass, but of {} KiB sent in large packets only {} bytes "
+                        "reached {} within {}: some part of the path has a smaller MTU (check `ip "
+                        "link` on both hosts, and the switch), or the link went down",
                         words * 8 / 1024, bytes, place_.to, limit_text(limits_.burst)));
     }
 

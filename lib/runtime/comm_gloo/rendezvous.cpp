@@ -62,7 +62,8 @@ std::optional<std::string> Rendezvous::get(const std::string& key, Duration limi
         return store_->store->get_to_str(key);
     } catch (const std::exception& error) {
         if (SystemClock().now() + std::chrono::milliseconds(2) >= deadline) return std::nullopt;
-        fail(ExitCode::kPeerLost, "rank 0's rendezvous was lost while waiting for '{}': {}", key,
+        fail(ExitCode::kPeerLost,
+             "rank 0's rendezvous was lost while this rank waited for '{}': {}", key,
              torch_reason(error));
     }
 }

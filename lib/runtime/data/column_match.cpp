@@ -89,8 +89,8 @@ std::string naming_options(const ColumnMatch& match,
                                 std::span<const std::optional<size_t>> column_of) {
     if (arguments.empty())
         fail(ExitCode::kInput,
-             "{}: each argument of forward has a column, but forward does not take {}. To leave "
-             "that out, name the columns that it takes:{}",
+             "{}: each argument of forward has a column, but forward does not take {}. To ignore "
+             "such columns, name those that forward takes:{}",
              match.path, listed(names_of(match, columns)), naming_options(match, column_of));
     if (find_name(match.columns, "input_ids") && find_name(match.columns, "labels") &&
         find_name(match.arguments, kTokensArgument) && find_name(match.arguments, kTargetsArgument))

@@ -171,7 +171,7 @@ void check_fit(const std::string& path, const DataRequest& request) {
     if (request.data.context != 0) refuse("dslaunch.data.context (--context)");
     if (request.data.token_dtype) refuse("dslaunch.data.dtype");
     if (request.arguments.empty())
-        fail(ExitCode::kInput, "{}: forward takes no arguments, so the data feed nothing", path);
+        fail(ExitCode::kInput, "{}: forward takes no arguments, so it cannot use the data", path);
     check_arguments_are_tensors(path, request);
 }
 
@@ -307,8 +307,8 @@ class RowSamples final : public Samples {
         if (!has_pairs)
             fail(ExitCode::kInput,
                  "{}: --loss {} needs pairs, but these rows are not pairs; `dslaunch data prepare` "
-                 "makes pairs from lines with chosen and rejected. To train on these rows as they "
-                 "are, remove --loss",
+                 "makes pairs from lines with the fields chosen and rejected. To train on these "
+                 "rows as they are, remove --loss",
                  match.path, loss.kind == config::LossKind::kDpo ? "dpo" : "ipo");
         fail(ExitCode::kInput,
              "{}: has no column '{}' with the log-probabilities of the answers under the reference "
@@ -324,7 +324,7 @@ class RowSamples final : public Samples {
             if (!shape.empty() && shape[0] == 2 && (shape.size() == 1) == is_reference) continue;
             fail(ExitCode::kInput,
                  "{}: column {} does not contain pairs for '{}': the loss needs {}, which "
-                 "`dslaunch data prepare` makes from lines with chosen and rejected",
+                 "`dslaunch data prepare` makes from lines with the fields chosen and rejected",
                  path_, described(file_.columns()[column_of[i]]), printable(inputs_[i].argument),
                  is_reference ? "[samples, 2]" : "[samples, 2, length]");
         }

@@ -195,8 +195,8 @@ void SavedState::require_equal(const Wanted& wanted, const Home& home, int other
                         whole(other, storage::kWeights)))
         return;
     fail(ExitCode::kCheckpoint,
-         "{}: {} and {} are one tensor in the model, but have different values in the checkpoint; "
-         "it is of a run in which they were not tied",
+         "{}: {} and {} are one tensor in the model, but have different values in the checkpoint, "
+         "which a run with untied tensors wrote",
          reader_.folder(), first.name, second.name);
 }
 
@@ -240,8 +240,9 @@ void SavedState::read_whole(int parameter, int state, const Range& elements, std
     const bool is_like = checkpoint_.tensors[home.tensor].is_like_tensor(state);
     if (!is_like && home.view != nullptr)
         fail(ExitCode::kCheckpoint,
-             "{}: the optimizer's states of {} are stored by rows and columns of {}, which is only "
-             "a view in the model; start from the checkpoint's weights (`dslaunch ckpt export`)",
+             "{}: the optimizer's states of {} are statistics of the rows and columns of {}, but "
+             "in the model that tensor is only a view; start from the checkpoint's weights "
+             "(`dslaunch ckpt export`)",
              reader_.folder(), model_.parameters()[parameter].name,
              checkpoint_.tensors[home.tensor].name);
     if (!home.other_strides || !is_like) {

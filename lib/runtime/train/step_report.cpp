@@ -52,8 +52,8 @@ void StepReport::warn_of_targets(int64_t step, const StepTargets& targets) {
                  step);
     if (!has_none && !std::exchange(has_warned_of_empty_batches_, true))
         log_warn("train",
-                 "step {}: all targets are ignored in {}, so the mean of the loss leaves them out "
-                 "(shown only once)",
+                 "step {}: all targets are ignored in {}, so the mean of the loss does not include "
+                 "these rows (shown only once)",
                  step, counted(targets.empty_everywhere, "micro batch"));
 }
 

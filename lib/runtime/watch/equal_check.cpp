@@ -166,8 +166,8 @@ void EqualCheck::name_differences(int64_t step, const std::vector<Entry>& mine) 
     }
     fail(ExitCode::kDiverged,
          "after step {}, ranks no longer keep equal copies: {}. Memory, a processor or a link has "
-         "probably changed bits: train on from the last checkpoint with --resume, without the "
-         "machine that is named (dslaunch.check_equal_interval)",
+         "probably changed bits: continue from the last checkpoint with --resume, without the "
+         "named machine (dslaunch.check_equal_interval)",
          step, text);
 }
 

@@ -190,8 +190,8 @@ std::string pointed_to(FileTree& tree, const std::string& folder) {
              printable(folder), printable(place.root));
     fail(ExitCode::kCheckpoint,
          "{}: none of the checkpoints in {} was saved after an evaluation of its step, so none is "
-         "the best: train with --save-best, which saves them; `dslaunch ckpt ls {}` lists what is "
-         "there",
+         "known to be the best: train with --save-best, which keeps the best one; `dslaunch ckpt "
+         "ls {}` lists what is there",
          printable(folder), printable(place.root), printable(above));
 }
 

@@ -232,8 +232,8 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
                    "--data";
         case FileKind::kTable:
             return fmt::format(
-                "is a table (Parquet, Arrow or HDF5), which is not supported as it is: {}. For "
-                "text in Parquet, `dslaunch data prepare` makes rows of tokens",
+                "is a table (Parquet, Arrow or HDF5), which is not read directly: {}. For text in "
+                "Parquet, `dslaunch data prepare` makes rows of tokens",
                 kAsColumns);
         case FileKind::kZip:
         case FileKind::kUnreadZip:

@@ -300,8 +300,8 @@ class RowReader {
         read_messages(column);
         if (role_of(sample_.messages.back()) != "assistant")
             throw RowFault(
-                fmt::format("{}: the last message is not the assistant's, so rejected_response has "
-                            "no better answer beside it",
+                fmt::format("{}: the last message is not the assistant's, so there is no better "
+                            "answer to compare rejected_response with",
                             column));
         read_worse();
     }
@@ -376,7 +376,7 @@ class RowReader {
         for (size_t i = 0; i < sample_.prompt_messages; ++i)
             if (content_text(sample_.messages[i]).find(asked) != std::string::npos) return;
         throw RowFault(
-            fmt::format("the prompt is not among the messages at the beginning of both {} and {}; "
+            fmt::format("the messages with which both {} and {} begin do not contain the prompt; "
                         "remove either the prompt or those messages",
                         better_, worse_));
     }

@@ -128,7 +128,7 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     };
     JobProcess without(folder, started_with({}));
     CHECK(without.wait() == 71);
-    CHECK_THAT(without.err(), Catch::Contains("no torch is installed"));
+    CHECK_THAT(without.err(), Catch::Contains("found no torch beside"));
 
     // A torch of another version is refused before its libraries are loaded.
     const std::string other = folder.path() + "/other";

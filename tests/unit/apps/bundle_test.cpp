@@ -121,8 +121,9 @@ TEST_CASE("a hostile bundle is refused, with the reason") {
     const Row rows[] = {
         {manifest("files/a", "x") + link + end, "not a plain file"},
         {manifest("files/a", "x") + entry("files/a", "y") + end, "differ from its manifest"},
-        {manifest("files/a", "x") + entry("files/b", "x") + end, "not in its manifest"},
-        {manifest("files/a", "x") + entry("files/a", "xx") + end, "not in its manifest"},
+        {manifest("files/a", "x") + entry("files/b", "x") + end, "missing from the manifest"},
+        {manifest("files/a", "x") + entry("files/a", "xx") + end,
+         "has another size than in the manifest"},
         {manifest("files/a", "x") + entry("files/a", "x") + entry("files/a", "x") + end, "twice"},
         {manifest("files/a", "x") + end, "missing"},
         {entry("files/a", "x") + end, "its first file is not manifest.json"},

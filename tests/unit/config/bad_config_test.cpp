@@ -266,7 +266,7 @@ const std::vector<Bad>& bad_precisions() {
         {"{gradient_allreduce_op: sum, dslaunch: {loss: {name: cross_entropy, target: y, mean: "
          "token}}}",
          {"c:1:25: gradient_allreduce_op: `sum` cannot be used with dslaunch.loss.mean \"token\", "
-          "whose gradients are those of one mean over all tokens: use mean"}},
+          "which takes one mean over all tokens: use mean"}},
         {"{data_types: {param_dtype: fp16, buffer_dtype: fp32}}",
          {"c:1:48: data_types.buffer_dtype: buffers keep the types that they have in the model: "
           "remove the key",

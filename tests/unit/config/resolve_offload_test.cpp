@@ -112,8 +112,8 @@ TEST_CASE("every number of both tiers and of the disk is read") {
     expected.lossless = true;
     CHECK(result.config.offload == expected);
     CHECK(result.notes ==
-          Notes{"c:1:377: dslaunch.offload.cache lfu keeps no chunk with 2 buffers, because 4 of "
-                "them are for chunks that pass through; a larger "
+          Notes{"c:1:377: dslaunch.offload.cache lfu keeps no chunk in memory with 2 buffers, "
+                "because 4 of them are for chunks that pass through; a larger "
                 "zero_optimization.offload_optimizer.buffer_count keeps some",
                 "c:1:223: zero_optimization.offload_param.buffer_count has no effect: the plan "
                 "computes as many as there are gathers at once; the log says how many",

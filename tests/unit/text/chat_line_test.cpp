@@ -267,7 +267,7 @@ constexpr BadRow kBadRows[] = {
     {R"({"prompt": "other", "chosen": [{"role": "user", "content": "p"}, {"role": "assistant",
         "content": "c"}], "rejected": [{"role": "user", "content": "p"}, {"role": "assistant",
         "content": "r"}]})",
-     "the prompt is not among the messages"},
+     "begin do not contain the prompt"},
     {R"({"prompt": "p", "chosen": "c", "rejected": "r", "ref_chosen_logps": -1.5})",
      "ref_chosen_logps: in a row of the form `preference`"},
     {R"({"instruction": "i", "output": "o", "history": ["a", "b"]})",

@@ -173,8 +173,8 @@ TEST_CASE("columns and arguments that do not meet are both listed") {
               {},
               "",
               start +
-                  "each argument of forward has a column, but forward does not take y. To leave "
-                  "that out, name the columns that it takes:" +
+                  "each argument of forward has a column, but forward does not take y. To ignore "
+                  "such columns, name those that forward takes:" +
                   set + "x=x"},
              {{"x", "y", "z"},
               {},
@@ -204,7 +204,7 @@ TEST_CASE("columns and arguments that do not meet are both listed") {
               start +
                   "dslaunch.data.columns.x names 'pixels', which is not a column of the file: " +
                   has + "x, y"},
-             {{}, {}, "", start + "forward takes no arguments, so the data feed nothing"}}) {
+             {{}, {}, "", start + "forward takes no arguments, so it cannot use the data"}}) {
         DataRequest request = request_for(path, c.arguments);
         request.data.columns = c.columns;
         if (!c.target.empty()) request.loss = {.kind = LossKind::kCrossEntropy, .target = c.target};
@@ -297,8 +297,8 @@ TEST_CASE("what holds no pairs of answers is refused for a loss of preferences, 
     const std::vector<float> one(3, -1.0F);
     CHECK(said({tokens, targets, column("reference", DType::kF32, {3}, one)}, LossKind::kDpo) ==
           "DIR/p.safetensors: column 'reference' F32 [3] does not contain pairs for 'reference': "
-          "the loss needs [samples, 2], which `dslaunch data prepare` makes from lines with chosen "
-          "and rejected");
+          "the loss needs [samples, 2], which `dslaunch data prepare` makes from lines with the "
+          "fields chosen and rejected");
     CHECK_THAT(
         said({column("tokens", DType::kI32, {3, 4}, four), targets, reference}, LossKind::kDpo),
         Catch::Contains("column 'tokens' I32 [3, 4] does not contain pairs for 'tokens'"));

@@ -172,10 +172,10 @@ TEST_CASE("among several columns the target of a loss is the only one of its typ
                   "; if forward returns the loss itself, remove --loss or dslaunch.loss"},
              {{"pixels", "id"},
               LossKind::kCrossEntropy,
-              ": each argument of forward has a column, but forward does not take weight. To leave "
-              "that out, name the columns that it takes: --set dslaunch.data.columns.pixels=pixels "
-              "--set dslaunch.data.columns.id=id --set dslaunch.loss.target=class --set "
-              "dslaunch.data.columns.class=class"}}) {
+              ": each argument of forward has a column, but forward does not take weight. To "
+              "ignore such columns, name those that forward takes: --set "
+              "dslaunch.data.columns.pixels=pixels --set dslaunch.data.columns.id=id --set "
+              "dslaunch.loss.target=class --set dslaunch.data.columns.class=class"}}) {
         CAPTURE(c.arguments, c.choice);
         std::vector<std::string> arguments = c.arguments;
         arguments.emplace_back();

@@ -151,8 +151,8 @@ int top_command(std::span<const std::string> arguments) {
     TopArguments parsed;
     CommandLine app(
         {.does = "Shows what a job does now and refreshes each second: steps, loss, speed, time "
-                 "left, memory, traffic, and where each rank is. q or Ctrl-C ends the display; the "
-                 "job goes on. Without a terminal, top prints once.",
+                 "left, memory, traffic, and where each rank is. It only reads: q or Ctrl-C ends "
+                 "the display, not the job. Without a terminal, top prints once.",
          .examples = {"dslaunch top", "dslaunch top 3f2a --json"},
          .docs = "docs/guide/jobs.md"},
         "dslaunch top");

@@ -166,10 +166,10 @@ bool takes_auto(const KeySpec& key) {
 std::string schema_markdown() {
     std::string page =
         "# Config keys\n\n"
-        "Every key of ds_config.json that dslaunch knows. Made by `dslaunch config keys\n"
-        "--markdown`; a test compares. `no effect`: accepted and checked, has no meaning here.\n"
-        "`refused`: an error when it asks for something; null, the default, or a section that is\n"
-        "not enabled ask for nothing.\n\n"
+        "Every key of ds_config.json that dslaunch accepts or refuses by name. This page is\n"
+        "printed by `dslaunch config keys --markdown`; a test compares the two. `no effect`: the\n"
+        "key is checked, but changes nothing here. `refused`: the key is an error, unless its\n"
+        "value is null or the default, or its section is not enabled.\n\n"
         "| key | type | default | values | status | meaning |\n|---|---|---|---|---|---|\n";
     for (const KeySpec& key : schema()) {
         page += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", key.path, name_of(key.type),

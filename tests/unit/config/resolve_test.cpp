@@ -492,8 +492,8 @@ TEST_CASE("the size of tensor parallelism may be said twice, as DeepSpeed's sect
         CHECK(config.config.tensor.size == 2);
         CHECK(config.notes ==
               std::vector{fmt::format("c:1:{}: tensor_parallel.{} has no effect: "
-                                      "tensor_parallel.autotp_size says it, and heads and blocks "
-                                      "are dealt whole",
+                                      "tensor_parallel.autotp_size sets the number, and heads and "
+                                      "blocks are never cut",
                                       38 + std::string_view(name).size(), name)});
     }
 }

@@ -93,7 +93,7 @@ std::string search_text(const Forecasts& forecasts, const SearchResult& result,
     for (const auto& [why, count] : untried_of(result))
         text += fmt::format("not tried: {}: {}\n", counted(count, "config"), why_of(result, why));
     if (!forecasts.kept.empty())
-        text += fmt::format("the micro batch is kept: {}\n", forecasts.kept);
+        text += fmt::format("the micro batch stays the same: {}\n", forecasts.kept);
     return text;
 }
 

@@ -102,7 +102,7 @@ std::string tensor_report(const job::JobSetup& setup, const job::TensorRequest& 
     if (check)
         text += fmt::format(
             "checked in fp64 on one micro batch, with {} ranks as threads: loss and gradients "
-            "differ by at most {:.2g} of the largest ({}); rounding explains {:.2g}\n",
+            "differ by at most {:.2g} of the largest value ({}); rounding explains {:.2g}\n",
             plan.size, check->difference, check->where, check->bound);
     else if (request.check)
         text += "not checked, because the model's weights are missing\n";

@@ -290,7 +290,7 @@ void print_table(const Tuning& tuning, const std::vector<Considered>& considered
                         : !one.fits ? "does not fit"
                                     : ""});
     }
-    if (!tuning.kept.empty()) fmt::print("the micro batch is kept: {}\n", tuning.kept);
+    if (!tuning.kept.empty()) fmt::print("the micro batch stays the same: {}\n", tuning.kept);
     fmt::print("{}", text_table(rows, {.align = "<>><", .width = terminal_columns(STDOUT_FILENO)}));
     if (considered.size() > kShownMax)
         fmt::print("and {} more (--json lists all)\n", considered.size() - kShownMax);

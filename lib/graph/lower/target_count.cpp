@@ -436,9 +436,9 @@ void find_targets(const config::LossConfig& loss, LoweredGraph& lowered) {
     if (lowered.targets && end->counted == Counted::kDivisor) return divide_safely(end->node);
     if (lowered.targets || !by_token) return;
     fail(ExitCode::kConfig,
-         "dslaunch.loss.mean: \"token\" needs a loss that is a mean over targets among forward's "
-         "arguments, but this model's loss ends in {}; let forward return its output and name the "
-         "loss (dslaunch.loss.name), or set dslaunch.loss.mean to \"micro_batch\"",
+         "dslaunch.loss.mean: \"token\" needs a loss that is a mean over targets that forward gets "
+         "as arguments, but this model's loss ends in {}; let forward return its output and name "
+         "the loss (dslaunch.loss.name), or set dslaunch.loss.mean to \"micro_batch\"",
          lowered.why_no_targets);
 }
 

@@ -245,7 +245,8 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
     if (!facts.output.empty()) log_info("output", "{}", output_text(setup, facts.output));
     const std::string differences = config::differences_text(setup.resolved);
     log_detail("config", "{}{}", setup.config_origin,
-               differences.empty() ? ", nothing but defaults" : " and options say " + differences);
+               differences.empty() ? ", with all values at their defaults"
+                                   : " and options say " + differences);
     for (const std::string& text : setup.resolved.warnings) log_warn("config", "{}", text);
     if (const std::string slow = slow_bf16_text(setup); !slow.empty()) log_warn("run", "{}", slow);
     if (!setup.resolved.chosen.empty()) log_info("config", "{}", setup.resolved.chosen);

@@ -90,8 +90,8 @@ Bytes disk_bytes(const plan::StepPlan& plan) {
 
 std::string name_of(const plan::LagPlan& lag) {
     return fmt::format("{}{}{}", plan::lag_name(lag.kind),
-                       lag.fills ? ", gradients wait for the last time" : "",
-                       lag.selects ? ", and chooses" : "");
+                       lag.fills ? ", its gradients are the last to wait" : "",
+                       lag.selects ? ", and chooses units" : "");
 }
 
 }  // namespace

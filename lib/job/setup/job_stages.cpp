@@ -162,7 +162,7 @@ void check_pipeline(const JobSetup& setup) {
     if (!setup.segmented->states().empty())
         fail(ExitCode::kInput,
              "forward writes the attribute `{}`, which the first stage of a pipeline would read "
-             "and the last one write; leave dslaunch.pipeline.stages out for this model",
+             "and the last stage would write; leave dslaunch.pipeline.stages out for this model",
              setup.segmented->states().front().path);
 }
 

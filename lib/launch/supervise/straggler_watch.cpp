@@ -76,9 +76,9 @@ std::vector<std::string> StragglerWatch::compare(const std::vector<RankRecord>& 
     const Mark& before = marks_[worst->rank];
     slow_ = Slow{worst->rank, worst->lane, std::max(1.0, before.steps)};
     lines.push_back(fmt::format(
-        "dslaunch: straggler: rank {} on {} works {:.1f} ms per step in its {} lane since step "
-        "{:.0f}, but the median rank works {:.1f} ms; the straggler takes {:.0f} % longer, which "
-        "is {:.0f} % of the step (measured over {:.0f} steps)",
+        "dslaunch: straggler: rank {} on {} has worked {:.1f} ms per step in its {} lane since "
+        "step {:.0f}, but the median rank works {:.1f} ms; the straggler takes {:.0f} % longer, "
+        "which is {:.0f} % of the step (measured over {:.0f} steps)",
         rank.rank, rank.host, worst->ms, worst->lane, slow_->since_step, worst->median_ms,
         100.0 * worst->excess_ms() / std::max(worst->median_ms, 1e-3),
         100.0 * worst->excess_ms() / worst->step_ms, rank.heartbeat->steps_done() - before.steps));

@@ -42,7 +42,7 @@ std::string mesh_details(const MeshFinding& finding) {
     const MeshCost& cost = finding.cost;
     std::string text = fmt::format(
         "a step takes {:.3f} ms: {:.3f} for forward and backward with {:.1f} % idle, {:.3f} for "
-        "gradient sums that overlap with no computation, {:.3f} for updates",
+        "gradient sums that do not overlap with computation, {:.3f} for updates",
         1e3 * cost.step_s, 1e3 * cost.pipeline_s, 100 * cost.run.idle_share, 1e3 * cost.sums_s,
         1e3 * cost.update_s);
     if (cost.disk_s > 0)

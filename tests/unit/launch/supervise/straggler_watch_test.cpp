@@ -67,10 +67,9 @@ TEST_CASE("the rank that works longest is named, with its host, its lane and how
     const std::vector<Row> rows = {
         {{30, 30, 45, 30},
          50,
-         "rank 2 on n2 works 45.0 ms per step in its compute lane since step 1, but the median "
-         "rank works 30.0 "
-         "ms; the straggler takes 50 % longer, which is 30 % of the step"},
-        {{30, 60}, 60, "rank 1 on n1 works 60.0 ms"},
+         "rank 2 on n2 has worked 45.0 ms per step in its compute lane since step 1, but the "
+         "median rank works 30.0 ms; the straggler takes 50 % longer, which is 30 % of the step"},
+        {{30, 60}, 60, "rank 1 on n1 has worked 60.0 ms"},
         {{60, 30}, 60, "rank 0 on n0"},
         {{30, 30, 30}, 40, ""},
         {{30, 35, 31}, 40, ""},  // 13 % more than the median
@@ -95,8 +94,10 @@ TEST_CASE("a slow rank is named once when it begins, and once when it ends") {
     ranks.work_ms_ = {30, 60};
     const auto begin = ranks.run(watch, 40);
     REQUIRE(begin.size() == 1);
-    CHECK_THAT(begin[0], Catch::Contains("rank 1 on n1 works 60.0 ms per step in its compute lane "
-                                         "since step 21, but"));
+    CHECK_THAT(
+        begin[0],
+        Catch::Contains(
+            "rank 1 on n1 has worked 60.0 ms per step in its compute lane since step 21, but"));
     // Still above half of the limits.
     ranks.work_ms_ = {30, 34};
     CHECK(ranks.run(watch, 30).empty());
@@ -134,7 +135,7 @@ TEST_CASE("the lane is named, and compared only among the ranks that have it") {
         const auto lines = ranks.run(watch, 11);
         REQUIRE(lines.size() == 1);
         CHECK_THAT(lines[0], Catch::Contains(fmt::format(
-                                 "rank 2 on n2 works 50.0 ms per step in its {} lane", lane)));
+                                 "rank 2 on n2 has worked 50.0 ms per step in its {} lane", lane)));
         ranks.other_lane_ms_ = {20, -1, -1, -1};
         StragglerWatch alone(10);
         Ranks one({30, 30}, 100);

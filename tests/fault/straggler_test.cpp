@@ -74,7 +74,7 @@ TEST_CASE("the rank for which the others wait is named with its lane, and when i
                                    run.at("ranks").at(static_cast<size_t>(slow)).at("pid"));
         const std::string rank =
             fmt::format("straggler: rank {} on {}", slow, slow < 2 ? "left" : "right");
-        const std::string words = rank + " works ";
+        const std::string words = rank + " has worked ";
         std::string line;
         const bool named =
             wait_until([&] { return !(line = line_with(job.err(), words)).empty(); });

@@ -120,7 +120,7 @@ TEST_CASE("an option without a meaning here is refused with what to use") {
         {"ds_ssh", {}, "ds_ssh: a command is missing"},
         {"ds_ssh", {"-f"}, "ds_ssh: -f needs a hostfile"},
         {"ds_ssh", {"-w", "h1", "ls"}, "`dslaunch exec` has more"},
-        {"ds_bench", {"--backend", "mpi"}, "`mpi` is not there"},
+        {"ds_bench", {"--backend", "mpi"}, "`mpi` is not supported"},
         {"ds_bench", {"--maxsize", "4G"}, "`4G` is not a power of two"},
         {"ds_elastic", {"-w", "4"}, "ds_elastic: --config FILE is missing"},
         {"ds_to_universal", {"--input_folder", "a"}, "--output_folder DIR"},

@@ -28,7 +28,7 @@ namespace {
 HelpPage exec_page() {
     return {.does =
                 "Runs COMMAND on all hosts at once, in the current directory and with an empty "
-                "stdin. No shell is used; for one, give sh -c '...'. Hosts with the same output "
+                "stdin. No shell is used; to use one, give sh -c '...'. Hosts with the same output "
                 "are shown together. A host that cannot be reached does not delay the others.",
             .examples = {"dslaunch exec -H hostfile nvidia-smi -L",
                          "dslaunch exec -w te[01-16] -- sh -c 'df -h /scratch | tail -1'"},

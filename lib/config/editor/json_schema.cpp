@@ -197,7 +197,7 @@ class SchemaMaker {
             put_near_names(path, schema);
             others = Node()
                          .put("deprecationMessage",
-                              "no key of ds_config.json: DeepSpeed and dslaunch ignore it")
+                              "not a key of ds_config.json: DeepSpeed and dslaunch ignore it")
                          .take();
         }
         schema.put("additionalProperties", std::move(others));

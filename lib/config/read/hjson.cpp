@@ -191,7 +191,8 @@ class HjsonReader {
             stop(opener, fmt::format("the `{}` is never closed", text_[opener]));
         const Place closer = place(left_.second);
         stop(left_.first,
-             fmt::format("the `{}` is never closed, or only by the `{}` of line {}, column {}",
+             fmt::format("the `{}` is not closed: the `{}` of line {}, column {} probably belongs "
+                         "to another bracket",
                          text_[left_.first], text_[left_.second], closer.line, closer.column));
     }
 

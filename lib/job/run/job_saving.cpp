@@ -186,8 +186,8 @@ void JobSaving::describe_resume() const {
         log_warn("checkpoint", "the checkpoint has no optimizer states: they start at zero");
     if (const auto& names = saved_->buffers_of_archive(); !names.empty())
         log_info("checkpoint",
-                 "the checkpoint has no buffer {}{}: such buffers keep the values of the model's "
-                 "archive, and this run does not save them either (TorchScript does not keep "
+                 "the checkpoint has no buffer {}{}: the run begins with the values in the model's "
+                 "archive, and does not save such buffers either (TorchScript does not record "
                  "persistent=False)",
                  names.front(),
                  names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "");

@@ -126,7 +126,7 @@ std::string wire_text(const JobSetup& setup) {
         if (setup.config().zero.wire.*choice.said == config::WireChoice::kAuto && over_hosts &&
             options.wire.*choice.wire == WirePacking::kNone)
             clauses.push_back(
-                fmt::format("{} auto, chosen by a run after it has measured the link", choice.key));
+                fmt::format("{} auto: a run chooses after it has measured the link", choice.key));
     return clauses.empty() ? std::string() : "between hosts: " + join(clauses, "; ");
 }
 

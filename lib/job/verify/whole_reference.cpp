@@ -253,8 +253,8 @@ void WholeReference::require_room(int64_t numel) const {
     if (limit && need > limit->left)
         fail(ExitCode::kSetup,
              "verify computes the whole model on rank 0 in addition to the job: this needs {} for "
-             "{} parameters, but {} leaves only {} on its host; give a folder on a disk with "
-             "enough space with --scratch DIR, or verify a model with fewer layers",
+             "{} parameters, but {} leaves only {} on its host; use --scratch DIR to name a folder "
+             "on a disk with enough space, or verify a model with fewer layers",
              to_text(need), numel, limit->name, to_text(limit->left));
 }
 

@@ -122,7 +122,7 @@ size_t target_column(const ColumnMatch& match, const std::vector<size_t>& left) 
     fail(
         ExitCode::kInput,
         "{}: dslaunch.loss.target does not say which column contains the target of the loss, and "
-        "{}. Name it, for example with --set dslaunch.loss.target={}: {}{}",
+        "{}. Name the column, for example with --set dslaunch.loss.target={}: {}{}",
         match.path, found,
         left.empty() ? "COLUMN" : printable(match.columns[(fitting.empty() ? left : fitting)[0]]),
         both(match),

@@ -145,7 +145,7 @@ void DeepSpeedSource::place_flat(const std::vector<WholeParameter>& parameters,
         });
         if (storages.size() != 1)
             refuse(models_.front()->path(),
-                   "group {}: {} of the module's flat groups have its weights, expected exactly "
+                   "group {}: its weights are in {} of the module's flat groups, expected exactly "
                    "one: the files were changed, or are from different saves",
                    group, storages.size());
         placed.insert(storages.begin()->first);

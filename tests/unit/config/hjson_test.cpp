@@ -307,8 +307,8 @@ TEST_CASE("mistakes in JSON are told where they are, also where HJSON takes them
              "value after the key's `:`, and { } around a section"},
             // A bracket is missing.
             {"{\n  \"optimizer\": {\n    \"params\": {\n      \"lr\": 1\n  },\n  \"fp16\": {}\n}\n",
-             "3:15: not valid JSON: the `{` is never closed, or only by the `}` of line 5, column "
-             "3"},
+             "3:15: not valid JSON: the `{` is not closed: the `}` of line 5, column 3 probably "
+             "belongs to another bracket"},
             // Words without quotes.
             {"{type: Adam, lr: 1}", "1:8: not valid JSON: `Adam, lr: 1}`" + text_to_end},
             {"type: Adam,\nlr: 1", "1:7: not valid JSON: `Adam,`" + text_to_end},

@@ -147,27 +147,25 @@ TEST_CASE("among several columns the target of a loss is the only one of its typ
               LossKind::kCrossEntropy,
               unsaid +
                   "2 of the remaining columns contain class numbers (integers): class, id. Name "
-                  "it, for example with --set "
-                  "dslaunch.loss.target=class" +
+                  "the column, for example with --set dslaunch.loss.target=class" +
                   has + "pixels, weight" + last},
              {{"class", "input"},
               LossKind::kMse,
               unsaid +
-                  "2 of the remaining columns contain floats: pixels, weight. Name it, for example "
-                  "with --set "
-                  "dslaunch.loss.target=pixels" +
+                  "2 of the remaining columns contain floats: pixels, weight. Name the column, for "
+                  "example with --set dslaunch.loss.target=pixels" +
                   has + "class, input" + last},
              {{"pixels", "weight"},
               LossKind::kBceWithLogits,
               unsaid +
-                  "none of the remaining columns (class, id) contains floats. Name it, for example "
-                  "with --set "
-                  "dslaunch.loss.target=class" +
+                  "none of the remaining columns (class, id) contains floats. Name the column, for "
+                  "example with --set dslaunch.loss.target=class" +
                   has + "pixels, weight" + last},
              {{"pixels", "weight", "class", "id"},
               LossKind::kMse,
               unsaid +
-                  "no column is left. Name it, for example with --set dslaunch.loss.target=COLUMN" +
+                  "no column is left. Name the column, for example with --set "
+                  "dslaunch.loss.target=COLUMN" +
                   has + "pixels, weight, class, id" + last +
                   "; if forward returns the loss itself, remove --loss or dslaunch.loss"},
              {{"pixels", "id"},

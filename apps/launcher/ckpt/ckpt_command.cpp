@@ -48,8 +48,8 @@ std::vector<CkptCommand> ckpt_commands() {
          ckpt_diff,
          {.does = "Compares two checkpoints of any world size and ZeRO stage.",
           .examples = {"dslaunch ckpt diff run1 run2 --tolerance 1e-6"},
-          .exit_codes =
-              "as for diff: 0 when they are equal, 1 when they differ; other codes are errors.",
+          .exit_codes = "as for diff: 0 when the checkpoints are equal, 1 when they differ; other "
+                        "codes are errors.",
           .docs = kDocs}},
         {"export",
          ckpt_export,

@@ -69,8 +69,8 @@ void add_tensor_options(CommandLine& app, PlanArguments& arguments) {
             "that are split")
         .needs("--tensor");
     app.add("--sequence N", arguments.sequence,
-            "how N ranks would share the positions of each sample, and exchange them for heads "
-            "around attention")
+            "how N ranks would share the positions of each sample (in attention, they share heads "
+            "instead)")
         .range(1, 1024);
     app.add("!--no-check", arguments.tensor.check,
             "with --tensor or --sequence: do not compare the split model with the whole one on a "

@@ -72,7 +72,7 @@ void check_lagging(KeyReader& keys, RunConfig& run) {
     if (run.optimizer.kind != OptimizerKind::kAdam && run.optimizer.kind != OptimizerKind::kAdamW)
         keys.problem(kSection,
                      "supports only Adam and AdamW: late updates use the mean of several "
-                     "gradients, which fits only their moments");
+                     "gradients, which suits only the moments of these two");
     if (run.pipeline.stages > 1)
         refuse("dslaunch.pipeline.stages",
                "pipeline stages cannot be used together with zenflow in this version");

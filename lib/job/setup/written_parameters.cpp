@@ -69,9 +69,9 @@ void check_stages(const JobSetup& setup, const ParameterWrites& writes) {
     const auto require = [&](const std::vector<int>& stages, const std::string& name) {
         if (std::ranges::includes(stages, home)) return;
         refuse(setup, writes,
-               fmt::format("but stage {} of the pipeline lacks a value that this needs: `{}`; use "
-                           "dslaunch.pipeline.first_segments to put the segments that read the two "
-                           "into one stage",
+               fmt::format("but stage {} of the pipeline lacks a value that is needed for this: "
+                           "`{}`; use dslaunch.pipeline.first_segments to put all segments that "
+                           "read the parameter or this value into one stage",
                            home.empty() ? 0 : home.front(), name));
     };
     for (const int parameter : writes.parameters)

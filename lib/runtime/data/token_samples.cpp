@@ -92,8 +92,8 @@ void check_tokens_fit(const std::string& path, const DataRequest& request) {
              path, request.data.columns.begin()->second);
     if (request.loss.is_preference())
         fail(ExitCode::kInput,
-             "{}: a token file has no pairs of answers, which the loss needs; make pairs from "
-             "lines with the fields chosen and rejected with `dslaunch data prepare`",
+             "{}: a token file has no pairs of answers, which the loss needs; use `dslaunch data "
+             "prepare` to make pairs from lines with the fields chosen and rejected",
              path);
     // The loss needs a target in addition to the two arguments of forward.
     if (request.loss.kind != config::LossKind::kModel && request.arguments.size() == kTensors + 1)

@@ -1,14 +1,20 @@
 // Equal outputs together, archives, the loader's list.
 #include "launch/fleet/fleet.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include "base/error.h"
 #include "launch/files/ustar.h"
 #include "launch/machine/elf_needs.h"
 #include "launch/push/push_sender.h"
 #include "support/catch.h"
+#include "support/job_process.h"
+#include "support/temporary_folder.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
+using namespace dslaunch::test;
 
 TEST_CASE("equal texts form a group, in the order of their first host") {
     const auto groups = group_equal({"x", "y", "x", "", "y"});
@@ -64,8 +70,20 @@ TEST_CASE("the command that brings dslaunch holds nothing that a shell would tak
     const std::string command = bootstrap_command(installation_paths(), "0123abcd");
     CHECK(command.starts_with("exec sh -c '"));
     const std::string inside = command.substr(12, command.size() - 13);
-    // The script's own expansions are `$s`, `$?`, `*`, `;` and `&&`; there are no others.
+    // The script's own expansions are `$m`, `$s`, `$?` and `*`; there are no others.
     CHECK(inside.find('\'') == std::string::npos);
     CHECK(inside.find('`') == std::string::npos);
     CHECK(inside.find("$(") == std::string::npos);
+}
+
+TEST_CASE("a host with another kind of processor keeps its dslaunch") {
+    const TemporaryFolder folder;
+    std::ofstream(folder.path() + "/uname") << "#!/bin/sh\necho riscv64\n";
+    std::filesystem::permissions(folder.path() + "/uname", std::filesystem::perms::owner_all);
+    const std::string command = bootstrap_command(installation_paths(), "0123abcd");
+    std::ofstream(folder.path() + "/script") << command << "\n";
+    JobProcess process(folder, {"/usr/bin/env", "PATH=" + folder.path() + ":/usr/bin:/bin", "sh",
+                                folder.path() + "/script"});
+    CHECK(process.wait() == 1);
+    CHECK_THAT(process.err(), Catch::Contains("this host has a processor of kind riscv64"));
 }

@@ -395,7 +395,7 @@ TEST_CASE("bad data files are refused with file and place") {
             {with_data("MODELS/convnet.pt", "DATA/kjv.u16.bin"), 66, "kjv.u16.bin"},
             // The context is one more than the model has positions for: the first batch does not
             // fit.
-            {with_set("dslaunch.data.context=33"), 66, "index out of range in self, at "},
+            {with_set("dslaunch.data.context=33"), 66, "--context 33: the model has 32 positions"},
         });
 }
 

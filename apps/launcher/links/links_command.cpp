@@ -191,7 +191,13 @@ int links_command(CommandWords arguments) {
     app.add("--force", parsed.force, "replace files and links of other programs");
     app.add("--remove", parsed.remove, "remove the links that lead to dslaunch, and nothing else")
         .excludes("--force");
+    bool lists = false;
+    app.add("-l,--list", lists).hidden();
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
+    if (lists) {
+        print_names();
+        return 0;
+    }
     if (!parsed.folder.empty()) {
         change_links(parsed);
     } else if (parsed.remove || parsed.force) {

@@ -134,7 +134,8 @@ JobView view_job(const KnownJob& job, PlannedSteps& planned) {
     JobView view;
     view.job = job;
     std::string lines;
-    if (!job.output.empty()) {
+    // The lines in the folder of a job that has ended without a step are an earlier job's.
+    if (!job.output.empty() && (job.lives || job.step)) {
         lines = whole_tail(job.output + "/metrics.jsonl", JobView::kTailBytes);
         view.steps = planned.of(job.output);
     }

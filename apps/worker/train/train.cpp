@@ -286,6 +286,7 @@ class TrainRole {
         const graph::TensorGroupScope scope(comms_.tensor());
         runtime::Trainer trainer(std::move(parts));
         const std::jthread heartbeats = progress_.follow(trainer);
+        saving_->begin_steps();
         tell_ready(resumed);
         std::optional<BusyNeighbours> neighbours;
         if (place_.local_rank == 0) neighbours.emplace("train", processor_share());

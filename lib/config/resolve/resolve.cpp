@@ -212,8 +212,8 @@ void save_via(KeyReader& keys, RunConfig& run) {
 }
 
 constexpr const char* kHoldOut =
-    "hold data out with dslaunch.data.eval_fraction (such as 0.05), or give a file with "
-    "dslaunch.data.eval (--eval-data FILE)";
+    "give a file with --eval-data FILE (dslaunch.data.eval), or hold a part of the data out with "
+    "--set dslaunch.data.eval_fraction=0.05";
 
 // Returns why RUN cannot compute METRIC; empty if it can.
 std::string why_no_metric(const RunConfig& run, EvalMetric metric) {
@@ -242,8 +242,8 @@ void save_best(KeyReader& keys, RunConfig& run) {
         keys.problem(best, fmt::format("needs held-out data: {}", kHoldOut));
     else if (run.eval_interval == 0)
         keys.problem(best,
-                     "needs evaluations during the run: set dslaunch.eval_interval, the number of "
-                     "steps between them");
+                     "needs evaluations during the run: give --eval-interval N "
+                     "(dslaunch.eval_interval), the number of steps between them");
 }
 
 void patience(KeyReader& keys, RunConfig& run) {
@@ -258,9 +258,20 @@ void patience(KeyReader& keys, RunConfig& run) {
     if (run.data.eval_path.empty() && run.data.eval_fraction == 0)
         keys.problem(path, fmt::format("needs held-out data: {}", kHoldOut));
     else if (run.eval_interval == 0)
-        keys.problem(path,
-                     "counts evaluations, so it needs dslaunch.eval_interval, the number of steps "
-                     "between them");
+        keys.problem(
+            path,
+            "counts evaluations, so it needs --eval-interval N (dslaunch.eval_interval), the "
+            "number of steps between them");
+    else if (run.steps > 0 && run.steps / run.eval_interval <= run.patience)
+        keys.warn(path, fmt::format("cannot end the run early: its {} have {}, so set it lower, or "
+                                    "evaluate more often",
+                                    counted(run.steps, "step"),
+                                    counted(run.steps / run.eval_interval, "evaluation")));
+    else if (run.steps > 0 && run.steps / run.eval_interval <= run.patience)
+        keys.warn(path, fmt::format("cannot end the run early: its {} have {}, so set it lower, or "
+                                    "evaluate more often",
+                                    counted(run.steps, "step"),
+                                    counted(run.steps / run.eval_interval, "evaluation")));
 }
 
 void samples(KeyReader& keys, RunConfig& run) {

@@ -40,7 +40,7 @@ struct WrittenWeights {
 };
 
 // Resumes a run, saves its checkpoints and writes its trained weights. Every rank has one, and
-// calls resume(), begin() and write_weights() in this order.
+// calls resume(), begin(), begin_steps() and write_weights() in this order.
 class JobSaving {
   public:
     // SETUP and COMMS must outlive this object. REQUIRES: COMMS is open.
@@ -63,6 +63,10 @@ class JobSaving {
     // OWN_BUFFERS is true if the buffers of each rank differ. STATE and BUFFERS must outlive the
     // training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
+    // Called by all ranks once nothing but the first step is left to do, so that a run that is
+    // refused before changes no file of an earlier one: if training goes back to an earlier
+    // checkpoint in the folder of the run, sets the later ones aside. Throws Error{kDisk}.
+    void begin_steps();
     // Returns null if the job does not save.
     [[nodiscard]] runtime::Checkpointer* checkpointer() {
         return checkpointer_ ? &*checkpointer_ : nullptr;
@@ -88,7 +92,7 @@ class JobSaving {
     void require_same_data();
     void require_choice() const;
     void describe_resume() const;
-    void set_aside_later();
+    [[nodiscard]] bool sets_aside() const;
     [[nodiscard]] std::string best_before(int64_t last_step) const;
     [[nodiscard]] int64_t write_checkpoint_weights(const runtime::FinalWeights& weights,
                                                    const std::string& folder) const;
@@ -108,6 +112,8 @@ class JobSaving {
     std::string base_;          // graph::base_fingerprint(), empty without adapters
     storage::DataMark data_;    // on rank 0
     bool begins_data_ = false;  // true: the data are not the checkpoint's
+    // On rank 0: the step after which checkpoints are to be set aside; unset: none are.
+    std::optional<int64_t> aside_after_;
     std::optional<runtime::Checkpointer> checkpointer_;
 };
 

@@ -21,6 +21,7 @@
 #include "graph/lower/device_rewrite.h"
 #include "graph/lowered/lowered_graph.h"
 #include "graph/measure/measure.h"
+#include "graph/models/text_model.h"
 #include "graph/packed/packed_weight.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
@@ -190,6 +191,7 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     place_path(placed.data.train_path, found.folder);
     place_path(placed.data.eval_path, found.folder);
     place_path(placed.lora.init, found.folder);
+    place_path(placed.samples.file, found.folder);
     leave_context_to_rows(setup.resolved);
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
 }
@@ -327,6 +329,29 @@ std::string exported_sizes_text(const JobSetup& setup, const std::vector<c10::IV
     return "";
 }
 
+// Refuses samples with more tokens than the model has positions.
+void require_positions(const JobSetup& setup, int64_t tokens) {
+    const auto table = graph::position_table(setup.segmented->lowered(), *setup.model);
+    const int64_t positions = table ? table->rows : graph::longest_sequence(setup.model->module());
+    if (positions == 0 || tokens <= positions) return;
+    const bool are_rows = setup.data && setup.data->train.tokens_per_sample() == 0;
+    fail(ExitCode::kInput, "{}: the model has {} positions{}, but samples have {} tokens: {} {}{}",
+         are_rows ? printable(setup.data->train.path()) : fmt::format("--context {}", tokens),
+         positions, table ? fmt::format(" ({})", table->name) : "", tokens,
+         are_rows ? "make shorter rows with `dslaunch data prepare --context" : "give --context",
+         positions, are_rows ? "`" : " or less");
+}
+
+// Returns advice for a batch of samples of TOKENS tokens that did not pass; empty without a
+// --context.
+std::string context_text(const JobSetup& setup, int64_t tokens) {
+    const bool are_rows = setup.data && setup.data->train.tokens_per_sample() == 0;
+    if (are_rows || tokens <= 0) return "";
+    return fmt::format(
+        " (samples of {} tokens; if the model has fewer positions, give a smaller --context)",
+        tokens);
+}
+
 // Runs BATCH through the model and measures it for the plan.
 plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& batch,
                               const runtime::Topology& place, graph::LossFacts* loss = nullptr) {
@@ -340,9 +365,13 @@ plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IVal
         if (setup.data && setup.sharing.place.size == 1) blame_indices(setup, batch);
         if (has_labels) blame_labels(setup, batch);
         if (has_pairs_without_loss(setup)) fail_pairs(setup);
-        fail(error.code(), "{}: the first batch does not pass through the model: {}{}{}",
-             setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what(),
-             exported_sizes_text(setup, batch), weights_type_text(setup));
+        const int64_t tokens =
+            setup.data ? setup.data->train.tokens_read() : setup.config().data.context;
+        require_positions(setup, tokens);
+        fail(error.code(), "{}: the first batch does not pass through the model{}: {}{}{}",
+             setup.data ? printable(setup.data->train.path()) : "assumed tokens",
+             context_text(setup, tokens), error.what(), exported_sizes_text(setup, batch),
+             weights_type_text(setup));
     }
     if (has_labels) check_labels(setup, info.loss_classes);
     return info;

@@ -172,7 +172,6 @@ TEST_CASE("report --html refuses what it cannot mean, and keeps an existing page
     };
     CHECK(mentions(refusal(ExitCode::kUsage, {"--html"}), "needs the --output folders"));
     CHECK(mentions(refusal(ExitCode::kUsage, {run, run}), "--html compares runs"));
-    CHECK(mentions(refusal(ExitCode::kUsage, {run, "-o", page}), "--html"));
     CHECK(mentions(refusal(ExitCode::kUsage, {"--html", run, "--json"}), "--html"));
     CHECK(mentions(refusal(ExitCode::kInput, {"--html", folder.path() + "/none", "-o", page}),
                    "no such folder"));
@@ -187,4 +186,34 @@ TEST_CASE("report --html refuses what it cannot mean, and keeps an existing page
               std::vector<std::string>{"--html", run + "/run.json", "-o", page, "--force"}) == 0);
     CHECK(content_of(page).starts_with("<!doctype html>"));
     CHECK(mentions(refusal(ExitCode::kDisk, {"--html", run, "-o", run}), "is a folder"));
+    CHECK(mentions(refusal(ExitCode::kDisk, {"--html", run, "-o", run + "/"}),
+                   "-o " + run + "/report.html"));
+    CHECK(mentions(refusal(ExitCode::kUsage, {"--html", run, "-o", "r.pdf"}),
+                   "the page is HTML: name it r.html; a browser prints it as PDF"));
+    CHECK(mentions(refusal(ExitCode::kUsage, {run, "-o", "r.pdf"}), "name it FILE.txt or r.html"));
+    CHECK(
+        mentions(refusal(ExitCode::kUsage, {run, "-o", page, "--json"}), "--json is for the text"));
+    CHECK(mentions(refusal(ExitCode::kUsage, {run, "--force"}), "--force is for -o FILE"));
+}
+
+TEST_CASE("a report goes into the file that -o names, as a page if the name is of HTML") {
+    TemporaryFolder folder;
+    const std::string run = folder.path() + "/run";
+    write_run(run, "train.pt", "0.002");
+    const auto report = [&](const std::vector<std::string>& words) {
+        return report_command(words);
+    };
+    CHECK(report({run, "-o", folder.path() + "/a.html"}) == 0);
+    CHECK(report({"--html=" + folder.path() + "/b.htm", run}) == 0);
+    for (const char* page : {"/a.html", "/b.htm"})
+        CHECK(content_of(folder.path() + page).starts_with("<!doctype html>"));
+    CHECK(report({run, "-o", folder.path() + "/r.txt"}) == 0);
+    CHECK(mentions(content_of(folder.path() + "/r.txt"), "run.json"));
+    CHECK(report({run, "-o", folder.path() + "/r.json"}) == 0);
+    CHECK_NOTHROW(nlohmann::json::parse(content_of(folder.path() + "/r.json")));
+    CHECK(mentions(error_of(ExitCode::kInput,
+                            [&] {
+                                (void)report({run, "-o", folder.path() + "/r.txt"});
+                            }),
+                   "--force"));
 }

@@ -47,6 +47,7 @@ TEST_CASE("an archive's header reads back, and a hostile one is refused") {
 }
 
 TEST_CASE("the loader's list gives what has to be sent, without the C library and the driver") {
+    CHECK(parse_library_list("\tstatically linked\n").empty());
     const auto libraries = parse_library_list(
         "\tlinux-vdso.so.1 (0x0)\n\tlibssh.so.4 => /lib/libssh.so.4 (0x1)\n"
         "\tlibc.so.6 => /lib/libc.so.6 (0x2)\n\t/lib64/ld-linux-x86-64.so.2 (0x3)\n"
@@ -60,8 +61,9 @@ TEST_CASE("the loader's list gives what has to be sent, without the C library an
 }
 
 TEST_CASE("the programs of this machine have libraries, and the C library is none of them") {
-    const auto libraries = list_libraries("/proc/self/exe");
-    CHECK_FALSE(libraries.empty());
+    // The loader would take /proc/self/exe for itself.
+    const auto libraries = list_libraries(std::filesystem::canonical("/proc/self/exe").string());
+    CHECK(libraries.size() > 3);
     for (const SharedLibrary& library : libraries) CHECK(library.name != "libc.so.6");
     CHECK_THROWS_AS(list_libraries("/etc/hostname"), Error);
 }

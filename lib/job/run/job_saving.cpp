@@ -67,7 +67,7 @@ void JobSaving::resume() {
                           {options_.resume, options_.output, options_.restarted, via_first()});
     if (setup_.config().lora.on() && (saves() || reader_ != nullptr))
         base_ = graph::base_fingerprint(setup_.whole_model());
-    if (place().rank() == 0 && (saves() || reader_ != nullptr))
+    if (place().rank() == 0 && !options_.is_fed && (saves() || reader_ != nullptr))
         data_ = data_mark(setup_.config().data);
     if (reader_ == nullptr) return;
     require_same_adapters();
@@ -77,7 +77,7 @@ void JobSaving::resume() {
                    zero::ShardOptimizer::state_names(setup_.config().optimizer),
                    /*leaves_out_frozen=*/setup_.config().lora.on());
     require_choice();
-    require_same_data();
+    if (!options_.is_fed) require_same_data();
     if (const auto& names = saved_->buffers_of_archive(); !names.empty())
         setup_.whole_model().leave_unsaved({names.begin(), names.end()});
     if (const graph::TensorRank* const shares = comms_.shares())

@@ -28,6 +28,7 @@ struct SavingOptions {
     std::string model_path;
     std::string owner;      // owner of the folder, for messages: job, attempt, host
     bool new_data = false;  // true: may continue with other data than the checkpoint's
+    bool is_fed = false;    // true: data come from the caller, so no checkpoint says which they are
     // The longest wait for the claim on the folder. After a restart, a rank of the previous attempt
     // may still be saving until its agent ends it.
     std::chrono::milliseconds claim_wait_max{0};

@@ -169,6 +169,14 @@ void leave_context_to_rows(config::Resolved& resolved) {
     }
 }
 
+// Leaves out what DATA says of files.
+void leave_files(config::DataConfig& data) {
+    data.train_path.clear();
+    data.eval_path.clear();
+    data.eval_fraction = 0;
+    data.context = 0;
+}
+
 // Resolves the config. REQUIRES: the model is loaded. The number of steps in an epoch is known only
 // after the data are open.
 void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArguments& arguments,
@@ -181,13 +189,15 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     options.context = context.value;
     options.context_reason = context.why;
     if (setup.data) {
-        options.samples = setup.data->train.rows();
+        // Who feeds a job knows alone how many samples there are.
+        if (!arguments.fed_data) options.samples = setup.data->train.rows();
         if (const int64_t tokens = setup.data->train.tokens_read(); tokens > 0)
             options.sample_tokens = tokens;
     }
     setup.resolved = config::resolve(found.config, options);
     config::require_valid(setup.resolved);
     config::RunConfig& placed = setup.resolved.config;
+    if (arguments.fed_data) leave_files(placed.data);
     place_path(placed.data.train_path, found.folder);
     place_path(placed.data.eval_path, found.folder);
     place_path(placed.lora.init, found.folder);
@@ -254,9 +264,10 @@ void require_micro_batch(const JobSetup& setup, bool is_first) {
 // Opens the data and checks what can be checked before the model runs.
 void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
                          const runtime::Topology& place) {
-    setup.data = runtime::open_data(data_request(setup));
+    setup.data = arguments.fed_data ? arguments.fed_data(data_request(setup))
+                                    : runtime::open_data(data_request(setup));
     // Only one rank of each host reads the whole files.
-    if (place.local_rank != 0) return;
+    if (place.local_rank != 0 && !arguments.fed_data) return;
     const auto folder = storage::model_folder_of(arguments.model_path);
     if (folder && has_pairs_without_loss(setup)) fail_pairs(setup);
     check_indices(setup, folder.has_value());
@@ -270,7 +281,7 @@ void read_data(JobSetup& setup, const FoundConfig& found, const JobArguments& ar
                const runtime::Topology& place, const ContextChoice& context) {
     open_and_check_data(setup, arguments, place);
     resolve_config(setup, found, arguments, place, context);
-    if (!arguments.plan_only) require_micro_batch(setup, place.rank() == 0);
+    if (!arguments.plan_only && !arguments.fed_data) require_micro_batch(setup, place.rank() == 0);
 }
 
 void check_labels(const JobSetup& setup, int64_t classes) {

@@ -18,6 +18,7 @@
 #include "config/resolve/option_overrides.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_use.h"
+#include "launch/supervise/restart_rules.h"
 #include "launcher/options/machine.h"
 #include "launcher/run/job_monitors.h"
 #include "storage/adapter/adapter_config.h"
@@ -348,6 +349,28 @@ void apply_options(const RunOptions& options, config::TrainConfig& config) {
 
 }  // namespace
 
+namespace {
+
+// Lets every attempt of an elastic job use only numbers of ranks that CONFIG allows, and chooses
+// the hosts of the first attempt again. If it allows none, the hosts stay, and the job is refused.
+void fit_to_config(const config::TrainConfig& config, launch::JobSpec& spec) {
+    launch::ElasticRules& rules = spec.elastic;
+    if (!rules.on()) return;
+    rules.fits = [config](int ranks) {
+        return config::resolve(config, {.world_size = ranks}).problems.empty();
+    };
+    const std::vector<bool> is_bad(rules.hosts.size(), false);
+    const auto chosen = launch::choose_hosts(is_bad, rules);
+    if (!chosen || chosen->size() == spec.nodes.size()) return;
+    const int before = spec.world_size;
+    spec.nodes = rules.plan(*chosen);
+    spec.world_size = spec.nodes.front().workers.front().environment.world_size;
+    log_info("config", "{} of {} hosts are used: the config allows {}, and not {}",
+             spec.nodes.size(), rules.hosts.size(), counted(spec.world_size, "rank"), before);
+}
+
+}  // namespace
+
 JobConfig config_of_job(const RunOptions& options, const launch::JobSpec& spec) {
     const std::string model = resolved_path(options.target, spec.working_directory);
     launch::JobSpec unused = spec;
@@ -369,6 +392,7 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
     apply_options(options, found.config);
     config::take_begun(found.config, begun_of(options, spec.output_directory),
                        storage::model_folder_of(model).has_value());
+    fit_to_config(found.config, spec);
     const config::Resolved resolved =
         config::resolve(found.config, {.world_size = spec.world_size});
     config::require_valid(resolved);

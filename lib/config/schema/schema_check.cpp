@@ -413,6 +413,13 @@ std::optional<Problem> other_tool_problem(const Value& tree) {
                        "its deepspeed_config.deepspeed_config_file names, or write its zero_stage "
                        "as zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true",
                        distributed->origin};
+    if (const Value* const form = tree.find("$schema");
+        form != nullptr && form->text.find("json-schema.org") != std::string::npos &&
+        tree.find("properties") != nullptr)
+        return Problem{"$schema",
+                       "this is a JSON Schema, as `dslaunch config schema` prints it for editors, "
+                       "not a config: leave --config out, or begin a config with {}",
+                       form->origin};
     for (const char* name : {"base_model", "model_name_or_path"})
         if (const Value* model = tree.find(name); model && !model->origin.starts_with("--"))
             return Problem{

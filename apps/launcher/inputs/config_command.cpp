@@ -242,6 +242,16 @@ int list_keys(const KeysArguments& arguments) {
     return 0;
 }
 
+// Returns true for a part of a key's name that is no mistyped subcommand.
+bool is_part_of_key(const std::string& word) {
+    const std::vector<std::string> subcommands = {"check", "keys", "schema"};
+    const auto near = nearest(word, subcommands);
+    return word.size() > 2 && !near &&
+           std::ranges::any_of(config::schema(), [&](const config::KeySpec& key) {
+               return key.path.find(word) != std::string::npos;
+           });
+}
+
 // Puts the subcommand that WORDS mean at their begin: `config FILE` is `config check FILE`, and
 // `config KEY` is `config keys KEY`.
 void make_plain(std::vector<std::string>& words) {
@@ -266,7 +276,7 @@ void make_plain(std::vector<std::string>& words) {
         if (words[0] == "keys" && is_file) words[0] = "check";
     } else if (std::filesystem::is_regular_file(first, unreadable)) {
         words.insert(words.begin(), "check");
-    } else if (config::find_key(first) != nullptr) {
+    } else if (is_part_of_key(first)) {
         words.insert(words.begin(), "keys");
     }
 }

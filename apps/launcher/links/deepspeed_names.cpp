@@ -111,7 +111,7 @@ Words report_words(std::span<const std::string> words) {
 // pdsh joins the words of the command and gives them to a shell in the home folder of each host.
 Words ssh_words(std::span<const std::string> words) {
     constexpr const char* kUsual = "/job/hostfile";
-    std::string hostfile = kUsual;
+    std::string hostfile;  // empty: the usual one
     size_t next = 0;
     while (next < words.size() && words[next].starts_with('-') && words[next] != "--") {
         const std::string& word = words[next];
@@ -130,12 +130,13 @@ Words ssh_words(std::span<const std::string> words) {
     const std::span<const std::string> command = words.subspan(next);
     if (command.empty())
         fail(ExitCode::kUsage, "ds_ssh: a command is missing: ds_ssh [-f HOSTFILE] COMMAND");
-    if (hostfile == kUsual && ::access(kUsual, F_OK) != 0)
+    if (hostfile.empty() && ::access(kUsual, F_OK) != 0)
         fail(
             ExitCode::kUsage,
             "ds_ssh: there is no {}, the usual hostfile: name another one with -f HOSTFILE, a file "
             "with one host per line, such as `node1 slots=4`",
             kUsual);
+    if (hostfile.empty()) hostfile = kUsual;
     return {"exec", "--hostfile", hostfile, "--stream", "--chdir",
             "/",    "--",         "sh",     "-c",       "cd; " + join(command, " ")};
 }

@@ -158,7 +158,8 @@ void remove_links(const LinksArguments& arguments, const fs::path& folder,
 
 void change_links(const LinksArguments& arguments) {
     std::error_code failed;
-    const fs::path folder = fs::absolute(arguments.folder, failed);
+    fs::path folder = fs::absolute(arguments.folder, failed).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();  // "bin/" and "." end with a slash
     if (!fs::is_directory(folder, failed))
         fail(ExitCode::kInput, "{}: is not a folder: make it first, or name one that is in PATH",
              printable(arguments.folder));

@@ -1,5 +1,7 @@
 #include "base/text/command_line.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -47,8 +49,11 @@ std::string guess_text(const std::string& word, const std::vector<std::string>& 
     return guess ? fmt::format(", did you mean `{}`?", *guess) : "";
 }
 
-// Returns a hint at the option that a bare word may be meant for; empty if APP has no such option.
-std::string meant_text(const CLI::App& app) {
+// Returns a hint at the option that the bare word WORD may be meant for; empty if APP has no such
+// option.
+std::string meant_text(const CLI::App& app, const std::string& word) {
+    if (app.get_option_no_throw("--data") != nullptr && ::access(word.c_str(), F_OK) == 0)
+        return fmt::format("; did you mean --data {}?", printable(word));
     for (const char* option : {"--prompt", "--hostfile"})
         if (app.get_option_no_throw(option) != nullptr)
             return fmt::format("; did you mean {} VALUE? A text of several words needs quotes",
@@ -82,7 +87,8 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
                            guess.empty() ? "; --help lists all" : guess);
     }
     const std::vector<std::string> commands = subcommand_names(app);
-    if (commands.empty()) return fmt::format("unexpected `{}`{}", printable(word), meant_text(app));
+    if (commands.empty())
+        return fmt::format("unexpected `{}`{}", printable(word), meant_text(app, word));
     const std::string guess = guess_text(word, commands);
     return fmt::format("`{}` is unknown{}", printable(word),
                        guess.empty() ? "; there are: " + join(commands, ", ") : guess);

@@ -1,11 +1,11 @@
-// Catch2 v2 (Debian 12) and v3 (Ubuntu 24.04) through one include. Write Catch::Approx as Approx,
-// and Catch::Contains; a test name is a sentence.
+// Catch2 v2 and v3 through one include: Approx, and Contains, StartsWith, EndsWith of Catch.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
 namespace Catch {
+using Matchers::EndsWith, Matchers::StartsWith;
 inline auto Contains(const std::string& text) {
     return Matchers::ContainsSubstring(text);
 }

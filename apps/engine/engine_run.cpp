@@ -256,6 +256,7 @@ void EngineRun::set_up() {
                                                 {info.loss_classes, -100, "class"});
     rank_.reserve();
     rank_.meet();
+    compare_options();
     rank_.resume();
     rank_.place_weights({});
     const CallScope scope(rank_);
@@ -276,6 +277,21 @@ void EngineRun::require_schedule() const {
         fail(ExitCode::kConfig,
              "scheduler.params.total_num_steps: an engine does not know how many steps the "
              "program takes: give their number, or dslaunch.steps");
+}
+
+// Ranks that resume from different places, or save to different folders, would wait for each other.
+void EngineRun::compare_options() const {
+    const job::TrainingOptions& own = rank_.options();
+    for (const auto& [name, value] :
+         {std::pair{"output", &own.output}, std::pair{"resume", &own.resume}}) {
+        const std::vector<std::string> all = rank_.comms().job().all_gather(*value);
+        for (size_t other = 0; other < all.size(); ++other)
+            if (all[other] != all[0])
+                fail(ExitCode::kUsage,
+                     "EngineOptions::{} is \"{}\" on rank 0, but \"{}\" on rank {}: give all ranks "
+                     "the same",
+                     name, printable(all[0]), printable(all[other]), other);
+    }
 }
 
 // Warns of settings for which the program has its own code.

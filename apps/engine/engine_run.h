@@ -65,6 +65,7 @@ class EngineRun {
     void set_up();
     void require_schedule() const;
     void tell_unused() const;
+    void compare_options() const;
 
     EngineReporter reporter_;
     std::optional<FedForm> form_;

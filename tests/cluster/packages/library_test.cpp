@@ -107,14 +107,27 @@ TEST_CASE("a program with its own loop gets the bits of dslaunch on 1 and 2 rank
     fs::copy(std::string(source_dir()) + "/examples/gpt-kjv/genesis.txt", text);
     run(folder, {kDslaunch, "tokens", "bytes", text, "-o", tokens});
 
-    for (const auto& [ranks, stage] :
-         std::vector<std::pair<int, int>>{{1, 0}, {2, 0}, {2, 1}, {2, 2}, {2, 3}}) {
-        INFO(ranks << " ranks, stage " << stage);
-        const std::string name = fmt::format("{}-{}", ranks, stage);
-        const std::string config = folder.path() + "/" + name + ".json";
-        write_file(config, config_of_stage(stage, 2).dump());
-        const std::string theirs = folder.path() + "/theirs-" + name;
-        const std::string ours = folder.path() + "/ours-" + name;
+    struct Kind {
+        const char* name;
+        int ranks, stage;
+        Json more = Json::object();
+    };
+    const std::vector<Kind> kinds = {
+        {"alone", 1, 0},
+        {"stage-0", 2, 0},
+        {"stage-1", 2, 1},
+        {"stage-2-bf16", 2, 2, {{"bf16", {{"enabled", true}}}}},
+        {"stage-3", 2, 3},
+        {"stages", 2, 0, {{"dslaunch", {{"pipeline", {{"stages", 2}}}}}}},
+        {"tensor", 2, 1, {{"dslaunch", {{"tensor", {{"size", 2}}}}}}}};
+    for (const auto& [name, ranks, stage, more] : kinds) {
+        INFO(name);
+        const std::string config = fmt::format("{}/{}.json", folder.path(), name);
+        Json wanted = config_of_stage(stage, 2);
+        wanted.update(more);
+        write_file(config, wanted.dump());
+        const std::string theirs = fmt::format("{}/theirs-{}", folder.path(), name);
+        const std::string ours = fmt::format("{}/ours-{}", folder.path(), name);
         const std::vector<std::string> on = {kDslaunch, "--num_gpus", std::to_string(ranks),
                                              "--device", "cpu"};
         std::vector<std::string> whole = on;

@@ -173,7 +173,7 @@ std::string read_all(int fd) {
 
 // Libraries that another library opens while it runs, which no ELF header names: the names that
 // dlopen gets in torch 2.11 for CUDA 13, cuDNN 9 and nvrtc 13. On a host they are found beside
-// their opener, or through the RPATH of dsworker (nvrtc has none of its own).
+// their opener, or through the RPATH of dsworker (nvrtc has no RPATH).
 struct OpeningRule {
     std::string_view opener;  // start of a name
     std::string_view opened;  // start of names in the same folder

@@ -3,7 +3,7 @@
 // that forward changes. The result is that of a run which nobody disturbed.
 #include <random>
 
-#include "fault/best_job.h"
+#include "fault/best/best_job.h"
 #include "support/every_nth.h"
 
 namespace dslaunch::test {

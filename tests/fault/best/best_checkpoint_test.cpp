@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <random>
 
-#include "fault/best_job.h"
+#include "fault/best/best_job.h"
 
 namespace dslaunch::test {
 

@@ -6,6 +6,8 @@
 #                    with the plugin for GPUs
 #   make wheel       a wheel in build/dist for pip, which uses the environment's torch
 #   make package-check  install all of them from nothing (root, debootstrap, python3 -m venv)
+#   make cross       build the programs for 64-bit ARM on an x86 machine with Debian, into
+#                    build/aarch64/bin; CROSS="test_kernels …" builds other targets
 #   make parquet     the same, with Arrow (fetched: 55 MB), so that `data prepare` reads Parquet
 #   make test-long   also what takes minutes: long matrices, other processors' kernels, headers alone,
 #                    one definition of each type, sanitizers, fuzzers
@@ -17,7 +19,7 @@
 #   make bench       measure beside PyTorch, DeepSpeed (fetches both) and fio, write docs/measurements.md
 #   make format      format every file; make format-check only looks
 #   make tidy        clang-tidy over what differs from origin/main; TIDY=all over every file
-.PHONY: build setup package wheel package-check parquet demo test test-long processors odr sanitize fuzz bench build-cost format format-check tidy headers help
+.PHONY: build setup package wheel package-check cross parquet demo test test-long processors odr sanitize fuzz bench build-cost format format-check tidy headers help
 .DEFAULT_GOAL := build
 
 FUZZ_SECONDS ?= 60
@@ -33,7 +35,8 @@ setup:
 build: setup
 	@tools/build.sh release programs
 
-package: build
+package: setup
+	@tools/build.sh release programs library
 	@tools/package.sh -t $(TORCH) archive deb
 
 wheel: build
@@ -41,6 +44,9 @@ wheel: build
 
 package-check: package wheel
 	@tools/package-check.sh
+
+cross:
+	@tools/cross.sh $(CROSS)
 
 parquet:
 	@DSL_ARROW=ON tools/setup.sh

@@ -15,11 +15,18 @@ if(DSL_CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
         CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${DSL_CCACHE})
 endif()
-find_program(DSL_LLD ld.lld)
+if(NOT CMAKE_CROSSCOMPILING)  # for which GCC would look for a linker of its own under another name
+    find_program(DSL_LLD ld.lld)
+endif()
 
 add_library(dsl_flags INTERFACE)
 target_compile_options(dsl_flags INTERFACE -Wall -Wextra -Wconversion -Werror -Wno-sign-conversion
     -fno-omit-frame-pointer $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    # As on x86, where the tests run: ARM's char is unsigned, and its compiler may fuse a product and
+    # a sum, which rounds once where x86 rounds twice.
+    target_compile_options(dsl_flags INTERFACE -fsigned-char -ffp-contract=off)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # False alarms inside libstdc++'s strings (GCC bugs 105329 and 105651), which a precompiled
     # header does not keep apart from our own code.

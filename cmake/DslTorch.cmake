@@ -22,7 +22,7 @@ string(REGEX REPLACE "[^0-9]*([0-9]+)[^0-9]+([0-9]+).*" "\\1.\\2" DSL_TORCH_VERS
 # The wheel bundles headers of a newer fmt, which break the distribution's spdlog: the system's come first.
 set(_shadow ${CMAKE_BINARY_DIR}/shadow)
 file(MAKE_DIRECTORY ${_shadow})
-file(CREATE_LINK /usr/include/fmt ${_shadow}/fmt SYMBOLIC)
+file(CREATE_LINK ${CMAKE_SYSROOT}/usr/include/fmt ${_shadow}/fmt SYMBOLIC)
 
 add_library(dsl_torch INTERFACE)
 target_include_directories(dsl_torch SYSTEM BEFORE INTERFACE ${_shadow} ${DSL_TORCH_DIR}/include

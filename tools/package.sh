@@ -48,23 +48,62 @@ is_left_out() { # NAME PATH
     case $2 in "$torch_dir"/* | */nvidia/* | */libcu* | */libnv* | */libnccl.so.*) ;; *) return 1 ;; esac
 }
 
-# The notices of what comes along, from Debian's packages and from torch's wheel.
+# Libraries whose headers are compiled into the programs, so that no file of theirs comes along.
+readonly headers=(CLI/CLI.hpp fmt/core.h gloo/allreduce.h nlohmann/json.hpp spdlog/spdlog.h)
+
+# The licences of what comes along, which ask to be passed on with it: from Debian's packages and
+# from torch's wheel. A library without one is an error.
 add_licenses() { # FOLDER PATH...
-    local folder=$1 path owner
+    local folder=$1 path owner text
     mkdir -p "$folder"
     shift
-    for path in "$@"; do
+    for path in "$@" "${headers[@]/#//usr/include/}"; do
         case $path in "$torch_dir"/*) continue ;; esac
         path=$(readlink -f "$path")
         # Debian knows some files by the folder that is a link to /usr/lib.
         owner=$({ dpkg-query -S "$path" || dpkg-query -S "${path#/usr}" || true; } 2>/dev/null)
         owner=${owner%%:*}
-        [ -n "$owner" ] && [ -e "/usr/share/doc/$owner/copyright" ] &&
-            cp "/usr/share/doc/$owner/copyright" "$folder/$owner"
+        text=/usr/share/doc/$owner/copyright
+        [ -n "$owner" ] && [ -e "$text" ] || die "$path: no Debian package states its licence"
+        cp "$text" "$folder/$owner"
     done
-    [ "$torch" = apart ] || find "$torch_dir"/.. "$torch_dir/../../licenses" -maxdepth 3 2>/dev/null \
-        -path "*torch-*.dist-info/*" \( -name 'LICENSE*' -o -name 'NOTICE*' \) |
-        while read -r path; do cp "$path" "$folder/torch.$(basename "$path")"; done || true
+    [ ! -e LICENSE ] || cp LICENSE "$folder/dslaunch"
+    [ "$torch" = apart ] || add_torch_licenses "$folder"
+}
+
+add_torch_licenses() { # FOLDER
+    local path
+    while read -r path; do cp "$path" "$1/torch.$(basename "$path")"; done < <(
+        find "$torch_dir/.." "$torch_dir/../../licenses" -maxdepth 3 2>/dev/null \
+            -path "*torch-*.dist-info/*" \( -name 'LICENSE*' -o -name 'NOTICE*' \) || true
+    )
+    [ -e "$1/torch.LICENSE" ] || die "no licence of LibTorch is beside $torch_dir"
+}
+
+# What packages say of dslaunch's own licence: the text of LICENSE, once the tree has one.
+own_licence() {
+    if [ -e LICENSE ]; then
+        cat LICENSE
+    else
+        echo "The sources of dslaunch state no licence: ask its authors before you copy or change it."
+    fi
+}
+
+# Debian's file of copyrights: what is known of dslaunch, then the licences of FOLDER in full.
+write_copyright() { # FOLDER
+    local path
+    cat <<TEXT
+dslaunch $version, by the developers of dslaunch.
+
+$(own_licence)
+
+This package holds, or is built with, software of others. Their copyrights and licences follow.
+TEXT
+    for path in "$1"/*; do
+        printf '\n\n%s\n==== %s\n%s\n\n' "$(printf '=%.0s' {1..78})" "${path##*/}" \
+            "$(printf '=%.0s' {1..78})"
+        cat "$path"
+    done
 }
 
 # Copies an installation into FOLDER, without the bytes: bin, lib/dslaunch, share.
@@ -76,8 +115,10 @@ stage() { # FOLDER
 
 lay_out() { # FOLDER
     local folder=$1 component name path paths=()
-    for component in programs plugins manuals; do
+    for component in programs plugins manuals library; do
         [ "$component$torch" = pluginsinside ] && continue
+        # `make build` leaves out what programs of users link.
+        [ $component = library ] && [ ! -e "$build/bin/libdslaunch_engine.so" ] && continue
         cmake --install "$build" --prefix "$folder" --component $component --strip >"$work/log" ||
             die "cmake --install failed: $(cat "$work/log")"
     done
@@ -97,6 +138,7 @@ lay_out() { # FOLDER
     [ ! -e "$folder/lib/dslaunch/libtorch_cpu.so" ] ||
         strip --strip-unneeded "$folder"/lib/dslaunch/libtorch*.so
     add_licenses "$folder/share/doc/dslaunch/licenses" "${paths[@]}"
+    write_copyright "$folder/share/doc/dslaunch/licenses" >"$folder/share/doc/dslaunch/copyright"
     [ "$torch" = apart ] || [ -e "$folder/lib/dslaunch/libtorch_cpu.so" ] || die "no LibTorch found"
 }
 
@@ -130,6 +172,9 @@ make_archive() {
     cat >"$work/$name/README" <<TEXT
 dslaunch $version for Linux, $machine, with glibc $glibc and libstdc++ of GCC 12, or newer. Unpack it
 anywhere and start bin/dslaunch. LibTorch $torch_version: $torch.
+
+share/doc/dslaunch/copyright has the licence of dslaunch, if its authors have stated one, and those
+of the software of others that is in it.
 TEXT
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$work" -cf - "$name" |
         zstd -q -f -T0 "-$level" -o "$out/$name.tar.zst"
@@ -160,6 +205,9 @@ Recommends: openssh-client
 Description: trains language models on one machine or many, without Python
  DeepSpeed as two C++ programs: a launcher, and a worker that computes with
  LibTorch. They read the ds_config.json that you have. LibTorch $torch_version: $torch.
+ .
+ /usr/share/doc/dslaunch/copyright has its licence, if its authors have stated
+ one, and the licences of the software of others that is in this package.
 TEXT
     dpkg-deb --root-owner-group -Zzstd "-z$level" --build "$root" "$out/$name.deb" >"$work/log" ||
         die "dpkg-deb failed: $(cat "$work/log")"
@@ -198,7 +246,9 @@ os.execv(program, [program, "zero_to_fp32", *sys.argv[1:]])
 TEXT
     chmod 755 "$root/$data/scripts"/*
     mv "$work/wheel-files/share/doc/dslaunch/licenses" "$root/$info/licenses"
-    rm -rf "$work/wheel-files/bin" "$work/wheel-files/share/doc"
+    rm -rf "$work/wheel-files/bin" "$work/wheel-files/share/doc" "$work/wheel-files/include" \
+        "$work/wheel-files"/lib/{cmake,pkgconfig,libdslaunch*} \
+        "$work/wheel-files/share/dslaunch/examples/engine"
     mv "$work/wheel-files"/* "$root/$data/data/"
     rm -rf "$work/wheel-files"
     printf '%s\n' "Wheel-Version: 1.0" "Generator: dslaunch $version" "Root-Is-Purelib: false" \
@@ -208,6 +258,7 @@ Metadata-Version: 2.1
 Name: dslaunch
 Version: $version
 Summary: Trains language models on one machine or many, as DeepSpeed does, without Python
+License: $([ -e LICENSE ] && echo "see licenses/dslaunch" || echo "none is stated by its sources"); those of others in it are in licenses/
 Requires-Python: >=3.10
 Requires-Dist: torch==$torch_version.*
 Description-Content-Type: text/markdown
@@ -215,6 +266,8 @@ Description-Content-Type: text/markdown
 The programs dslaunch and dsworker. They compute with the libraries of the torch in the same
 environment, which must be version $torch_version, and start no Python. The scripts dslaunch-upload,
 which sends metrics to a service, and zero_to_fp32.py, which calls dslaunch, use Python.
+
+The folder licenses beside this file has the licences of the software of others that is in it.
 TEXT
     (
         cd "$root"

@@ -14,7 +14,11 @@ umask 022
 
 readonly torch_version=2.11.0
 readonly cache=${DSLAUNCH_CACHE:-${HOME:?}/.cache/dslaunch}
-readonly wheel_folder=$cache/torch-$torch_version
+# The kind of processor to build for; tools/cross.sh gives another one than this machine's.
+readonly own_machine=$(uname -m)
+readonly machine=${DSL_MACHINE:-$own_machine}
+is_cross() { [ "$machine" != "$own_machine" ]; }
+readonly wheel_folder=$cache/torch-$torch_version$(is_cross && echo "-$machine")
 readonly arrow_version=26.0.1
 readonly arrow_folder=$cache/arrow-$arrow_version
 
@@ -83,7 +87,7 @@ installed_torch() {
         echo "$DSL_TORCH_DIR"
     elif [ -e "$wheel_folder/torch/lib/libtorch_cpu.so" ] && wheel_serves_toolkit; then
         echo "$wheel_folder/torch"
-    elif command -v python3 >/dev/null; then
+    elif ! is_cross && command -v python3 >/dev/null; then
         python3 - "$torch_version" <<'PYTHON' 2>/dev/null || true
 import importlib.metadata, importlib.util, os, sys
 if importlib.metadata.version("torch").split("+")[0] == sys.argv[1]:
@@ -94,7 +98,7 @@ PYTHON
     fi
 }
 
-has_toolkit() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
+has_toolkit() { ! is_cross && { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }; }
 # A wheel unpacked where no CUDA toolkit was has no CUDA parts, which a toolkit's plugin links.
 wheel_serves_toolkit() {
     ! has_toolkit || [ -e "$wheel_folder/torch/lib/libtorch_cuda.so" ]
@@ -103,8 +107,7 @@ wheel_serves_toolkit() {
 # pip takes the wheel from whatever index the user has configured. The Python version named is
 # that of the wheel to fetch, not of the Python that runs pip: only its C++ libraries are used.
 download_wheel() { # FOLDER REQUIREMENT
-    local machine glibc platforms=()
-    machine=$(uname -m)
+    local glibc platforms=()
     for glibc in {28..17}; do platforms+=(--platform "manylinux_2_${glibc}_$machine"); done
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
         --python-version 3.11 --implementation cp --abi cp311 --abi none --abi abi3 \
@@ -124,7 +127,7 @@ fetch_missing_cuda() { # FOLDER
     for entry in libcudart.so.13:nvidia-cuda-runtime libcupti.so.13:nvidia-cuda-cupti; do
         soname=${entry%%:*} package=${entry#*:}
         readelf -d "$1/torch/lib/libtorch_cpu.so" | grep -qF "[$soname]" || continue
-        ldconfig -p | grep -qF "$soname " && continue
+        ! is_cross && ldconfig -p | grep -qF "$soname " && continue
         say "fetching $soname ($package), which LibTorch needs and this machine lacks"
         download_wheel "$1" "$package==13.0.*"
         unpack_wheel "$(echo "$1/${package//-/_}"-*.whl)" "$1" '*/lib/*'
@@ -233,4 +236,4 @@ main() {
     : >"$stamp"
 }
 
-main
+[ "${BASH_SOURCE[0]}" != "$0" ] || main # tools/cross.sh takes only the functions

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -28,7 +29,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-[[noreturn]] void refuse_help_of(const std::string& word) {
+[[noreturn]] void refuse_help_of(std::string word) {
+    word.erase(0, std::min(word.find_first_not_of('-'), word.size()));
     storage::refuse_download(word, "");
     std::vector<std::string> names;
     for (const Subcommand& row : subcommands())
@@ -62,6 +64,12 @@ int dispatch(int argc, char** argv) {
     }
     if (words.size() == 1 && (words[0] == "-v" || words[0] == "-V" || words[0] == "version"))
         words[0] = "--version";
+    if (words[0].starts_with("--") && find_option_row(words[0]) == nullptr) {
+        const Subcommand* const meant = find_subcommand(std::string_view(words[0]).substr(2));
+        if (meant != nullptr && meant->is_offered)
+            fail(ExitCode::kUsage, "unknown option `{0}`: it is a subcommand: dslaunch {1}",
+                 printable(words[0]), meant->name);
+    }
     const Subcommand* row = find_subcommand(words[0]);
     // Without `run`, the first word is an option or a target.
     if (row == nullptr) row = find_subcommand("run");

@@ -20,6 +20,7 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
+#include "base/text/words.h"
 #include "launch/agent/agent_command.h"
 #include "launch/files/file_writer.h"
 #include "launch/machine/held_name.h"
@@ -92,7 +93,17 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                                                                    {"evaluate", "eval"},
                                                                    {"validate", "verify"},
                                                                    {"export", "ckpt"},
-                                                                   {"merge", "model"}};
+                                                                   {"merge", "model"},
+                                                                   {"convert", "model"},
+                                                                   {"autotune", "tune"},
+                                                                   {"autotuning", "tune"},
+                                                                   {"monitor", "top"},
+                                                                   {"list", "ps"},
+                                                                   {"doctor", "report"},
+                                                                   {"manual", "man"},
+                                                                   {"preprocess", "data"},
+                                                                   {"estimate", "plan"},
+                                                                   {"schema", "config"}};
     std::vector<std::string> words(subcommands.begin(), subcommands.end());
     for (const auto& [other, name] : kOtherWords) words.push_back(other);
     const auto near = nearest(word, words);
@@ -100,6 +111,33 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
     const auto other = kOtherWords.find(*near);
     return MeantSubcommand{other == kOtherWords.end() ? *near : other->second,
                            edit_distance(word, *near)};
+}
+
+// Refuses WORD if it is a verb for which dslaunch has an option.
+void refuse_advised(const std::string& word) {
+    static const std::map<std::string, std::string> kAdvice = {
+        {"resume", "to continue a run, use: dslaunch MODEL --data FILE -o RUN --resume"},
+        {"continue", "to continue a run, use: dslaunch MODEL --data FILE -o RUN --resume"},
+        {"profile",
+         "`dslaunch plan MODEL` forecasts the cost of each module, and a training with --set "
+         "flops_profiler.enabled=true measures it"},
+        {"tensorboard",
+         "a training with --set tensorboard.enabled=true writes event files; to show them, install "
+         "tensorboard (pip install tensorboard), or use `dslaunch report --html RUN`"},
+        {"update", "dslaunch does not update itself: install the new version"},
+        {"upgrade", "dslaunch does not update itself: install the new version"}};
+    const auto advice = kAdvice.find(word);
+    if (advice != kAdvice.end())
+        fail(ExitCode::kUsage, "`{}` is not a subcommand: {}", word, advice->second);
+}
+
+// Returns WORDS as a shell reads them, cut after a few.
+std::string command_text(std::span<const std::string> words) {
+    constexpr size_t kWordsMax = 12;
+    std::string text;
+    for (const std::string& word : words.first(std::min(words.size(), kWordsMax)))
+        text += (text.empty() ? "" : " ") + shell_word(word);
+    return printable(text) + (words.size() > kWordsMax ? " ..." : "");
 }
 
 // Refuses a program whose name resembles a subcommand's name, unless `run` was written: `dslaunch
@@ -116,17 +154,26 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
         spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
     const std::string next = options.arguments.empty() ? "" : options.arguments.front();
     if (here && !is_in_path(target)) storage::refuse_download(target, next);
-    if (here && !is_in_path(target) && std::ranges::count(subcommands, next) > 0) {
+    const auto guess = meant_subcommand(target, subcommands);
+    const bool is_word = (guess && guess->distance == 0) || access(next.c_str(), F_OK) == 0;
+    if (here && !is_in_path(target) && !is_word && std::ranges::count(subcommands, next) > 0) {
         fail(ExitCode::kUsage,
              "no program `{0}` is in PATH; the subcommand must come first: dslaunch {1} {0}",
              printable(target), next);
     }
+    if (here && !is_in_path(target)) refuse_advised(target);
     if (here && !is_in_path(target) && next == "--help" &&
         find_option_row("--" + target) != nullptr)
         fail(ExitCode::kUsage, "--{0} is an option of `run`: `dslaunch run --help` lists it",
              printable(target));
-    const auto guess = meant_subcommand(target, subcommands);
     if (!guess) return;
+    if (here && !is_in_path(target) && guess->name == "run" && target != "run") {
+        fail(ExitCode::kUsage,
+             "no program `{0}` is in PATH; to train or to start a program, leave `{0}` out: "
+             "dslaunch {1}",
+             printable(target),
+             options.arguments.empty() ? "MODEL --data FILE" : command_text(options.arguments));
+    }
     if (here && !is_in_path(target)) {
         fail(ExitCode::kUsage,
              "no program `{}` is in PATH; did you mean the subcommand `{}`? A program that is not "

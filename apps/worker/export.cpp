@@ -40,7 +40,7 @@ struct ExportArguments {
 void declare(CommandLine& app, ExportArguments& arguments) {
     app.add("CHECKPOINT", arguments.checkpoint, "a step folder").required();
     app.add("--model FILE", arguments.model, "the model that was trained").required();
-    app.add("--out FILE", arguments.out, "archive to write").required();
+    app.add("--output FILE", arguments.out, "archive to write").required();
     app.add("--op-library FILE", arguments.op_libraries, kOpLibraryHelp);
     app.add("--trust-model", arguments.trust_model, kTrustModelHelp);
     app.add("--force", arguments.force, "replace an existing file");

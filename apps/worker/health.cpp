@@ -273,7 +273,7 @@ int health_main(int argc, char** argv) {
     try {
         role.run();
     } catch (...) {
-        end_rank(*reporter, failure_of(std::current_exception()), "health");
+        end_rank(*reporter, job::failure_of(std::current_exception()), "health");
     }
     // Peers may have ended already, and the destructors of Gloo and NCCL would contact them.
     std::fflush(nullptr);

@@ -9,8 +9,6 @@
 
 #include "base/log.h"
 #include "base/machine/files_of_process.h"
-#include "base/machine/memory_shortage.h"
-#include "base/text/torch_reason.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/control.h"
 
@@ -26,19 +24,7 @@ launch::WorkerEnvironment begin_rank() {
     return launch::WorkerEnvironment::from_process();
 }
 
-RankFailure failure_of(const std::exception_ptr& error) {
-    try {
-        std::rethrow_exception(error);
-    } catch (const Error& known) {
-        return {known.code(), known.what()};
-    } catch (const std::exception& other) {
-        if (is_memory_shortage(other))
-            return {ExitCode::kSetup, memory_shortage_text(torch_reason(other))};
-        return {ExitCode::kInternal, torch_reason(other)};
-    }
-}
-
-void end_rank(runtime::Reporter& reporter, const RankFailure& failure, const char* speaker) {
+void end_rank(runtime::Reporter& reporter, const job::RankFailure& failure, const char* speaker) {
     // The failure is reported before the log line is written, so that the launcher does not repeat
     // it.
     reporter.failure(failure.code, failure.message);
@@ -65,7 +51,7 @@ int run_as_rank(const std::function<void(RankProcess& process)>& work) {
             });
         work(process);
     } catch (...) {
-        const RankFailure failure = failure_of(std::current_exception());
+        const job::RankFailure failure = job::failure_of(std::current_exception());
         if (process.on_failure)
             process.on_failure(
                 fmt::format("rank {} failed: {}", process.environment.rank, failure.message));

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "base/error.h"
+#include "job/process/rank_failure.h"
 #include "launch/plan/worker_environment.h"
 #include "runtime/train/reporter.h"
 
@@ -18,17 +18,9 @@ namespace dslaunch::worker {
 // in its job.
 [[nodiscard]] launch::WorkerEnvironment begin_rank();
 
-// The reason why a rank ends.
-struct RankFailure {
-    ExitCode code = ExitCode::kInternal;
-    std::string message;
-};
-// Returns the exit code and the message for any error. Running out of memory counts as a fault of
-// the set-up. REQUIRES: ERROR is an exception of std.
-[[nodiscard]] RankFailure failure_of(const std::exception_ptr& error);
 // Tells the launcher why this rank fails, logs the reason under the name SPEAKER, and ends the
 // process.
-[[noreturn]] void end_rank(runtime::Reporter& reporter, const RankFailure& failure,
+[[noreturn]] void end_rank(runtime::Reporter& reporter, const job::RankFailure& failure,
                            const char* speaker);
 
 // This process as a rank of a job. If no launcher started it, it runs alone, and `reporter` is

@@ -4,6 +4,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include <fmt/core.h>
@@ -24,7 +26,8 @@ struct MatrixRow {
     std::string_view name;
     Isa least;  // the lowest Isa of processors that have it
 };
-constexpr MatrixRow kMatrixRows[] = {{"scalar", Isa::kScalar},      {"avx2", Isa::kAvx2},
+constexpr MatrixRow kMatrixRows[] = {{"scalar", Isa::kScalar},      {"neon", Isa::kNeon},
+                                     {"neon_dot", Isa::kNeon},      {"avx2", Isa::kAvx2},
                                      {"avx2_vnni", Isa::kAvx2},     {"avx512", Isa::kAvx512},
                                      {"avx512_vnni", Isa::kAvx512}, {"amx", Isa::kAvx512Bf16}};
 
@@ -69,14 +72,16 @@ bool look_for(Isa isa) {
 }
 
 bool look_for(MatrixIsa isa) {
-#if defined(__x86_64__)
     if (!isa_available(kMatrixRows[static_cast<size_t>(isa)].least)) return false;
+#if defined(__x86_64__)
     constexpr unsigned kAvxVnni = 1U << 4;
     if (isa == MatrixIsa::kAvx2Vnni) return (ask_processor(7, 1).eax & kAvxVnni) != 0;
     if (isa >= MatrixIsa::kAvx512Vnni && !__builtin_cpu_supports("avx512vnni")) return false;
     return isa != MatrixIsa::kAmx || has_amx();
+#elif defined(__aarch64__)
+    return isa != MatrixIsa::kNeonDot || (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #else
-    return isa == MatrixIsa::kScalar;
+    return true;
 #endif
 }
 

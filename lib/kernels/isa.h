@@ -29,22 +29,24 @@ inline constexpr const char* kIsaVariable = "DSL_ISA";
 // Isa, because they also distinguish dot products of bytes and AMX tiles. Later ones are better.
 enum class MatrixIsa : uint8_t {
     kScalar,      // the reference, used on processors without the others
+    kNeon,        // every 64-bit ARM
+    kNeonDot,     // the same with dot products of bytes (ARMv8.2)
     kAvx2,        // AVX2, FMA and F16C
     kAvx2Vnni,    // the same with AVX-VNNI
     kAvx512,      // AVX-512 F, VL, DQ, BW
     kAvx512Vnni,  // the same with AVX512-VNNI
     kAmx,         // the same with AVX512-BF16 and AMX's tiles of bf16
 };
-inline constexpr MatrixIsa kMatrixIsas[] = {MatrixIsa::kScalar,     MatrixIsa::kAvx2,
-                                            MatrixIsa::kAvx2Vnni,   MatrixIsa::kAvx512,
-                                            MatrixIsa::kAvx512Vnni, MatrixIsa::kAmx};
+inline constexpr MatrixIsa kMatrixIsas[] = {
+    MatrixIsa::kScalar,   MatrixIsa::kNeon,   MatrixIsa::kNeonDot,    MatrixIsa::kAvx2,
+    MatrixIsa::kAvx2Vnni, MatrixIsa::kAvx512, MatrixIsa::kAvx512Vnni, MatrixIsa::kAmx};
 
 // Returns true when this processor and this build can run ISA.
 [[nodiscard]] bool matrix_isa_available(MatrixIsa isa);
 // Returns the best available instruction set that isa_in_use() allows. Throws like isa_in_use().
 // The result is computed once.
 [[nodiscard]] MatrixIsa matrix_isa_in_use();
-// Returns "scalar", "avx2", "avx2_vnni", "avx512", "avx512_vnni" or "amx".
+// Returns "scalar", "neon", "neon_dot", "avx2", "avx2_vnni", "avx512", "avx512_vnni" or "amx".
 [[nodiscard]] std::string_view matrix_isa_name(MatrixIsa isa);
 
 }  // namespace dslaunch::kernels

@@ -10,6 +10,7 @@
 #include "support/catch.h"
 #include "support/rig_hosts.h"
 #include "support/text_tools.h"
+#include "support/train_job.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -159,4 +160,45 @@ TEST_CASE("a lost host is left out of the next attempt and joins again when it i
     CHECK(count_of(job.err(), "host n3 is lost") == 1);
     CHECK(count_of(job.err(), "restart 1 of 3") == 1);
     CHECK(count_of(job.err(), "restart 2 of 3") == 1);
+}
+
+TEST_CASE("a training takes as many hosts as `elasticity` allows, and keeps its batch on fewer") {
+    const Hosts hosts;
+    if (!hosts.usable()) return;
+    const TemporaryFolder folder;
+    Json config = fixture_config(facts_of("gpt"), 1, 4);
+    config.erase("train_micro_batch_size_per_gpu");
+    config.erase("gradient_accumulation_steps");
+    // 8 rows in micro batches of 2: 1, 2 or 4 ranks can share them, but not the 6 of three hosts.
+    config["elasticity"] = {{"enabled", true},
+                            {"max_train_batch_size", 8},
+                            {"micro_batch_sizes", {2}},
+                            {"version", 0.1}};
+    const auto run = [&](const std::vector<std::string>& which, int64_t steps) {
+        config["dslaunch"]["steps"] = steps;
+        std::vector<std::string> options = {"--ssh-config", hosts.config("good"),
+                                            "--hostfile",   hosts.config("hostfile"),
+                                            "--env",        "OMP_NUM_THREADS=1"};
+        options.insert(options.end(), which.begin(), which.end());
+        std::vector<std::string> words =
+            hosts.on(0, training_command(folder, options, archive_of("gpt"), config));
+        words.insert(words.begin(), {"env", "XDG_STATE_HOME=" + folder.path() + "/state"});
+        JobProcess job(folder, words);
+        const int code = job.wait();
+        INFO(job.err());
+        CHECK(code == 0);
+        return job.err();
+    };
+    const std::string err = run({"--nnodes", "1:3"}, 4);
+    CHECK(count_of(err, "2 of 3 hosts are used: the config allows 4 ranks, and not 6") == 1);
+    run({"--include", "n3", "--resume"}, 6);  // 2 ranks
+    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
+    int64_t steps = 0;
+    for (std::string line; std::getline(metrics, line);) {
+        const Json row = Json::parse(line);
+        if (!row.contains("loss")) continue;
+        CHECK(row.at("step") == ++steps);
+        CHECK(row.at("samples") == 8 * steps);
+    }
+    CHECK(steps == 6);
 }

@@ -393,9 +393,9 @@ TEST_CASE("bad data files are refused with file and place") {
             {with_data("MODELS/convnet.pt", "DATA/captions.safetensors"), 66,
              "captions.safetensors"},
             {with_data("MODELS/convnet.pt", "DATA/kjv.u16.bin"), 66, "kjv.u16.bin"},
-            // The context is one more than the number of the model's positions: the first batch
-            // does not fit.
-            {with_set("dslaunch.data.context=33"), 66, "index out of range in self, at "},
+            // The context is one more than the model has positions for: the first batch does not
+            // fit.
+            {with_set("dslaunch.data.context=33"), 66, "--context 33: the model has 32 positions"},
         });
 }
 

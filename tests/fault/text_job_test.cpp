@@ -472,7 +472,7 @@ TEST_CASE("a file of prompts that has none is refused at once, and a bad line is
         {"In the beginning\nGod created\n",
          "its first line is not a JSON object, but each line must be one: {\"prompt\": text}, "},
         {"In the beginning\n",
-         "a text; to continue the text, run: dslaunch generate " + model + " < " + file},
+         "to continue the text, run: dslaunch generate " + model + " < " + file},
         {"[{\"prompt\": \"a\"}]\n",
          "convert it to lines with: jq -c '.[]' " + file + " > lines.jsonl"},
         {"[\n {\"prompt\": \"a\"}\n]\n",

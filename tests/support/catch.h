@@ -1,11 +1,11 @@
-// Includes Catch2 v2 (Debian 12) or v3 (Ubuntu 24.04). Write Catch::Approx as Approx, and
-// Catch::Contains; the name of a test is a sentence.
+// Catch2 v2 and v3 through one include: Approx, and Contains, StartsWith, EndsWith of Catch.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
 namespace Catch {
+using Matchers::EndsWith, Matchers::StartsWith;
 inline auto Contains(const std::string& text) {
     return Matchers::ContainsSubstring(text);
 }

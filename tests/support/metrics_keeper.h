@@ -16,6 +16,7 @@ class MetricsKeeper final : public Reporter {
   public:
     void metrics(std::string_view line) override { lines.push_back(nlohmann::json::parse(line)); }
     void run_info(std::string_view) override {}
+    void run_result(std::string_view) override {}
     void progress(std::string_view) override {}
     void ready() override {}
     void heartbeat(const launch::Heartbeat&) override {}

@@ -176,9 +176,9 @@ void run_export(const ExportArguments& arguments) {
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     if (arguments.format == "torchscript") {
         std::vector<std::string> words = {
-            "export",  storage::choose_checkpoint(*tree, arguments.path),
-            "--model", arguments.model,
-            "--out",   arguments.options.out};
+            "export",   storage::choose_checkpoint(*tree, arguments.path),
+            "--model",  arguments.model,
+            "--output", arguments.options.out};
         for (const std::string& library : arguments.op_libraries)
             words.push_back("--op-library=" + library);
         if (arguments.trust_model) words.emplace_back("--trust-model");

@@ -147,6 +147,7 @@ void print_json(const launch::Fleet& fleet, const std::vector<launch::HostState>
             json.field("answer_ms", state.answer_time.count());
             json.field("address", node.hello.arrival_address);
             json.field("host_name", node.hello.host_name).field("kernel", node.hello.kernel);
+            json.field("processor", node.hello.processor);
             json.field("cores", node.hello.cores).field("gpus", node.hello.gpus);
             json.field("version", node.hello.version).field("same_binary", state.same_binary);
         }

@@ -5,19 +5,23 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/new_files.h"
 #include "base/path.h"
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
+#include "base/text/words.h"
 #include "config/editor/json_schema.h"
 #include "config/resolve/resolve.h"
 #include "config/schema/schema.h"
 #include "launcher/run/commands.h"
+#include "storage/disk/output_place.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::launcher {
@@ -31,6 +35,17 @@ struct CheckArguments {
     int64_t world_size = 0;  // 0: not given
     int64_t steps = 0;       // 0: not given
     std::vector<std::string> overrides;
+};
+
+struct KeysArguments {
+    std::vector<std::string> names;  // empty: all keys
+    bool markdown = false;
+};
+
+struct SchemaArguments {
+    std::string section;  // empty: the whole config
+    std::string output;   // empty or "-": stdout
+    bool replaces = false;
 };
 
 // Prints the values that somebody has set, the values that follow from them, and the verdict. With
@@ -129,14 +144,7 @@ int check_config(const CheckArguments& arguments) {
     return int(ExitCode::kConfig);
 }
 
-}  // namespace
-
-int config_command(std::span<const std::string> arguments) {
-    CommandLine app({.does = "Checks a config, lists the keys, or prints their JSON Schema.",
-                     .examples = {"dslaunch config check ds_config.json"},
-                     .docs = "docs/config-keys.md"},
-                    "dslaunch config");
-    CheckArguments parsed;
+void declare_check(CommandLine& app, CheckArguments& parsed) {
     CommandLine& check = app.subcommand(
         "check",
         {.does = "Prints the value of every key that a config sets, or all problems of the config.",
@@ -159,39 +167,138 @@ int config_command(std::span<const std::string> arguments) {
               "keys that the config does not set");
     check.add("--set KEY=VALUE", parsed.overrides,
               "override one value, such as optimizer.params.lr=1e-4; repeatable");
-    bool markdown = false;
+}
+
+void declare_keys(CommandLine& app, KeysArguments& parsed) {
     CommandLine& keys = app.subcommand(
         "keys", {.does = "Lists every key with its type, default, status and meaning.",
                  .examples = {"dslaunch config keys | grep offload"},
                  .docs = "docs/config-keys.md"});
-    std::string key;
-    keys.add("KEY", key, "only keys whose names contain this text");
-    keys.add("--markdown", markdown, "as docs/config-keys.md");
-    app.subcommand(
+    keys.add("KEY", parsed.names, "only keys whose names contain one of these texts");
+    keys.add("--markdown", parsed.markdown, "as docs/config-keys.md");
+}
+
+void declare_schema(CommandLine& app, SchemaArguments& parsed) {
+    CommandLine& schema = app.subcommand(
         "schema",
         {.does = "Prints a JSON Schema of the config, for editors that check and complete "
                  "what you type.",
-         .examples = {"dslaunch config schema > ds_config.schema.json"},
-         .docs = "docs/reference/editors.md",
-         .usage = {"dslaunch config schema > FILE"}});
-    std::vector<std::string> words(arguments.begin(), arguments.end());
-    // `config FILE` means `config check FILE`.
+         .examples = {"dslaunch config schema > ds_config.schema.json",
+                      "dslaunch config schema zero_optimization -o zero.schema.json"},
+         .docs = "docs/reference/editors.md"});
+    schema.add("SECTION", parsed.section, "only the schema of this section of the config");
+    schema.add("-o,--output FILE", parsed.output, "write to FILE; default: stdout");
+    schema.add("--force", parsed.replaces, storage::kForceHelp);
+}
+
+// Refuses a word after `config schema` that is not a section.
+void require_section(const std::string& section) {
+    const config::KeySpec* const key = config::find_key(section);
+    if (key != nullptr && key->type == config::KeyType::kObject && !section.ends_with("[]")) return;
     std::error_code unreadable;
-    if (!words.empty() && words[0] != "check" && words[0] != "keys" && words[0] != "schema" &&
-        std::filesystem::is_regular_file(words[0], unreadable))
-        words.insert(words.begin(), "check");
-    if (!app.parse(words)) return 0;
-    if (app.chose("check")) return check_config(parsed);
-    if (app.chose("schema")) {
-        fmt::print("{}", config::json_schema());
+    if (std::filesystem::exists(section, unreadable))
+        fail(ExitCode::kUsage,
+             "config schema: the schema is the same for every config: `dslaunch config check {0}` "
+             "checks this one",
+             shell_word(section));
+    if (key != nullptr)
+        fail(ExitCode::kUsage,
+             "config schema: {0} is a key, not a section: `dslaunch config keys {0}` shows what it "
+             "takes",
+             printable(section));
+    std::vector<std::string> sections;
+    for (const config::KeySpec& one : config::schema())
+        if (one.type == config::KeyType::kObject) sections.push_back(one.path);
+    auto near = nearest(section, sections);
+    const auto longer = std::ranges::find_if(
+        sections, [&](const std::string& one) { return one.starts_with(section); });
+    if (!near && longer != sections.end()) near = *longer;
+    fail(ExitCode::kUsage, "config schema: the config has no section `{}`{}", printable(section),
+         near ? fmt::format("; did you mean `{}`?", *near)
+              : "; `dslaunch config keys` lists sections and keys; to write the schema to a file, "
+                "use -o FILE");
+}
+
+int print_schema(const SchemaArguments& arguments) {
+    if (!arguments.section.empty()) require_section(arguments.section);
+    const std::string text = config::json_schema(arguments.section);
+    if (arguments.output.empty() || arguments.output == "-") {
+        fmt::print("{}", text);
         return 0;
     }
-    if (markdown) {
-        fmt::print("{}", config::schema_markdown());
-    } else {
-        print_keys(key);
-    }
+    storage::require_new_file(arguments.output, arguments.replaces);
+    write_file_atomically(arguments.output, text);
+    print_message(fmt::format("dslaunch: the schema is in {}", printable(arguments.output)));
     return 0;
+}
+
+int list_keys(const KeysArguments& arguments) {
+    if (arguments.markdown) {
+        fmt::print("{}", config::schema_markdown());
+        return 0;
+    }
+    if (arguments.names.empty()) print_keys("");
+    for (const std::string& name : arguments.names) print_keys(name);
+    return 0;
+}
+
+// Returns true for a part of a key's name that is no mistyped subcommand.
+bool is_part_of_key(const std::string& word) {
+    const std::vector<std::string> subcommands = {"check", "keys", "schema"};
+    const auto near = nearest(word, subcommands);
+    return word.size() > 2 && !near &&
+           std::ranges::any_of(config::schema(), [&](const config::KeySpec& key) {
+               return key.path.find(word) != std::string::npos;
+           });
+}
+
+// Puts the subcommand that WORDS mean at their begin: `config FILE` is `config check FILE`, and
+// `config KEY` is `config keys KEY`.
+void make_plain(std::vector<std::string>& words) {
+    static const std::map<std::string, const char*> kOthers = {
+        {"validate", "check"}, {"lint", "check"}, {"verify", "check"},  {"test", "check"},
+        {"explain", "keys"},   {"list", "keys"},  {"describe", "keys"}, {"key", "keys"},
+        {"show", "keys"},      {"help", "--help"}};
+    if (words.empty()) return;
+    for (const char* make : {"init", "new", "create", "generate", "example", "template"})
+        if (words[0] == make)
+            fail(ExitCode::kUsage,
+                 "config: a config is not needed: options and defaults are enough. To write one, "
+                 "begin with {{}} and add keys, which `dslaunch config keys` lists; `dslaunch tune "
+                 "MODEL --data FILE -o ds_config.json` writes one that is fast here");
+    std::error_code unreadable;
+    const std::string first = words[0];
+    if (first == "check" || first == "keys" || first == "schema") return;
+    if (const auto other = kOthers.find(first); other != kOthers.end()) {
+        words[0] = other->second;
+        const bool is_file =
+            words.size() > 1 && std::filesystem::is_regular_file(words[1], unreadable);
+        if (words[0] == "keys" && is_file) words[0] = "check";
+    } else if (std::filesystem::is_regular_file(first, unreadable)) {
+        words.insert(words.begin(), "check");
+    } else if (is_part_of_key(first)) {
+        words.insert(words.begin(), "keys");
+    }
+}
+
+}  // namespace
+
+int config_command(std::span<const std::string> arguments) {
+    CommandLine app({.does = "Checks a config, lists the keys, or prints their JSON Schema.",
+                     .examples = {"dslaunch config check ds_config.json"},
+                     .docs = "docs/config-keys.md"},
+                    "dslaunch config");
+    CheckArguments check;
+    KeysArguments keys;
+    SchemaArguments schema;
+    declare_check(app, check);
+    declare_keys(app, keys);
+    declare_schema(app, schema);
+    std::vector<std::string> words(arguments.begin(), arguments.end());
+    make_plain(words);
+    if (!app.parse(words)) return 0;
+    if (app.chose("check")) return check_config(check);
+    return app.chose("schema") ? print_schema(schema) : list_keys(keys);
 }
 
 }  // namespace dslaunch::launcher

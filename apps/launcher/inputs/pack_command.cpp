@@ -124,7 +124,7 @@ int pack_command(std::span<const std::string> arguments) {
         "dslaunch pack");
     app.add("MODEL.pt", parsed.archive, "a TorchScript archive or an exported program (.pt2)")
         .required();
-    app.add("-o,--out FILE", parsed.out, "archive to write; default: MODEL.pt is rewritten");
+    app.add("-o,--output FILE", parsed.out, "archive to write; default: MODEL.pt is rewritten");
     app.add("--force", parsed.force, "also replace an existing file other than MODEL.pt");
     app.add("--config FILE", parsed.config,
             "ds_config.json to add; default: keep the config inside");

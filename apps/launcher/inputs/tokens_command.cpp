@@ -91,7 +91,7 @@ int tokens_command(std::span<const std::string> arguments) {
                                "zcat corpus.gz | dslaunch tokens bytes - -o corpus.tokens"},
                   .docs = "docs/reference/cli.md"});
     bytes.add("TEXT", parsed.text, "a text file, - for stdin").required();
-    bytes.add("-o,--out FILE", parsed.out, "token file to write").required();
+    bytes.add("-o,--output FILE", parsed.out, "token file to write").required();
     bytes.add("--force", parsed.force, storage::kForceHelp);
     refuse_other_form(arguments);
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;

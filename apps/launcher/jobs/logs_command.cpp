@@ -1,7 +1,5 @@
 // `dslaunch logs JOB`: prints the output of a job's ranks from its record.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -12,12 +10,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/fd.h"
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "base/text/json.h"
-#include "launch/process/line_splitter.h"
+#include "launcher/jobs/file_lines.h"
 #include "launcher/jobs/known_jobs.h"
 #include "launcher/run/commands.h"
 
@@ -25,7 +22,6 @@ namespace dslaunch::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kFollowInterval{200};
-constexpr size_t kReadBytes = 64U << 10;
 
 struct LogsArguments {
     std::string job;
@@ -38,43 +34,6 @@ struct LogLine {
     std::optional<int64_t> rank;  // nullopt: a line of the launcher
     std::string host;
     std::string text;
-};
-
-// A file that grows, and that may be replaced by a new file of the same name.
-class GrowingFile {
-  public:
-    explicit GrowingFile(std::string path) : path_(std::move(path)) {}
-
-    // Returns the whole lines that were added since the last call. With END, also returns a last
-    // line without a newline.
-    std::string read_new(bool end) {
-        std::string lines;
-        for (;;) {
-            if (!file_.valid()) file_.reset(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-            if (!file_.valid()) return lines;
-            char block[kReadBytes];
-            const ssize_t n = ::read(file_.get(), block, sizeof block);
-            if (n > 0) {
-                lines += splitter_.add(std::string_view(block, static_cast<size_t>(n)));
-            } else if (!was_replaced()) {
-                return end ? lines + splitter_.finish() : lines;
-            } else {
-                file_.reset();
-            }
-        }
-    }
-
-  private:
-    [[nodiscard]] bool was_replaced() const {
-        struct stat open {
-        }, named{};
-        return ::fstat(file_.get(), &open) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-               (open.st_ino != named.st_ino || open.st_dev != named.st_dev);
-    }
-
-    std::string path_;
-    UniqueFd file_;
-    launch::LineSplitter splitter_;
 };
 
 class LogPrinter {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/agent/machine_facts.h"
 #include "launch/files/file_facts.h"
 #include "launch/hosts/hostfile.h"
 #include "launch/machine/gpu_use.h"
@@ -63,9 +64,12 @@ ReportSection system_section() {
     ::uname(&system);
     const std::string cpu = launch::text_or_empty("/proc/cpuinfo");
     const std::string memory = launch::text_or_empty("/proc/meminfo");
-    const std::string flags = fmt::format(" {} ", field(cpu, "flags", ':'));
+    const std::string model = launch::processor_model(cpu);
+    const std::string flags =  // their name on x86 and on ARM
+        fmt::format(" {} {} ", field(cpu, "flags", ':'), field(cpu, "Features", ':'));
     std::string isa;
-    for (const char* name : {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16"}) {
+    for (const char* name : {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16", "asimd",
+                             "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2"}) {
         if (flags.find(fmt::format(" {} ", name)) != std::string::npos)
             isa += fmt::format("{}{}", isa.empty() ? "" : " ", name);
     }
@@ -76,7 +80,7 @@ ReportSection system_section() {
         {"system", os},
         {"kernel", fmt::format("{} {}", system.release, system.machine)},
         {"C library", first_line(output_of({"ldd", "--version"}))},
-        {"processor", field(cpu, "model name", ':')},
+        {"processor", model.empty() ? "unknown" : model},
         {"instructions", isa},
         {"processors",
          fmt::format("{} online, {} available to this process", ::sysconf(_SC_NPROCESSORS_ONLN),

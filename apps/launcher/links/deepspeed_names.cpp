@@ -1,6 +1,7 @@
 #include "launcher/links/deepspeed_names.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -110,7 +111,8 @@ Words report_words(std::span<const std::string> words) {
 // Returns the words of `dslaunch exec` for the words of ds_ssh. They do the same as pdsh, which
 // joins the words of the command and gives them to a shell in the home folder of each host.
 Words ssh_words(std::span<const std::string> words) {
-    std::string hostfile = "/job/hostfile";
+    constexpr const char* kUsual = "/job/hostfile";
+    std::string hostfile;  // empty: the usual one
     size_t next = 0;
     while (next < words.size() && words[next].starts_with('-') && words[next] != "--") {
         const std::string& word = words[next];
@@ -129,6 +131,13 @@ Words ssh_words(std::span<const std::string> words) {
     const std::span<const std::string> command = words.subspan(next);
     if (command.empty())
         fail(ExitCode::kUsage, "ds_ssh: a command is missing: ds_ssh [-f HOSTFILE] COMMAND");
+    if (hostfile.empty() && ::access(kUsual, F_OK) != 0)
+        fail(
+            ExitCode::kUsage,
+            "ds_ssh: there is no {}, the usual hostfile: name another one with -f HOSTFILE, a file "
+            "with one host per line, such as `node1 slots=4`",
+            kUsual);
+    if (hostfile.empty()) hostfile = kUsual;
     return {"exec", "--hostfile", hostfile, "--stream", "--chdir",
             "/",    "--",         "sh",     "-c",       "cd; " + join(command, " ")};
 }

@@ -158,7 +158,8 @@ void remove_links(const LinksArguments& arguments, const fs::path& folder,
 
 void change_links(const LinksArguments& arguments) {
     std::error_code failed;
-    const fs::path folder = fs::absolute(arguments.folder, failed);
+    fs::path folder = fs::absolute(arguments.folder, failed).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();  // "bin/" and "." end with a slash
     if (!fs::is_directory(folder, failed))
         fail(ExitCode::kInput, "{}: is not a folder: make it first, or name one that is in PATH",
              printable(arguments.folder));
@@ -191,7 +192,13 @@ int links_command(CommandWords arguments) {
     app.add("--force", parsed.force, "replace files and links of other programs");
     app.add("--remove", parsed.remove, "remove the links that lead to dslaunch, and nothing else")
         .excludes("--force");
+    bool lists = false;
+    app.add("-l,--list", lists).hidden();
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
+    if (lists) {
+        print_names();
+        return 0;
+    }
     if (!parsed.folder.empty()) {
         change_links(parsed);
     } else if (parsed.remove || parsed.force) {

@@ -137,10 +137,18 @@ int completion_command(CommandWords arguments) {
                  "subcommands, options, their values, files, config keys and jobs.",
          .examples = {"source <(dslaunch completion bash)", "source <(dslaunch completion zsh)",
                       "dslaunch completion fish | source"},
-         .docs = "docs/reference/cli.md"},
+         .docs = "docs/reference/cli.md",
+         .usage = {"dslaunch completion SHELL"}},
         "dslaunch completion");
-    app.add("SHELL", shell, "bash, zsh or fish").required().one_of({"bash", "zsh", "fish"});
+    app.add("SHELL", shell, "bash, zsh or fish").one_of({"bash", "zsh", "fish"});
+    std::string named;
+    app.add("--shell NAME", named).one_of({"bash", "zsh", "fish"}).hidden();
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
+    if (shell.empty()) shell = named;
+    if (shell.empty())
+        fail(ExitCode::kUsage,
+             "completion: name your shell: dslaunch completion bash, zsh or fish; `source "
+             "<(dslaunch completion bash)` turns it on in this shell");
     fmt::print("{}", script_of(shell));
     return 0;
 }

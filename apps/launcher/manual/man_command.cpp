@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
@@ -18,11 +19,14 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
+#include "config/schema/schema.h"
 #include "launch/process/spawn.h"
+#include "launcher/links/deepspeed_names.h"
 #include "launcher/manual/command_page.h"
 #include "launcher/manual/man_page.h"
 #include "launcher/options/machine.h"
 #include "launcher/run/commands.h"
+#include "storage/disk/output_place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -68,6 +72,7 @@ void write_all(const std::string& folder) {
     if (const int failed = make_folders(folder); failed != 0)
         fail(ExitCode::kDisk, "--output {}: cannot create this folder: {}", printable(folder),
              errno_text(failed));
+    print_message("dslaunch: making the pages of all commands, which takes a moment");
     const std::string date = page_date();
     std::map<CommandPath, HelpPage> known;  // each page is asked for once
     const PageSource pages = [&](const CommandPath& path) {
@@ -101,22 +106,86 @@ void write_all(const std::string& folder) {
                         join(without, ", ")));
 }
 
+std::vector<std::string> names_below(const CommandPath& path) {
+    const HelpPage above = page_of(path);
+    std::vector<std::string> names;
+    for (const HelpEntry& entry : entries_of(above, "subcommands")) names.push_back(entry.head);
+    return names;
+}
+
+// Returns the commands in NAME, the name of a page, such as dslaunch-ckpt-export.1.
+std::vector<std::string> words_of_page(std::string name) {
+    if (name.ends_with(".1")) name.resize(name.size() - 2);
+    if (name == "dslaunch") return {};
+    if (!name.starts_with("dslaunch-")) return {name};
+    std::string rest = name.substr(name.find('-') + 1);
+    CommandPath path;
+    while (!rest.empty()) {
+        const std::vector<std::string> names = names_below(path);
+        const auto first = std::ranges::find_if(names, [&](const std::string& one) {
+            return rest == one || rest.starts_with(one + "-");
+        });
+        if (first == names.end()) return {name};
+        path.push_back(*first);
+        rest.erase(0, std::min(rest.size(), first->size() + 1));
+    }
+    return path;
+}
+
+// Returns the words of the command that WORDS mean: people write them as for the system's man, with
+// a section, dslaunch itself, or a program of DeepSpeed.
+std::vector<std::string> meant_command(std::vector<std::string> words) {
+    if (words.size() > 1 && words.front() == "1") words.erase(words.begin());
+    if (words.empty()) return words;
+    std::vector<std::string> first = words_of_page(words.front());
+    if (const DeepSpeedName* const row = find_deepspeed_name(words.front())) {
+        const std::vector<std::string> help = {"--help"};
+        first = row->translate(help);
+        std::erase_if(first, [](const std::string& word) { return word.starts_with('-'); });
+    }
+    first.insert(first.end(), words.begin() + 1, words.end());
+    return first;
+}
+
+[[noreturn]] void refuse_command(const CommandPath& above, const std::string& word,
+                                 const std::vector<std::string>& names) {
+    const std::string command = join(above, " ");
+    if (names.empty())
+        fail(ExitCode::kUsage, "man: `dslaunch {0}` has no subcommands: dslaunch man {0}", command);
+    const auto near = nearest(word, names);
+    const bool is_key = std::ranges::any_of(config::schema(), [&](const config::KeySpec& key) {
+        return key.path.find(word) != std::string::npos;
+    });
+    fail(ExitCode::kUsage, "man: there is no command `dslaunch {}{}`; {}",
+         above.empty() ? "" : command + " ", printable(word),
+         near     ? fmt::format("did you mean `{}`?", *near)
+         : is_key ? fmt::format("`dslaunch --help` lists the commands, `dslaunch config keys {}` "
+                                "the keys of a config",
+                                printable(word))
+         : above.empty() ? "`dslaunch --help` lists the commands"
+                         : "there are: " + join(names, ", "));
+}
+
 // Returns WORDS as the path of a command. Throws Error{kUsage} if there is no such command.
 CommandPath named_command(const std::vector<std::string>& words) {
     CommandPath path;
-    for (const std::string& word : words) {
-        const HelpPage above = page_of(path);
-        std::vector<std::string> names;
-        for (const HelpEntry& entry : entries_of(above, "subcommands")) names.push_back(entry.head);
-        if (std::ranges::count(names, word) == 0) {
-            const auto near = nearest(word, names);
-            fail(ExitCode::kUsage, "man: there is no command `dslaunch {}{}`{}",
-                 path.empty() ? "" : join(path, " ") + " ", printable(word),
-                 near ? fmt::format("; did you mean `{}`?", *near) : "");
-        }
+    for (const std::string& word : meant_command(words)) {
+        const std::vector<std::string> names = names_below(path);
+        if (std::ranges::count(names, word) == 0) refuse_command(path, word, names);
         path.push_back(word);
     }
     return path;
+}
+
+// Writes the page of COMMAND to OUTPUT, a file, or a folder in which the page gets its own name.
+void write_one(const std::vector<std::string>& command, std::string output, bool replaces) {
+    const CommandPath path = named_command(command);
+    std::error_code unreadable;
+    if (output.ends_with('/') || std::filesystem::is_directory(output, unreadable))
+        output = (std::filesystem::path(output) / (man_name(path) + ".1")).string();
+    storage::require_new_file(output, replaces);
+    write_file_atomically(output, page_text(path, accepted_page_of(path), page_date()));
+    print_message(fmt::format("dslaunch: the page is in {}", printable(output)));
 }
 
 }  // namespace
@@ -124,6 +193,7 @@ CommandPath named_command(const std::vector<std::string>& words) {
 int man_command(CommandWords arguments) {
     std::vector<std::string> command;
     std::string output;
+    bool replaces = false, all = false;
     CommandLine app(
         {.does = "Shows the man page of a command, or writes the pages of all commands. If the "
                  "output is not a terminal, prints the page's source.",
@@ -133,13 +203,22 @@ int man_command(CommandWords arguments) {
         "dslaunch man");
     app.add("SUBCOMMAND", command,
             "the words of a command, such as ckpt export; default: dslaunch");
-    app.add("--output DIR", output, "write the pages of all commands to this folder, as NAME.1");
+    app.add("-o,--output DIR", output,
+            "write the pages of all commands to this folder, as NAME.1; with SUBCOMMAND: write "
+            "its page to this file or folder");
+    app.add("--force", replaces, storage::kForceHelp);
+    app.add("-a,--all", all).hidden();
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
+    if (all && !command.empty())
+        fail(ExitCode::kUsage, "man: --all means all commands: leave it or `{}` out",
+             printable(join(command, " ")));
+    if (all && output.empty())
+        fail(ExitCode::kUsage, "man: all pages need a folder: dslaunch man --output DIR");
     if (!output.empty()) {
-        if (!command.empty())
-            fail(ExitCode::kUsage, "man: --output writes the pages of all commands: leave `{}` out",
-                 printable(join(command, " ")));
-        write_all(output);
+        if (command.empty())
+            write_all(output);
+        else
+            write_one(command, output, replaces);
         return 0;
     }
     const CommandPath path = named_command(command);

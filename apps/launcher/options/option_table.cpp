@@ -126,6 +126,15 @@ void set_number(RunOptions& o, const char* key, const std::string& value, int64_
         fmt::format("{}={}", key, number(value, least, std::numeric_limits<int64_t>::max())));
 }
 
+// Trainer's -1 means "not given".
+void set_steps(RunOptions& o, const std::string& value) {
+    if (value == "-1")
+        fail(ExitCode::kUsage,
+             "`-1` is not a number of steps: leave it out for one pass over the "
+             "data, or give --epochs N");
+    set_number(o, "dslaunch.steps", value, 1);
+}
+
 // Sets KEY to the number VALUE. For 0, sets it to null, as if it were not given.
 void set_number_or_none(RunOptions& o, const char* key, const std::string& value) {
     const int64_t chosen = number(value, 0, std::numeric_limits<int64_t>::max());
@@ -400,7 +409,7 @@ constexpr OptionRow kRows[] = {
     {"data", Group::kTraining, "FILE", "training data: rows that `dslaunch data prepare` writes (.safetensors), a file of tokens, or .npy", [](O& o, V& v) { set_text(o, "dslaunch.data.train", v); }},
     {"eval-data", Group::kTraining, "FILE", "held-out data, used for evaluation and not for training", [](O& o, V& v) { set_text(o, "dslaunch.data.eval", v); }},
     {"epochs,num-train-epochs", Group::kTraining, "N", "passes over the training data, instead of --steps; default: one", [](O& o, V& v) { set_positive(o, "dslaunch.epochs", v); }},
-    {"steps,max-steps", Group::kTraining, "N", "optimizer steps to train, instead of --epochs", [](O& o, V& v) { set_number(o, "dslaunch.steps", v, 1); }},
+    {"steps,max-steps", Group::kTraining, "N", "optimizer steps to train, instead of --epochs", set_steps},
     {"lr,learning-rate", Group::kTraining, "RATE", "learning rate of the optimizer", [](O& o, V& v) { set_positive(o, "optimizer.params.lr", v); }},
     {"warmup-steps", Group::kTraining, "N", "warm-up steps of the scheduler", [](O& o, V& v) { set_number(o, "scheduler.params.warmup_num_steps", v, 0); }},
     {"micro-batch,per-device-train-batch-size", Group::kTraining, "N", "rows that each rank computes at once (its batch size)",
@@ -517,6 +526,7 @@ constexpr OptionRow kRows[] = {
     {"event-log-handler", Group::kTorchrun, "NAME", "accepted, no effect: events are in dslaunch's own log", [](O& o, V&) { o.no_local_rank = true; }},
     {"signals-to-handle", Group::kTorchrun, "NAMES", "accepted, no effect: SIGTERM, SIGINT, SIGHUP and SIGUSR1 always end the job cleanly", [](O& o, V&) { o.no_local_rank = true; }},
 
+    {"force", Group::kRefused, "", "existing runs are never overwritten: give a new folder with --output, or continue the run with --resume"},
     {"role", Group::kRefused, "", "all workers have the role `default`"},
     {"virtual-local-rank", Group::kRefused, "", "every rank sees all GPUs of its host; LOCAL_RANK tells each rank which GPU to use"},
     {"config-file", Group::kRefused, "", "accelerate's YAML is not read: pass its deepspeed_config_file as --config, num_machines as --num_nodes, and the number of workers per host as --num_gpus"},

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/text/foreign_names.h"
 #include "base/text/option_name.h"
+#include "config/schema/schema.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -34,8 +35,26 @@ void refuse_tilde(const Option& option, const std::string& typed, const std::str
          typed, printable(value.substr(1)));
 }
 
-// Returns the text after the dashes if WORD begins with a typesetter's dash (U+2010 to U+2015,
-// U+2212); otherwise nullopt. Editors, chats and web pages write such dashes instead of `-` and
+// Returns the key of the config that NAME, an option with dashes, names: a whole path, the switch
+// of a section, a key of `dslaunch`, or the last part of one path only; null if there is none.
+const config::KeySpec* key_named(std::string name) {
+    std::ranges::replace(name, '-', '_');
+    const config::KeySpec* inner = nullptr;
+    for (const config::KeySpec& key : config::schema()) {
+        if (key.type == config::KeyType::kObject || key.status == config::KeyStatus::kNotYet ||
+            !key.same_as.empty())
+            continue;
+        if (key.path == name || key.path == name + ".enabled" || key.path == "dslaunch." + name)
+            return &key;
+        if (!key.path.ends_with("." + name)) continue;
+        if (inner != nullptr) return nullptr;
+        inner = &key;
+    }
+    return inner;
+}
+
+// If WORD begins with a typesetter's dash (U+2010 to U+2015, U+2212), returns the text after the
+// dashes; otherwise nullopt. Editors, chats and web pages write such dashes instead of `-` and
 // `--`.
 std::optional<std::string> after_other_dash(std::string_view word) {
     const auto is_dash = [](std::string_view text) {
@@ -110,6 +129,12 @@ const Option& OptionParser::find(const std::string& typed) const {
     if (const auto off = by_name_.find(key.starts_with("no-") ? key.substr(3) : "");
         is_long && off != by_name_.end() && off->second->value_name.empty())
         fail(ExitCode::kUsage, "unknown option `{}`: leave --{} out", printable(typed), off->first);
+    const config::KeySpec* const config_key =
+        is_long && by_name_.contains("set") ? key_named(key) : nullptr;
+    if (config_key != nullptr)
+        fail(ExitCode::kUsage, "unknown option `{}`: it is a key of the config: use --set {}={}",
+             printable(typed), config_key->path,
+             config_key->type == config::KeyType::kBool ? "true" : "VALUE");
     std::vector<std::string> known;
     for (const auto& [name, option] : by_name_) {
         if (name.size() > 1) known.push_back(name);

@@ -66,10 +66,14 @@ void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
                                    : fmt::format("both it and `{}`", word));
 }
 
-// Returns advice that begins with "; " if --resume was given without a folder: an unexpected word
-// may be meant as that folder. Otherwise returns an empty text.
-std::string resume_advice(const RunOptions& o) {
-    return o.resume == "auto" ? "; to resume from a folder, write --resume=DIR" : "";
+// Returns advice that begins with "; " if --resume was given without a folder: the unexpected word
+// WORD may be meant as that folder. Otherwise returns an empty text.
+std::string resume_advice(const RunOptions& o, const std::string& word) {
+    if (o.resume != "auto") return "";
+    if (word == "best") return "; to resume from the best checkpoint, write --resume=best";
+    if (word == "latest" || word == "last" || word == "auto")
+        return fmt::format("; --resume alone means the newest checkpoint: leave `{}` out", word);
+    return "; to resume from a folder, write --resume=DIR";
 }
 
 // Returns advice about the unexpected word ARGUMENTS[INDEX], based on the last option before it.
@@ -87,13 +91,16 @@ std::string word_advice(const RunOptions& o, std::span<const std::string> argume
                            split(names, ',').front(), names.ends_with("data") ? "file" : "folder");
     std::error_code unreadable;
     const std::string& word = arguments[index];
+    if (row != nullptr && !has_value && row->value_name.starts_with('[') && names != "resume")
+        return fmt::format("; the value of --{0} follows after `=`: --{0}={1}", names,
+                           shell_word(word));
     if (o.resume != "auto" && o.first_training_option.empty())
         return std::filesystem::exists(std::filesystem::path(o.working_directory) / word,
                                        unreadable)
                    ? fmt::format("; to train on this data, use --data {}", shell_word(word))
                    : fmt::format("; to continue a prompt, use: dslaunch generate {} --prompt {}",
                                  shell_word(o.target), shell_word(word));
-    return resume_advice(o);
+    return resume_advice(o, word);
 }
 
 // Refuses a target that is missing or not a model, if training options show that it is meant as a
@@ -108,9 +115,21 @@ void require_model_here(const RunOptions& o, launch::TargetKind kind) {
     if (storage::is_hub_name(o.target, o.working_directory) ||
         (o.verifies && !std::filesystem::exists(path, unreadable)))
         storage::fail_missing_model(o.target);
-    if (std::filesystem::is_directory(path, unreadable) && resume_advice(o).empty())
+    if (std::filesystem::is_directory(path, unreadable) && resume_advice(o, o.target).empty())
         static_cast<void>(storage::model_at(path));
     if (access(path.c_str(), X_OK) != 0) storage::require_target(path);
+}
+
+// Refuses a config or recipe that is given as the model. TARGET may be the first word after
+// `train`.
+void refuse_recipe(const std::string& target) {
+    for (const char* ending : {".yml", ".yaml"})
+        if (target.ends_with(ending))
+            fail(ExitCode::kUsage,
+                 "{} is not a model. If it is a ds_config, use: dslaunch MODEL --data FILE "
+                 "--config {}. Recipes of axolotl, LLaMA-Factory and TRL are not read: give the "
+                 "model that they name, and their data to `dslaunch data prepare`",
+                 printable(target), shell_word(target));
 }
 
 void check_target(const RunOptions& o) {
@@ -119,25 +138,25 @@ void check_target(const RunOptions& o) {
              "TARGET is missing: give a Hugging Face folder, another model (train.pt2, train.pt), "
              "a Python script or a program; see dslaunch --help");
     }
-    for (const char* ending : {".yml", ".yaml"})
-        if (o.target.ends_with(ending))
-            fail(ExitCode::kUsage,
-                 "{} is not a model. If it is a ds_config, use: dslaunch MODEL --data FILE "
-                 "--config {}. Recipes of axolotl, LLaMA-Factory and TRL are not read: give the "
-                 "model that the recipe names, and convert its data with `dslaunch data prepare`",
-                 printable(o.target), shell_word(o.target));
+    refuse_recipe(o.target);
+    if (o.target == "train" && !o.arguments.empty()) refuse_recipe(o.arguments.front());
     if (o.target.ends_with(".ipynb"))
         fail(ExitCode::kUsage,
              "{} is a notebook, which cannot be started as a program; convert it to a script: "
              "jupyter nbconvert --to script {}",
              printable(o.target), shell_word(o.target));
     const launch::TargetKind kind = target_kind_of(o);
+    if (!o.autotuning.empty() && kind == launch::TargetKind::kPython)
+        fail(ExitCode::kUsage,
+             "--autotuning: {} is a script, whose training dslaunch cannot change, so it is not "
+             "tuned here: leave --autotuning out, or tune a model: dslaunch tune MODEL --data FILE",
+             printable(o.target));
     require_model_here(o, kind);
     if (kind != launch::TargetKind::kModel && !o.first_training_option.empty()) {
         fail(ExitCode::kUsage,
              "{} is an option for training a model, but `{}` is not a model; write the option "
              "after the target if it belongs to your program{}",
-             o.first_training_option, printable(o.target), resume_advice(o));
+             o.first_training_option, printable(o.target), resume_advice(o, o.target));
     }
     if (kind == launch::TargetKind::kModel && (o.module || o.no_python)) {
         fail(ExitCode::kUsage, "--{} cannot be used with a model",

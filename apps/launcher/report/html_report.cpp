@@ -42,9 +42,9 @@ void refuse_existing(const HtmlReportRequest& request) {
     std::error_code unreadable;
     const std::string& path = request.output;
     if (path == "-") return;
-    if (std::filesystem::is_directory(path, unreadable))
-        fail(ExitCode::kDisk, "{}: is a folder; give the page a file name: -o {}/report.html",
-             printable(path), printable(path));
+    if (path.ends_with('/') || std::filesystem::is_directory(path, unreadable))
+        fail(ExitCode::kDisk, "{}: is a folder; give the page a file name: -o {}", printable(path),
+             printable((std::filesystem::path(path) / "report.html").string()));
     if (!request.replaces && std::filesystem::exists(path, unreadable))
         fail(ExitCode::kDisk, "{}: exists; give another name with -o, or --force to replace it",
              printable(path));

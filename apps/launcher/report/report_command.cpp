@@ -8,15 +8,18 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/new_files.h"
 #include "base/path.h"
 #include "base/screen.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
+#include "base/text/words.h"
 #include "launcher/jobs/known_jobs.h"
 #include "launcher/jobs/report.h"
 #include "launcher/options/machine.h"
 #include "launcher/report/html_report.h"
 #include "launcher/run/commands.h"
+#include "storage/disk/output_place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -27,10 +30,48 @@ struct ReportArguments {
     std::string hostfile;
     bool names = false;
     bool json = false;
-    bool is_page = false;  // --html
-    std::optional<std::string> page;
+    bool is_page = false;  // --html, or a name of HTML after -o
+    std::optional<std::string> output;
     bool replaces = false;
 };
+
+std::string ending_of(const std::string& path) {
+    return lower(std::filesystem::path(path).extension().string());
+}
+
+bool is_html_name(const std::string& path) {
+    const std::string ending = ending_of(path);
+    return ending == ".html" || ending == ".htm";
+}
+
+// Refuses a name for OUTPUT, a page or a text, that programs would open as another kind of file.
+void refuse_other_ending(const std::string& output, bool is_page) {
+    const std::string ending = ending_of(output);
+    for (const char* other : {".pdf", ".png", ".svg", ".docx", ".md", ".txt", ".json", ".csv"}) {
+        const bool is_text = !is_page && (ending == ".txt" || ending == ".md" || ending == ".json");
+        if (ending != other || is_text) continue;
+        const std::string name = std::filesystem::path(output).replace_extension(".html").string();
+        fail(ExitCode::kUsage, "-o {}: {}: name it {}{}{}", printable(output),
+             is_page ? "the page is HTML" : "the report is text, or with --html a page",
+             is_page ? "" : "FILE.txt or ", shell_word(name),
+             ending == ".pdf" ? "; a browser prints it as PDF" : "");
+    }
+}
+
+// Writes `--html=FILE`, as people write it, as the options that it means.
+std::vector<std::string> plain_words(std::span<const std::string> arguments) {
+    constexpr std::string_view kPage = "--html=";
+    std::vector<std::string> words;
+    for (const std::string& word : arguments) {
+        if (!word.starts_with(kPage)) {
+            words.push_back(word);
+            continue;
+        }
+        words.emplace_back("--html");
+        words.push_back("--output=" + word.substr(kPage.size()));
+    }
+    return words;
+}
 
 // Returns the report for SUBJECT: a job, an --output folder, or a file in such a folder.
 std::vector<ReportSection> report_of(const std::string& subject, NameMask& mask) {
@@ -64,9 +105,36 @@ int print_report(const ReportArguments& arguments) {
     for (const char* name : {"USER", "LOGNAME"})
         mask.add(machine.variable(name).value_or(""), "user");
     if (arguments.names) mask = {};
-    fmt::print("{}", arguments.json ? report_json(sections, mask)
-                                    : fitted(report_text(sections, mask), 1));
+    if (!arguments.output || *arguments.output == "-") {
+        fmt::print("{}", arguments.json ? report_json(sections, mask)
+                                        : fitted(report_text(sections, mask), 1));
+        return 0;
+    }
+    write_file_atomically(*arguments.output, arguments.json ? report_json(sections, mask)
+                                                            : report_text(sections, mask));
+    print_message(fmt::format("dslaunch: the report is in {}", printable(*arguments.output)));
     return 0;
+}
+
+int write_report(ReportArguments& arguments) {
+    if (arguments.replaces && !arguments.output && !arguments.is_page)
+        fail(ExitCode::kUsage, "report: --force is for -o FILE: leave it out");
+    if (arguments.output && is_html_name(*arguments.output)) arguments.is_page = true;
+    if (arguments.is_page && (arguments.json || arguments.names || !arguments.hostfile.empty()))
+        fail(ExitCode::kUsage,
+             "report: {} is for the text report, not for the page of --html: leave it out",
+             arguments.json    ? "--json"
+             : arguments.names ? "--names"
+                               : "--hostfile");
+    if (arguments.output) refuse_other_ending(*arguments.output, arguments.is_page);
+    if (arguments.is_page)
+        return write_html_report(
+            {arguments.subjects, arguments.output.value_or("report.html"), arguments.replaces});
+    if (arguments.output && *arguments.output != "-") {
+        storage::require_new_file(*arguments.output, arguments.replaces);
+        if (ending_of(*arguments.output) == ".json") arguments.json = true;
+    }
+    return print_report(arguments);
 }
 
 }  // namespace
@@ -86,20 +154,17 @@ int report_command(std::span<const std::string> arguments) {
     app.add("JOB", parsed.subjects,
             "a job's id, the first letters of its id, or an --output folder; default: report on "
             "this machine only; with --html one or more");
-    app.group("options for a page");
+    app.add("-o,--output FILE", parsed.output,
+            "write to FILE; default: stdout, with --html report.html; - is stdout; a name that "
+            "ends in .html means --html");
+    app.add("--force", parsed.replaces, storage::kForceHelp);
     app.add("--html", parsed.is_page, "write a page for browsers");
-    app.add("-o,--output FILE", parsed.page, "the page, default report.html; - is stdout")
-        .needs("--html");
-    app.add("--force", parsed.replaces, "replace the page if it exists").needs("--html");
     app.group("options for text");
-    app.add("-H,--hostfile FILE", parsed.hostfile, "also show the structure of this hostfile")
-        .excludes("--html");
-    app.add("--names", parsed.names, "do not hide the names of hosts and users").excludes("--html");
-    app.add("--json", parsed.json, "one JSON object").excludes("--html");
-    if (!app.parse({arguments.begin(), arguments.end()})) return 0;
-    if (!parsed.is_page) return print_report(parsed);
-    return write_html_report(
-        {parsed.subjects, parsed.page.value_or("report.html"), parsed.replaces});
+    app.add("-H,--hostfile FILE", parsed.hostfile, "also show the structure of this hostfile");
+    app.add("--names", parsed.names, "do not hide the names of hosts and users");
+    app.add("--json", parsed.json, "one JSON object");
+    if (!app.parse(plain_words(arguments))) return 0;
+    return write_report(parsed);
 }
 
 }  // namespace dslaunch::launcher

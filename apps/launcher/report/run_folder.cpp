@@ -118,6 +118,16 @@ void read_details(const Json& details, RunFolder& run) {
     }
 }
 
+// Takes the memory of a rank from RESULT, what rank 0 said at its end; null: it has not ended.
+void read_result(const Json& result, RunFolder& run) {
+    const Json memory = result.is_object() ? result.value("memory", Json()) : Json();
+    const auto estimated = integer_at(memory, "estimated_bytes");
+    const auto measured = integer_at(memory, "measured_bytes");
+    if (!estimated || !measured) return;
+    run.predicted_memory = to_text(Bytes{*estimated});
+    run.measured_memory = to_text(Bytes{*measured});
+}
+
 void read_run_file(const KnownJob* job, RunFolder& run) {
     Json record;
     try {
@@ -127,6 +137,7 @@ void read_run_file(const KnownJob* job, RunFolder& run) {
         run.world_size = integer_at(record, "world_size").value_or(0);
         read_hosts(record, run);
         read_details(record.value("run", Json()), run);
+        read_result(record.value("result", Json()), run);
     } catch (const std::exception& error) {
         run.problems.push_back(fmt::format("run.json: cannot be read: {}", error.what()));
     }

@@ -1,17 +1,20 @@
 #include "launcher/report/run_log.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/text.h"
 #include "launch/plan/secrets.h"
+#include "launcher/jobs/file_lines.h"
 
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::streamoff kPartBytes = 256 << 10;
+constexpr int64_t kPartBytes = 256 << 10;
 constexpr std::ptrdiff_t kLastLines = 20;
 constexpr size_t kWarningsMax = 50;
 constexpr std::string_view kTimeForm = "00:00:00.000 ";
@@ -24,19 +27,6 @@ std::string_view after_time(std::string_view line) {
         if (!fits) return {};
     }
     return line.substr(kTimeForm.size());
-}
-
-// Takes "train: memory of a rank: 182.0 MiB estimated, 184.4 MiB measured at most, …".
-void take_memory(std::string_view said, RunFolder& run) {
-    const size_t estimated = said.find(" estimated, ");
-    const size_t measured = said.find(" measured at most");
-    if (!said.starts_with("train: memory of a ") || estimated == said.npos ||
-        measured == said.npos || measured < estimated)
-        return;
-    const size_t begin = said.rfind(": ", estimated) + 2;
-    const size_t middle = estimated + std::string_view(" estimated, ").size();
-    run.predicted_memory = said.substr(begin, estimated - begin);
-    run.measured_memory = said.substr(middle, measured - middle);
 }
 
 void take_line(std::string_view line, RunFolder& run) {
@@ -52,7 +42,6 @@ void take_line(std::string_view line, RunFolder& run) {
         if (!is_known)
             run.said.emplace_back(name, launch::hide_secrets(said.substr(name.size() + 2)));
     }
-    take_memory(said, run);
 }
 
 std::string end_of_log(std::vector<std::string> lines) {
@@ -64,29 +53,13 @@ std::string end_of_log(std::vector<std::string> lines) {
 }  // namespace
 
 void read_run_log(RunFolder& run) {
-    std::ifstream file(run.path + "/logs/rank-0.log", std::ios::binary);
-    if (!file) {
+    const std::optional<std::string> text = read_file_ends(
+        run.path + "/logs/rank-0.log", {.first_bytes = kPartBytes, .last_bytes = kPartBytes});
+    if (!text) {
         run.problems.emplace_back("logs/rank-0.log: cannot be read");
         return;
     }
-    std::string text(static_cast<size_t>(kPartBytes), '\0');
-    file.read(text.data(), kPartBytes);
-    text.resize(static_cast<size_t>(file.gcount()));
-    file.clear();
-    file.seekg(0, std::ios::end);
-    const std::streamoff length = file.tellg();
-    if (length > 2 * kPartBytes) {
-        // Both parts end within a line, which is left out. The byte before the second part tells
-        // whether a line begins there.
-        text.erase(text.rfind('\n') + 1);
-        file.seekg(length - kPartBytes - 1);
-        const std::string tail(std::istreambuf_iterator<char>(file), {});
-        text.append(tail, tail.find('\n') + 1);
-    } else if (length > kPartBytes) {
-        file.seekg(kPartBytes);
-        text.append(std::istreambuf_iterator<char>(file), {});
-    }
-    const std::vector<std::string> lines = split(text, '\n');
+    const std::vector<std::string> lines = split(*text, '\n');
     for (const std::string& line : lines) take_line(line, run);
     run.last_lines = end_of_log(lines);
 }

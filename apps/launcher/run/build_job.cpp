@@ -42,6 +42,8 @@ class Builder {
     void choose_visible_devices();
     [[nodiscard]] std::vector<launch::Host> read_hostfile() const;
     [[nodiscard]] launch::Host this_machine() const;
+    [[nodiscard]] bool is_cpu() const;  // this machine's workers run on the CPU
+    void require_worker_slots() const;
     void check_meeting();
     void choose_device(launch::PlanRequest& request);
     void plan_nodes(launch::PlanRequest request);
@@ -95,6 +97,25 @@ void Builder::choose_hosts() {
         hosts = launch::read_hostfile(machine_.default_hostfile);
     }
     hosts_ = launch::apply_filter(listed_hosts(options_, std::move(hosts)), options_.filter);
+    if (source_ == HostSource::kThisMachine && is_cpu() && !options_.filter.include.empty())
+        require_worker_slots();
+}
+
+// Refuses an --include that leaves out slots of this machine below the last one: such numbers are
+// meant as GPUs, but here each slot is only another worker on the CPU.
+void Builder::require_worker_slots() const {
+    const std::vector<int>& slots = hosts_.front().slots;
+    if (slots.back() + 1 == std::ssize(slots)) return;
+    fail(ExitCode::kUsage,
+         "--include `{0}`: localhost has no slot {1}: {2}, so its slots are CPU workers, which are "
+         "numbered from 0: localhost:0 is one worker, localhost:0,1 are two",
+         printable(options_.filter.include), slots.back(),
+         machine_.gpu_count == 0 ? "this machine has no GPU" : "no GPU is used");
+}
+
+bool Builder::is_cpu() const {
+    return launch::resolve_local_device(options_.device, machine_.gpu_count, visible_) ==
+           launch::DeviceRequest::kCpu;
 }
 
 std::vector<launch::Host> Builder::read_hostfile() const {
@@ -114,12 +135,10 @@ launch::Host Builder::this_machine() const {
         fail(ExitCode::kUsage, "--num_nodes {} needs a --hostfile that names the hosts",
              *filter.num_nodes);
     }
-    const bool cpu = launch::resolve_local_device(options_.device, machine_.gpu_count, visible_) ==
-                     launch::DeviceRequest::kCpu;
     launch::Host host;
     host.name = "localhost";
     host.slots = static_cast<int>(launch::visible_device_list(visible_, machine_.gpu_count).size());
-    if (cpu)
+    if (is_cpu())
         host.slots =
             std::max(filter.num_gpus.value_or(1), launch::named_slots(filter.include, host.name));
     if (host.slots == 0)

@@ -57,6 +57,19 @@ std::string newest_run(const std::string& runs, const std::string& name) {
                                       newest, kRuns, newest));
 }
 
+// Makes the --output folder of a training job and returns its absolute path. Returns an empty text
+// if the folder exists, or cannot be made here; then the job itself makes it or says why not.
+std::string make_named_output(const RunOptions& options, const std::string& directory) {
+    std::error_code missing;
+    if (options.output.empty() || options.dry_run || !options.role.empty() || options.verifies ||
+        target_kind_of(options) != launch::TargetKind::kModel ||
+        !fs::exists(fs::path(directory) / options.working_directory / options.target, missing))
+        return "";
+    std::string folder = (fs::path(directory) / options.output).lexically_normal().string();
+    while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    return ::mkdir(folder.c_str(), 0777) == 0 ? folder : "";
+}
+
 // Returns true if the job's message fully explains an end with CODE, so that its few log lines
 // (failure_report.cpp) add nothing.
 bool is_told_whole(int code) {
@@ -84,7 +97,11 @@ std::string own_output_name(const std::string& target, const std::string& direct
 }
 
 OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
-    if (!needs_own_output(options)) return;
+    if (!needs_own_output(options)) {
+        folder_ = make_named_output(options, directory);
+        is_named_ = !folder_.empty();
+        return;
+    }
     const std::string models = options.working_directory.empty()
                                    ? directory
                                    : (fs::path(directory) / options.working_directory).string();
@@ -117,6 +134,7 @@ OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
 
 OwnOutput::~OwnOutput() {
     if (folder_.empty() || (code_ && !is_told_whole(*code_))) return;
+    if (is_named_ && code_ && *code_ == static_cast<int>(ExitCode::kInterrupted)) return;
     std::error_code left;
     if (has_results(folder_)) return;
     for (const char* made : {"logs", "checkpoints", "run.json", "metrics.jsonl", "tensorboard"})

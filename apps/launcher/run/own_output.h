@@ -1,7 +1,8 @@
 // The folder for the results of a training job that has no --output: runs/NAME-DATE below the
 // folder in which dslaunch was started. The only launcher of the job chooses it before the plan is
-// made, so that hosts, restarts and records treat it like any --output. Data path: RunOptions ->
-// [here] -> build_job(). One thread.
+// made, so that hosts, restarts and records treat it like any --output. A folder that a refused job
+// has made is removed, whoever named it. Data path: RunOptions -> [here] -> build_job(). One
+// thread.
 #pragma once
 
 #include <ctime>
@@ -32,17 +33,19 @@ class OwnOutput {
     OwnOutput(RunOptions& options, const std::string& directory);
     OwnOutput(const OwnOutput&) = delete;
     OwnOutput& operator=(const OwnOutput&) = delete;
-    // Removes the job's files if it trained no step and its message explained why. The logs of a
-    // rank that crashed or hung are kept.
+    // Removes the job's files if the job made the folder, trained no step and its message explained
+    // why. The logs of a rank that crashed or hung are kept, and a folder that --output names also
+    // after Ctrl-C.
     ~OwnOutput();
 
-    // Returns true if this job made its output folder itself.
-    [[nodiscard]] bool is_made() const { return !folder_.empty(); }
+    // Returns true if this job chose its output folder itself.
+    [[nodiscard]] bool is_made() const { return !folder_.empty() && !is_named_; }
     // Records that the job ended with CODE.
     void end(int code) { code_ = code; }
 
   private:
-    std::string folder_;      // absolute; empty: nothing was made
+    std::string folder_;      // absolute; empty: the job makes no folder
+    bool is_named_ = false;   // --output names it
     bool made_runs_ = false;  // this job made runs/ too
     std::optional<int> code_;
 };

@@ -18,6 +18,7 @@
 #include "config/resolve/option_overrides.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_use.h"
+#include "launch/supervise/restart_rules.h"
 #include "launcher/options/machine.h"
 #include "launcher/run/job_monitors.h"
 #include "storage/adapter/adapter_config.h"
@@ -123,6 +124,28 @@ void require_data(const std::string& path, const DataOption& named_by, const Fou
     const std::string model = resolved_path(spec.target, spec.working_directory);
     storage::require_data(file, storage::model_folder_of(model) ? spec.target : "");
     spec.required_files.push_back(file);
+}
+
+// Requires the file of prompts at PATH on every host. An error names the form of such a file, since
+// the option is easily taken for one that takes a text.
+void require_prompts(const std::string& path, const FoundConfig& found, launch::JobSpec& spec) {
+    if (path.empty()) return;
+    const std::string beside = resolved_path(path, found.folder);
+    const std::string file = exists(beside) ? beside : resolved_path(path, spec.working_directory);
+    std::error_code unreadable;
+    if (std::filesystem::is_regular_file(file, unreadable) && access(file.c_str(), R_OK) == 0) {
+        spec.required_files.push_back(file);
+        return;
+    }
+    const std::string near = near_file_text(file);
+    const std::string cause = std::filesystem::is_directory(file, unreadable) ? "is a folder"
+                              : exists(file) ? std::string("cannot be read")
+                                             : std::string("there is no such file");
+    fail(ExitCode::kInput,
+         "--sample-prompts {0} (dslaunch.samples.file): {1}{2}; give a file with one prompt in "
+         "each line, such as {{\"prompt\": \"In the beginning\"}}, or a text itself: --set "
+         "'dslaunch.samples.prompts=[\"In the beginning\"]'",
+         printable(path), cause, near);
 }
 
 // Requires the library of operators at PATH on every host.
@@ -276,6 +299,18 @@ int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, in
     return 0;
 }
 
+// Refuses --resume=best for a folder without checkpoints, before anything starts there.
+void require_best(const RunOptions& options, const launch::JobSpec& spec) {
+    if (options.resume != "best" || spec.transport != launch::TransportKind::kLocal) return;
+    const auto tree = storage::make_disk_tree();
+    const std::string root = spec.output_directory + "/checkpoints";
+    if (tree->list(root) && !storage::CheckpointStore(*tree, root, 0).list().empty()) return;
+    fail(ExitCode::kCheckpoint,
+         "--resume=best: there is no checkpoint in {}: name the folder of an earlier run with "
+         "--output, or leave --resume out to begin a new run",
+         printable(path_from_here(spec.output_directory)));
+}
+
 // Refuses a --resume=DIR that is a checkpoint of another program, and says how to start from it.
 void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spec) {
     if (options.resume.empty() || options.resume == "auto" || options.resume == "best") return;
@@ -314,6 +349,28 @@ void apply_options(const RunOptions& options, config::TrainConfig& config) {
 
 }  // namespace
 
+namespace {
+
+// Lets every attempt of an elastic job use only numbers of ranks that CONFIG allows, and chooses
+// the hosts of the first attempt again. If it allows none, the hosts stay, and the job is refused.
+void fit_to_config(const config::TrainConfig& config, launch::JobSpec& spec) {
+    launch::ElasticRules& rules = spec.elastic;
+    if (!rules.on()) return;
+    rules.fits = [config](int ranks) {
+        return config::resolve(config, {.world_size = ranks}).problems.empty();
+    };
+    const std::vector<bool> is_bad(rules.hosts.size(), false);
+    const auto chosen = launch::choose_hosts(is_bad, rules);
+    if (!chosen || chosen->size() == spec.nodes.size()) return;
+    const int before = spec.world_size;
+    spec.nodes = rules.plan(*chosen);
+    spec.world_size = spec.nodes.front().workers.front().environment.world_size;
+    log_info("config", "{} of {} hosts are used: the config allows {}, and not {}",
+             spec.nodes.size(), rules.hosts.size(), counted(spec.world_size, "rank"), before);
+}
+
+}  // namespace
+
 JobConfig config_of_job(const RunOptions& options, const launch::JobSpec& spec) {
     const std::string model = resolved_path(options.target, spec.working_directory);
     launch::JobSpec unused = spec;
@@ -328,12 +385,14 @@ JobConfig config_of_job(const RunOptions& options, const launch::JobSpec& spec) 
 
 TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     refuse_foreign_resume(options, spec);
+    require_best(options, spec);
     const std::string model = resolved_path(options.target, spec.working_directory);
     require_target(options, model, spec);
     FoundConfig found = find_config(options, model, spec.working_directory);
     apply_options(options, found.config);
     config::take_begun(found.config, begun_of(options, spec.output_directory),
                        storage::model_folder_of(model).has_value());
+    fit_to_config(found.config, spec);
     const config::Resolved resolved =
         config::resolve(found.config, {.world_size = spec.world_size});
     config::require_valid(resolved);
@@ -364,6 +423,7 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
              "config");
     require_data(data.train_path, kTrain, found, spec);
     require_data(data.eval_path, kEval, found, spec);
+    require_prompts(resolved.config.samples.file, found, spec);
     warn_of_other_model(options, spec);
     std::error_code unreadable;
     if (!data.eval_path.empty() &&

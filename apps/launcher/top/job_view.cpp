@@ -7,11 +7,11 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/fd.h"
+#include "launcher/jobs/file_lines.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -28,17 +28,11 @@ Json parsed_file(const std::string& path) {
     }
 }
 
-// Returns the last whole lines of the file at PATH, at most BYTES_MAX bytes.
-std::string whole_tail(const std::string& path, std::streamoff bytes_max) {
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
-    if (!file) return "";
-    const std::streamoff length = file.tellg();
-    file.seekg(std::max<std::streamoff>(0, length - bytes_max));
-    std::string text{std::istreambuf_iterator<char>(file), {}};
-    // The first line is cut, and the last one may be half written.
-    if (length > bytes_max) text.erase(0, text.find('\n') + 1);
-    text.erase(text.rfind('\n') + 1);
-    return text;
+// Returns the last whole lines of the file at PATH; empty if there is none.
+std::string last_lines_of(const std::string& path) {
+    // The last line may be half written.
+    return read_file_ends(path, {.last_bytes = JobView::kTailBytes, .keeps_partial = false})
+        .value_or("");
 }
 
 // Returns the resident memory of process PID on this machine; nothing if it is gone.
@@ -134,11 +128,12 @@ JobView view_job(const KnownJob& job, PlannedSteps& planned) {
     JobView view;
     view.job = job;
     std::string lines;
-    if (!job.output.empty()) {
-        lines = whole_tail(job.output + "/metrics.jsonl", JobView::kTailBytes);
+    // The lines in the folder of a job that has ended without a step are an earlier job's.
+    if (!job.output.empty() && (job.lives || job.step)) {
+        lines = last_lines_of(job.output + "/metrics.jsonl");
         view.steps = planned.of(job.output);
     }
-    if (lines.empty()) lines = whole_tail(job.folder + "/progress.json", JobView::kTailBytes);
+    if (lines.empty()) lines = last_lines_of(job.folder + "/progress.json");
     std::istringstream text(lines);
     view.metrics = read_metrics_table(text);
     read_ranks(view);

@@ -23,7 +23,12 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr int kRefreshMs = 1000;
+struct TopArguments {
+    std::string job;
+    double interval_s = 1;  // between two screens
+    bool once = false;
+    bool json = false;
+};
 
 // Takes over the screen of the terminal at stdout, and the keys of stdin, while it exists.
 class TopScreen {
@@ -49,12 +54,13 @@ class TopScreen {
         for (const std::string& line : lines) bytes += line + "\x1b[K\r\n";
         return write(bytes + "\x1b[J");
     }
-    // Waits for a second, or for a key or signal that ends the program. Returns true for such a key
-    // or signal.
-    [[nodiscard]] bool is_left(const UniqueFd& signals) const {
+    // Waits for INTERVAL_S seconds, or for a key or signal that ends the program; returns true for
+    // these.
+    [[nodiscard]] bool is_left(const UniqueFd& signals, double interval_s) const {
         std::array<pollfd, 2> waits = {
             {{signals.get(), POLLIN, 0}, {has_keys_ ? 0 : -1, POLLIN, 0}}};
-        if (::poll(waits.data(), waits.size(), kRefreshMs) <= 0) return false;
+        if (::poll(waits.data(), waits.size(), static_cast<int>(1000 * interval_s)) <= 0)
+            return false;
         if (waits[0].revents != 0) return true;
         std::array<char, 64> keys{};
         const ssize_t got = ::read(0, keys.data(), keys.size());
@@ -98,7 +104,8 @@ void print_views(const std::vector<JobView>& views, const ScreenSize& size) {
 }
 
 // Shows the jobs until they have ended or the user leaves, and then prints the last screen.
-int watch_jobs(std::string name, std::vector<JobView> views, PlannedSteps& planned) {
+int watch_jobs(const TopArguments& arguments, std::vector<JobView> views, PlannedSteps& planned) {
+    std::string name = arguments.job;
     const UniqueFd signals = launch::open_end_signals();
     {
         const TopScreen screen;
@@ -115,18 +122,13 @@ int watch_jobs(std::string name, std::vector<JobView> views, PlannedSteps& plann
             if (!TopScreen::show(lines)) return 0;
             const bool are_over =
                 std::ranges::none_of(views, [](const JobView& view) { return view.job.lives; });
-            if (are_over || screen.is_left(signals)) break;
+            if (are_over || screen.is_left(signals, arguments.interval_s)) break;
             views = look_at_jobs(name, planned);
         }
     }
     print_views(views, {size_of_terminal().columns, 0});
     return 0;
 }
-
-struct TopArguments {
-    std::string job;
-    bool json = false;
-};
 
 int show_top(const TopArguments& arguments) {
     PlannedSteps planned;
@@ -137,8 +139,8 @@ int show_top(const TopArguments& arguments) {
         print_message(
             "dslaunch: no job is running on this machine; `dslaunch ps --all` lists those that "
             "ended");
-    } else if (erases_lines(1)) {
-        return watch_jobs(arguments.job, std::move(views), planned);
+    } else if (erases_lines(1) && !arguments.once) {
+        return watch_jobs(arguments, std::move(views), planned);
     } else {
         print_views(views, {std::max<size_t>(120, terminal_columns(1)), 0});
     }
@@ -159,6 +161,9 @@ int top_command(std::span<const std::string> arguments) {
     app.add("JOB", parsed.job,
             "the job's id, the first letters of its id, or its --output folder; default: the "
             "running job, or a list if there are several");
+    app.add("-d,--interval SECONDS", parsed.interval_s, "time between two screens; default: 1")
+        .range(0.1, 3600.0);
+    app.add("--once", parsed.once, "print once and end, as without a terminal");
     app.add("--json", parsed.json, "print one JSON object, once");
     return app.parse({arguments.begin(), arguments.end()}) ? show_top(parsed) : 0;
 }

@@ -111,6 +111,10 @@ TuneOutcome tune(TuneOptions options) {
     const BuiltJob job = build_job(options.run, machine);
     print_notes(job, options.run);
     JobConfig config = config_of_job(options.run, job.spec);
+    // A trial would refuse the same, once for each config.
+    launch::JobSpec trial = job.spec;
+    trial.output_directory.clear();
+    static_cast<void>(look_into_training_job(options.run, trial));
     const config::AutotuningConfig tuning = config::autotuning_of(config.resolved);
     if (!options.output.empty()) storage::require_new_file(options.output, options.force);
     if (!options.run.log.quiet)

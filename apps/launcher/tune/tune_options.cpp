@@ -70,6 +70,12 @@ std::vector<Option> own_options(TuneOptions& into) {
          "configs; random: all configs in a random order",
          [&into](const std::string& value) { into.tuner = tuner_of(value); }, false, false, kTitle,
          "model|grid|random"},
+        {"early-stopping", "N", "end after N trials in a row without a gain",
+         [&into](const std::string& value) {
+             into.run.set.push_back(
+                 fmt::format("autotuning.tuner_early_stopping={}", trials_of(value)));
+         },
+         false, false, kTitle},
         {"json", "", "print the result as one JSON object",
          [&into](const std::string&) { into.json = true; }, false, false, kTitle},
     };
@@ -85,6 +91,11 @@ std::vector<Option> all_options(TuneOptions& into) {
 }  // namespace
 
 void require_startable(const RunOptions& options) {
+    for (const char* ending : {".json", ".hjson", ".yaml", ".yml"})
+        if (options.target.ends_with(ending))
+            fail(ExitCode::kUsage,
+                 "{0} is a config, not a model: dslaunch tune MODEL --data FILE --config {0}",
+                 printable(options.target));
     if (target_kind_of(options) != launch::TargetKind::kModel)
         fail(ExitCode::kUsage,
              "{} is not a model: only trainings of models are tuned, because the config of a "

@@ -30,6 +30,7 @@ class Search {
     bool try_candidate(int candidate, SearchResult& result);
     [[nodiscard]] double trial_s() const;
     [[nodiscard]] StepRules steps_for(const plan::TrialOrder& order) const;
+    [[nodiscard]] bool fails_always(const SearchResult& result) const;
     void note(const plan::TrialOrder& order, int candidate, const std::string& outcome) const;
 
     const Forecasts& forecasts_;
@@ -89,7 +90,16 @@ bool Search::try_candidate(int candidate, SearchResult& result) {
     tried->failure =
         trial.end == TrialEnd::kTimeOver ? "the time was over before it was measured" : trial.why;
     note(order, candidate, "failed: " + tried->failure);
-    return trial.end != TrialEnd::kTimeOver;
+    return trial.end != TrialEnd::kTimeOver && !fails_always(result);
+}
+
+// Returns true if no trial has worked and the newest failed because of the model or the data, as
+// another one did: then every config would fail.
+bool Search::fails_always(const SearchResult& result) const {
+    const TriedConfig& newest = result.tried.back();
+    const auto is_same = [&](const TriedConfig& one) { return one.failure == newest.failure; };
+    return ended_ == 0 && newest.exit_code == static_cast<int>(ExitCode::kInput) &&
+           std::ranges::count_if(result.tried, is_same) > 1;
 }
 
 SearchResult Search::run() {

@@ -116,11 +116,14 @@ ChildResult watch(WatchedChild child, const std::function<bool(std::string_view)
 
 std::string cause_of(const std::string& messages) {
     constexpr std::string_view kError = "dslaunch: error: ";
+    constexpr std::string_view kOfWorker = " error worker: ";  // after the time of a log line
     std::string last, error;
     for (const std::string& line : split(messages, '\n')) {
         if (line.empty()) continue;
         last = line;
         if (line.starts_with(kError)) error = line.substr(kError.size());
+        if (const size_t at = line.find(kOfWorker); at == 12)
+            error = line.substr(at + kOfWorker.size());
     }
     return printable(error.empty() ? last : error);
 }

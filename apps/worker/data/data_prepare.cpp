@@ -199,7 +199,7 @@ void declare(CommandLine& prepare, PrepareArguments& arguments) {
         .add("--model DIR", arguments.model,
              "the model's folder, with tokenizer.json and the chat template")
         .required();
-    prepare.add("-o,--out FILE", arguments.out, "the file of rows to write, .safetensors")
+    prepare.add("-o,--output FILE", arguments.out, "the file of rows to write, .safetensors")
         .required();
     prepare
         .add("--context N", arguments.rows.length,
@@ -243,7 +243,7 @@ std::optional<text::LongDocuments> long_documents_of(const std::optional<std::st
 void run_prepare(PrepareArguments& arguments) {
     arguments.long_documents = long_documents_of(arguments.long_name);
     if (!arguments.out.ends_with(".safetensors"))
-        fail(ExitCode::kUsage, "--out {}: the name of a file of rows must end with .safetensors",
+        fail(ExitCode::kUsage, "--output {}: the name of a file of rows must end with .safetensors",
              arguments.out);
     arguments.model = storage::tokenizer_folder_at(arguments.model);
     storage::require_new_file(arguments.out, arguments.force);
@@ -251,7 +251,7 @@ void run_prepare(PrepareArguments& arguments) {
     for (const std::string& file : arguments.files)
         if (std::filesystem::equivalent(file, arguments.out, missing))
             fail(ExitCode::kUsage,
-                 "--out {}: is also an input, and would be overwritten: name another file",
+                 "--output {}: is also an input, and would be overwritten: name another file",
                  arguments.out);
     Preparation(arguments).run();
 }

@@ -69,7 +69,7 @@ std::function<void()> add_model_import(CommandLine& app) {
                    .docs = "docs/guide/models.md"});
     import.add("FOLDER", arguments->folder, "folder with config.json and .safetensors files")
         .required();
-    import.add("-o,--out FILE", arguments->out, "archive to write").required();
+    import.add("-o,--output FILE", arguments->out, "archive to write").required();
     import
         .add("--dtype NAME", arguments->dtype,
              "type of the weights: fp32, bf16 or fp16; default: as in the folder")

@@ -89,7 +89,7 @@ std::function<void()> add_model_merge(CommandLine& app) {
         .add("ADAPTER", arguments->adapter,
              "an adapter folder in PEFT's format, or the --output folder of a job with --lora")
         .required();
-    merge.add("-o,--out DIR", arguments->out, "folder for model.pt and model.safetensors")
+    merge.add("-o,--output DIR", arguments->out, "folder for model.pt and model.safetensors")
         .required();
     merge.add("--force", arguments->force, storage::kForceHelp);
     merge.add("--trust-model", arguments->trust_model, kTrustModelHelp);

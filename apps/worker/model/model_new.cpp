@@ -37,7 +37,7 @@ void add_gpt(CommandLine& kinds, GptArguments& arguments) {
         "gpt", {.does = "Makes a GPT: forward(tokens, targets) -> loss, logits(tokens).",
                 .examples = {"dslaunch model new gpt --size tiny --vocab 256 -o train.pt"},
                 .docs = "docs/reference/cli.md"});
-    gpt.add("-o,--out FILE", arguments.out, "archive to write").required();
+    gpt.add("-o,--output FILE", arguments.out, "archive to write").required();
     gpt.add("--size NAME", arguments.size,
             "tiny, small or medium; the options below override single values")
         .show_default();
@@ -71,7 +71,7 @@ void add_mlp(CommandLine& kinds, NewArguments& arguments) {
         {.does = "Makes a model of linear layers with ReLU between them: forward(x) -> output.",
          .examples = {"dslaunch model new mlp --widths 784,256,10 -o train.pt"},
          .docs = "docs/reference/cli.md"});
-    mlp.add("-o,--out FILE", arguments.mlp_out, "archive to write").required();
+    mlp.add("-o,--output FILE", arguments.mlp_out, "archive to write").required();
     mlp.add("--widths LIST", arguments.mlp.widths,
             "widths of input, hidden…, output, e.g. 1000,1000,10")
         .show_default();

@@ -124,21 +124,26 @@ std::string other_kind_text(std::string_view line, const std::string& path,
         return fmt::format(
             "JSON in another form; convert it to lines with: jq -c '{}' {} > lines.jsonl",
             line.starts_with('[') ? ".[]" : ".", name);
-    return fmt::format("a text; to continue the text, run: dslaunch generate {} < {}",
-                       shell_word(model), name);
+    return fmt::format(
+        "a text; to make a prompt of each line, run: jq -cR '{{prompt: .}}' {0} > lines.jsonl; to "
+        "continue the text, run: dslaunch generate {1} < {0}",
+        name, shell_word(model));
 }
 
-// Refuses the file at PATH if LINE, its first line, is not a JSON object.
-void require_json_lines(std::string_view line, const std::string& path, const std::string& model) {
+// Refuses the file that ARGUMENTS name if LINE, its first line, is not a JSON object.
+void require_json_lines(std::string_view line, const PromptArguments& arguments,
+                        const std::string& model) {
+    const std::string& path = arguments.file;
     try {
         if (text::jinja::value_of_json(line).is(ValueKind::kDict)) return;
     } catch (const text::jinja::Fault&) {
         // The line is not JSON at all.
     }
     fail(ExitCode::kInput,
-         "--file {}: its first line is not a JSON object, but each line must be one: {}. The file "
-         "is {}",
-         printable(path), kLineForms, other_kind_text(trim(line), path, model));
+         "{} {}: its first line is not a JSON object, but each line must be one: {}. The file is "
+         "{}",
+         arguments.file_option, printable(path), kLineForms,
+         other_kind_text(trim(line), path, model));
 }
 
 // Reads the fields of one line of a file, which must be a JSON object.
@@ -322,30 +327,28 @@ Prompt prompt_of_line(std::string_view line, const TextFiles& files,
 std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const TextFiles& files,
                                     const std::string& model) {
     const std::string& path = arguments.file;
+    const std::string name = fmt::format("{} {}", arguments.file_option, printable(path));
     const TemplateVariables more =
         template_variables_of(arguments.template_kwargs, "--chat-template-kwargs");
     std::ifstream in(path);
-    if (!in)
-        fail(ExitCode::kInput, "--file {}: cannot be read: {}", printable(path), errno_text(errno));
+    if (!in) fail(ExitCode::kInput, "{}: cannot be read: {}", name, errno_text(errno));
     std::vector<Prompt> prompts;
     for (std::string text; std::getline(in, text);) {
         std::string_view line = text;
         if (prompts.empty() && line.starts_with(kByteOrderMark))
             line.remove_prefix(kByteOrderMark.size());
         if (trim(line).empty()) continue;
-        if (prompts.empty()) require_json_lines(line, path, model);
+        if (prompts.empty()) require_json_lines(line, arguments, model);
         prompts.push_back(prompt_of_line(line, files, more));
     }
-    if (in.bad())
-        fail(ExitCode::kInput, "--file {}: cannot be read: {}", printable(path), errno_text(errno));
+    if (in.bad()) fail(ExitCode::kInput, "{}: cannot be read: {}", name, errno_text(errno));
     if (prompts.empty())
-        fail(ExitCode::kInput, "--file {}: is empty; expected lines such as {}", printable(path),
-             kLineForms);
+        fail(ExitCode::kInput, "{}: is empty; expected lines such as {}", name, kLineForms);
     if (std::ranges::none_of(prompts, [](const Prompt& prompt) { return prompt.fault.empty(); }))
         fail(ExitCode::kInput,
-             "--file {}: none of its lines is a valid prompt; the error in the first is: {}. "
-             "Expected lines such as {}",
-             printable(path), prompts.front().fault, kLineForms);
+             "{}: none of its lines is a valid prompt; the error in the first is: {}. Expected lines "
+             "such as {}",
+             name, prompts.front().fault, kLineForms);
     const auto answered = std::ranges::count_if(prompts, &Prompt::follows_answer);
     if (answered > 0)
         log_warn("generate",

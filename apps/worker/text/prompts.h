@@ -14,12 +14,13 @@ namespace dslaunch::worker {
 
 // The options of `dslaunch generate` that give its prompts. Empty: not given.
 struct PromptArguments {
-    std::string text;                // --prompt
-    std::optional<std::string> ids;  // --prompt-ids: numbers, separated by commas or blanks
-    std::string chat;                // --chat: what a user says
-    std::string system;              // --system: the instructions before the user's words
-    std::string file;                // --file: one prompt per line
-    std::string template_kwargs;     // --chat-template-kwargs: variables of the template, as JSON
+    std::string text;                    // --prompt
+    std::optional<std::string> ids;      // --prompt-ids: numbers, separated by commas or blanks
+    std::string chat;                    // --chat: what a user says
+    std::string system;                  // --system: the instructions before the user's words
+    std::string file;                    // --file: one prompt per line
+    const char* file_option = "--file";  // the option that named it, for messages
+    std::string template_kwargs;  // --chat-template-kwargs: variables of the template, as JSON
 };
 
 // A text to continue, or the fault of a line that should be one.

@@ -130,12 +130,8 @@ void TextSamples::read_prompts() {
     if (config.file.empty()) return;
     PromptArguments arguments;
     arguments.file = config.file;
-    std::vector<Prompt> prompts;
-    try {
-        prompts = prompts_of_file(arguments, *files_, parts_.model);
-    } catch (const Error& error) {
-        fail(error.code(), "dslaunch.samples.file (--sample-prompts): {}", error.what());
-    }
+    arguments.file_option = "--sample-prompts";
+    const std::vector<Prompt> prompts = prompts_of_file(arguments, *files_, parts_.model);
     for (size_t i = 0; i < prompts.size(); ++i) {
         if (!prompts[i].fault.empty())
             fail(ExitCode::kInput, "{}: prompt {}: {}", printable(config.file), i + 1,

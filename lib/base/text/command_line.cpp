@@ -1,5 +1,7 @@
 #include "base/text/command_line.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -47,8 +49,11 @@ std::string guess_text(const std::string& word, const std::vector<std::string>& 
     return guess ? fmt::format(", did you mean `{}`?", *guess) : "";
 }
 
-// Returns a hint at the option that a bare word may be meant for; empty if APP has no such option.
-std::string meant_text(const CLI::App& app) {
+// Returns a hint at the option that the bare word WORD may be meant for; empty if APP has no such
+// option.
+std::string meant_text(const CLI::App& app, const std::string& word) {
+    if (app.get_option_no_throw("--data") != nullptr && ::access(word.c_str(), F_OK) == 0)
+        return fmt::format("; did you mean --data {}?", printable(word));
     for (const char* option : {"--prompt", "--hostfile"})
         if (app.get_option_no_throw(option) != nullptr)
             return fmt::format("; did you mean {} VALUE? A text of several words needs quotes",
@@ -71,9 +76,10 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
             return fmt::format("unknown option `{}`: {}", printable(name), advice_of(*foreign));
         const std::vector<std::string> known = long_names(app);
         // `--api-key` is the beginning of a longer name (`--api-key-file`), which is a better guess
-        // than the nearest one.
-        const auto longer = std::ranges::find_if(
-            known, [&](const std::string& other) { return other.starts_with(name + "-"); });
+        // than the nearest one. Two letters begin too many names.
+        const auto longer = std::ranges::find_if(known, [&](const std::string& other) {
+            return other.starts_with(name + "-") || (bare.size() > 2 && other.starts_with(name));
+        });
         const std::string guess = longer == known.end()
                                       ? guess_text(name, known)
                                       : fmt::format(", did you mean `{}`?", *longer);
@@ -81,7 +87,8 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
                            guess.empty() ? "; --help lists all" : guess);
     }
     const std::vector<std::string> commands = subcommand_names(app);
-    if (commands.empty()) return fmt::format("unexpected `{}`{}", printable(word), meant_text(app));
+    if (commands.empty())
+        return fmt::format("unexpected `{}`{}", printable(word), meant_text(app, word));
     const std::string guess = guess_text(word, commands);
     return fmt::format("`{}` is unknown{}", printable(word),
                        guess.empty() ? "; there are: " + join(commands, ", ") : guess);
@@ -96,6 +103,15 @@ const std::string* joined_help(const std::vector<std::string>& words) {
         if (word.size() > 2 && word.starts_with("-h")) joined = &word;
     }
     return joined;
+}
+
+// Returns "0.1 to 3600" for "0.100000 to 3600.000000".
+std::string short_numbers(const std::string& range) {
+    std::vector<std::string> words = split(range, ' ');
+    for (std::string& word : words)
+        if (const auto number = parse_double(word); number && word.find('.') != word.npos)
+            word = fmt::format("{:g}", *number);
+    return join(words, " ");
 }
 
 // Rewords CLI11's messages for values out of range: "--weights: q4_0 not in {f32,bf16}" and
@@ -116,7 +132,7 @@ std::string plain_words(const std::string& what) {
     const size_t range = rest.find(" not in range ");
     if (rest.starts_with("Value ") && range != rest.npos)
         return fmt::format("{}: `{}` is not a number from {}", option, rest.substr(6, range - 6),
-                           rest.substr(range + 14));
+                           short_numbers(rest.substr(range + 14)));
     return what;
 }
 
@@ -155,7 +171,7 @@ std::string describe(const CLI::App& app, const std::string& name, const CLI::Pa
     if (lacks && !commands.empty())
         return "a subcommand is missing; use one of: " + join(commands, ", ");
     std::string what = printable(error.what());
-    // CLI11's message is "--out: 1 required FILE missing".
+    // CLI11's message is "--output: 1 required FILE missing".
     const size_t colon = what.find(": 1 required ");
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && colon != what.npos)
         return what.substr(0, colon) + " needs a value; --help lists the options";
@@ -165,7 +181,7 @@ std::string describe(const CLI::App& app, const std::string& name, const CLI::Pa
     return plain_words(what) + "; --help lists the options";
 }
 
-// Returns "-o, --out DIR" for an option, or the name of a positional word.
+// Returns "-o, --output DIR" for an option, or the name of a positional word.
 std::string head_of(const CLI::Option& option) {
     if (option.get_positional()) return option.get_name(true);
     std::vector<std::string> names = option.get_snames();

@@ -101,7 +101,7 @@ inline constexpr ForeignName kForeignNames[] = {
     {"save-total-limit", "dslaunch.save.keep", "--keep N"},
     {"logging-steps", "", "leave it out: metrics.jsonl in the --output folder has every step"},
     {"logging-strategy", "", "leave it out: metrics.jsonl in the --output folder has every step"},
-    {"report-to", "tensorboard.enabled", "--set tensorboard.enabled=true, wandb.enabled=true or comet.enabled=true; metrics.jsonl in the --output folder has every step in any case"},
+    {"report-to", "tensorboard.enabled", "--set tensorboard.enabled=true, wandb.enabled=true or comet.enabled=true; for none leave it out: metrics.jsonl has every step"},
     {"logging-dir", "tensorboard.output_path", "--set tensorboard.enabled=true --set tensorboard.output_path=DIR"},
     {"mlflow", "tensorboard.enabled", "--set tensorboard.enabled=true, and `dslaunch-upload mlflow` afterwards"},
     {"trackio", "tensorboard.enabled", "--set tensorboard.enabled=true, and `dslaunch-upload trackio` afterwards"},
@@ -151,6 +151,31 @@ inline constexpr ForeignName kForeignNames[] = {
     {"overwrite-output-dir", "", "--output NEW-FOLDER: existing runs are never overwritten"},
     {"do-eval", "", "--eval-data FILE"},
     {"hf", "", "the folder that `hf download NAME --local-dir FOLDER` writes: nothing is downloaded here"},
+    {"flops-profiler", "flops_profiler.enabled", "--set flops_profiler.enabled=true"},
+    {"profile", "flops_profiler.enabled", "--set flops_profiler.enabled=true"},
+    {"profiler", "flops_profiler.enabled", "--set flops_profiler.enabled=true"},
+    {"profile-step", "flops_profiler.profile_step", "--set flops_profiler.enabled=true --set flops_profiler.profile_step=N"},
+    {"use-tensorboard", "tensorboard.enabled", "--set tensorboard.enabled=true"},
+    {"use-wandb", "wandb.enabled", "--set wandb.enabled=true"},
+    {"wandb-project", "wandb.project", "--set wandb.enabled=true --set wandb.project=NAME"},
+    {"wandb-entity", "wandb.team", "--set wandb.enabled=true --set wandb.team=NAME"},
+    {"run-name", "", "-o runs/NAME: a run has the name of its folder"},
+    {"hub-model-id", "", "leave it out: nothing is uploaded; `hf upload` sends the --output folder"},
+    {"push-to-hub", "", "leave it out: nothing is uploaded; `hf upload` sends the --output folder"},
+    {"save-safetensors", "", "leave it out: weights are always written as safetensors"},
+    {"dataloader-num-workers", "", "leave it out: rows are read from the file itself"},
+    {"preprocessing-num-workers", "", "`dslaunch data prepare --threads N`"},
+    {"torch-compile", "", "leave it out"},
+    {"compile", "", "leave it out"},
+    {"flash-attention", "", "leave it out: attention is chosen by itself"},
+    {"flash-attn", "", "leave it out: attention is chosen by itself"},
+    {"attn-implementation", "", "leave it out: attention is chosen by itself"},
+    {"use-flash-attention-2", "", "leave it out: attention is chosen by itself"},
+    {"trust-remote-code", "", "leave it out: no Python of a model is run"},
+    {"num-machines", "", "--num-nodes N with a --hostfile"},
+    {"nodes", "", "--num-nodes N with a --hostfile"},
+    {"chat-template", "", "`dslaunch data prepare`, which uses the chat_template of the model's folder"},
+    {"template", "", "`dslaunch data prepare`, which uses the chat_template of the model's folder"},
 
     {"m", "", "--model DIR", "model"},
     {"m", "", "give the model's folder as the first argument", "weights"},
@@ -214,7 +239,8 @@ template <typename HasOption>
 // Returns the advice for a user who gave ROW's name on the command line: "use --lr X", "leave it
 // out: …".
 [[nodiscard]] inline std::string advice_of(const ForeignName& row) {
-    const bool is_sentence = row.here.starts_with("leave ") || row.here.starts_with("name ");
+    const bool is_sentence = row.here.starts_with("leave ") || row.here.starts_with("give ") ||
+                             row.here.starts_with("name ");
     return (is_sentence ? "" : "use ") + std::string(row.here);
 }
 

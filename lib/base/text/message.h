@@ -78,6 +78,9 @@ auto of(Struct& m) {
     } else if constexpr (kCount == 9) {
         auto& [a, b, c, d, e, f, g, h, i] = m;
         return std::tie(a, b, c, d, e, f, g, h, i);
+    } else if constexpr (kCount == 10) {
+        auto& [a, b, c, d, e, f, g, h, i, j] = m;
+        return std::tie(a, b, c, d, e, f, g, h, i, j);
     } else if constexpr (kCount == 11) {
         auto& [a, b, c, d, e, f, g, h, i, j, k] = m;
         return std::tie(a, b, c, d, e, f, g, h, i, j, k);

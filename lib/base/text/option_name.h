@@ -22,7 +22,7 @@ namespace dslaunch {
 
 // Option names of other tools (Hugging Face, llama.cpp, vLLM, axolotl), each with the name used
 // here. These names are accepted, but the help does not list them.
-inline constexpr std::array<std::pair<std::string_view, std::string_view>, 52> kOtherOptionNames = {
+inline constexpr std::array<std::pair<std::string_view, std::string_view>, 58> kOtherOptionNames = {
     {
         {"max-new-tokens", "tokens"},
         {"max-tokens", "tokens"},
@@ -41,12 +41,15 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 52> k
         {"cutoff-len", "context"},
         {"lora-adapter", "adapter"},
         {"adapter-path", "adapter"},
+        {"lora-path", "adapter"},
+        {"lora-modules", "adapter"},
         {"quantization", "weights"},
         {"num-threads", "threads"},
         {"num-proc", "threads"},
         {"system-prompt", "system"},
-        {"output-file", "out"},
-        {"outfile", "out"},
+        {"out", "output"},
+        {"output-file", "output"},
+        {"outfile", "output"},
         {"tokenizer", "model"},
         {"served-model-name", "name"},
         {"batch-size", "micro-batch"},
@@ -76,6 +79,9 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 52> k
         {"lr-warmup-steps", "warmup-steps"},
         {"out-dir", "output"},
         {"resume-from-checkpoint", "resume"},
+        {"max-trials", "trials"},
+        {"num-trials", "trials"},
+        {"n-trials", "trials"},
     }};
 
 // Returns the names that other tools have for the option NAME.

@@ -148,16 +148,18 @@ Node number_of(const KeySpec& key, const char* type) {
 
 class SchemaMaker {
   public:
-    Value run() {
+    Value run(const std::string& section) {
         Node schema = std::move(
             Node()
                 .put("$schema", "http://json-schema.org/draft-07/schema#")
-                .put("title", "ds_config.json")
+                .put("title", json_text(section.empty() ? "ds_config.json" : section))
                 .put("description",
-                     "The config of a training, with DeepSpeed's keys and the section `dslaunch`. "
-                     "Made by `dslaunch config schema`.")
+                     json_text(section.empty() ? "The config of a training, with DeepSpeed's keys "
+                                                 "and the section `dslaunch`. Made by `dslaunch "
+                                                 "config schema`."
+                                               : find_key(section)->doc))
                 .put("type", "object"));
-        put_section("", schema, false);
+        put_section(section, schema, false);
         schema.put("definitions",
                    Node().put("ofOtherType",
                               Node()
@@ -456,8 +458,8 @@ class SchemaMaker {
 
 }  // namespace
 
-std::string json_schema() {
-    return to_json(SchemaMaker().run(), 0) + "\n";
+std::string json_schema(const std::string& section) {
+    return to_json(SchemaMaker().run(section), 0) + "\n";
 }
 
 }  // namespace dslaunch::config

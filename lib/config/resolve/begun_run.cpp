@@ -22,6 +22,7 @@ struct Together {
     std::vector<const char*> keys;
     bool of_pretrained = false;
 };
+constexpr size_t kBatch = 2;  // the index of the batch's group
 const std::array<Together, 5>& groups() {
     static const std::array<Together, 5> kGroups = {
         {{{"optimizer.params.lr"}, true},
@@ -103,13 +104,13 @@ LoraConfig lora_of(std::string_view json) {
 // Returns the keys of the batch whose values are also right for another number of ranks.
 std::vector<std::string> batch_keys(const std::map<std::string, Begun>& values) {
     std::vector<std::string> said;
-    for (const char* key : groups()[2].keys) {
+    for (const char* key : groups()[kBatch].keys) {
         const auto found = values.find(key);
         if (found == values.end()) return {};
         if (found->second.origin.starts_with(kUsual)) return {};  // the rule gives it again
         if (!found->second.is_derived()) said.emplace_back(key);
     }
-    if (said.empty()) said = {groups()[2].keys[1], groups()[2].keys[2]};
+    if (said.empty()) said = {groups()[kBatch].keys[1], groups()[kBatch].keys[2]};
     return said;
 }
 
@@ -138,12 +139,15 @@ void take_begun(TrainConfig& config, const std::vector<std::string>& begun, bool
         const Value* const value = find_path(config.root, key);
         return value != nullptr && !value->is(Value::Kind::kNull);
     };
+    const Value* const elastic = find_path(config.root, "elasticity.enabled");
+    const bool is_elastic = elastic != nullptr && elastic->boolean;
     std::vector<std::string> taken;
     for (const std::string& assignment : begun) {
         const std::string key = assignment.substr(0, assignment.find('='));
         for (const Together& group : groups()) {
             const bool is_of_it = std::ranges::find(group.keys, key) != group.keys.end();
             if (!is_of_it || (group.of_pretrained && !is_pretrained)) continue;
+            if (is_elastic && &group == &groups()[kBatch]) continue;
             if (std::ranges::none_of(group.keys, is_named)) taken.push_back(assignment);
         }
     }

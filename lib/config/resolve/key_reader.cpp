@@ -248,6 +248,21 @@ void KeyReader::note_unknown() {
                                                unknown_names_.size() == 1 ? "is" : "are")));
 }
 
+// Warns of a section that is off because it does not set its switch, although it sets other keys.
+// The command that reads `autotuning` does not need the switch.
+void KeyReader::warn_without_switch(const std::string& path, const Value& section) {
+    const KeySpec* const key = find_key(path + ".enabled");
+    if (key == nullptr || key->status != KeyStatus::kSupported || path == "autotuning" ||
+        default_value(*key).boolean || section.items.empty())
+        return;
+    const Value* const given = section.find("enabled");
+    if (given != nullptr && !given->is(Kind::kNull)) return;
+    result_.warnings.push_back(
+        printable(fmt::format("{}: {} has no effect, because it does not set `enabled`, as in "
+                              "DeepSpeed: set {}.enabled to true, or remove the section",
+                              section.origin, path, path)));
+}
+
 // Adds a note for each key that was given, asks for something and has no effect here, so that it is
 // never ignored silently.
 void KeyReader::collect_notes(const std::string& path, const Value& value) {
@@ -260,6 +275,7 @@ void KeyReader::collect_notes(const std::string& path, const Value& value) {
             if (is_ignored(path, value.keys[i], item)) note_ignored(path, value.keys[i], item);
             continue;
         }
+        if (item.is(Kind::kObject)) warn_without_switch(inner, item);
         if (item.is(Kind::kObject) && key->status == KeyStatus::kWithoutEffect) {
             note_section(*key, inner, item);
         } else if (item.is(Kind::kObject)) {

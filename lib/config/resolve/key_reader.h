@@ -97,6 +97,7 @@ class KeyReader {
     void note_ignored(const std::string& path, const std::string& name, const Value& value);
     void note_unknown();
     void note_section(const KeySpec& key, const std::string& path, const Value& value);
+    void warn_without_switch(const std::string& path, const Value& section);
     void collect_notes(const std::string& path, const Value& value);
 
     const std::string name_;  // the config's name

@@ -81,35 +81,6 @@ void first_segments(KeyReader& keys, RunConfig& run) {
                                              pipeline.first_segments.size(), parts - 1, of));
 }
 
-void tensor_rules(KeyReader& keys, RunConfig& run) {
-    const std::string path = "dslaunch.tensor.rules";
-    const Value* const rules = keys.given(path);
-    if (rules == nullptr) return;
-    keys.record(path, *rules, rules->origin);
-    const std::string wanted = "must be an object that maps patterns of parameter names to rules";
-    if (!rules->is(Kind::kObject)) return keys.problem(path, wanted + ", not " + describe(*rules));
-    for (size_t i = 0; i < rules->keys.size(); ++i) {
-        const Value& rule = rules->items[i];
-        const bool known =
-            rule.is(Kind::kString) && (rule.text == "column" || rule.text == "row" ||
-                                       rule.text == "vocabulary" || rule.text == "replicated");
-        if (!known)
-            return keys.problem(path, fmt::format("the rule of {} must be one of column, row, "
-                                                  "vocabulary, replicated, not {}",
-                                                  printable(rules->keys[i]), shown(rule)));
-        run.tensor.rules.emplace_back(rules->keys[i], rule.text);
-    }
-}
-
-void check_micro_steps(KeyReader& keys, RunConfig& run) {
-    const int64_t micro_steps = run.batch.accumulation_steps;
-    if (micro_steps <= kMicroStepsMax) return;
-    keys.problem(keys.has(kMicroSteps) ? kMicroSteps : kTotal,
-                 fmt::format("{} micro steps per step are more than the maximum, {}, because the "
-                             "plan lists the instructions of each; give each micro step more rows",
-                             micro_steps, kMicroStepsMax));
-}
-
 // Records only the values that were given: without a world size the others are unknown.
 void batch_unsolved(KeyReader& keys, RunConfig& run, int64_t ranks) {
     BatchConfig& batch = run.batch;
@@ -212,8 +183,8 @@ void save_via(KeyReader& keys, RunConfig& run) {
 }
 
 constexpr const char* kHoldOut =
-    "hold data out with dslaunch.data.eval_fraction (such as 0.05), or give a file with "
-    "dslaunch.data.eval (--eval-data FILE)";
+    "give a file with --eval-data FILE (dslaunch.data.eval), or hold a part of the data out with "
+    "--set dslaunch.data.eval_fraction=0.05";
 
 // Returns why RUN cannot compute METRIC; empty if it can.
 std::string why_no_metric(const RunConfig& run, EvalMetric metric) {
@@ -242,8 +213,8 @@ void save_best(KeyReader& keys, RunConfig& run) {
         keys.problem(best, fmt::format("needs held-out data: {}", kHoldOut));
     else if (run.eval_interval == 0)
         keys.problem(best,
-                     "needs evaluations during the run: set dslaunch.eval_interval, the number of "
-                     "steps between them");
+                     "needs evaluations during the run: give --eval-interval N "
+                     "(dslaunch.eval_interval), the number of steps between them");
 }
 
 void patience(KeyReader& keys, RunConfig& run) {
@@ -258,9 +229,15 @@ void patience(KeyReader& keys, RunConfig& run) {
     if (run.data.eval_path.empty() && run.data.eval_fraction == 0)
         keys.problem(path, fmt::format("needs held-out data: {}", kHoldOut));
     else if (run.eval_interval == 0)
-        keys.problem(path,
-                     "counts evaluations, so it needs dslaunch.eval_interval, the number of steps "
-                     "between them");
+        keys.problem(
+            path,
+            "counts evaluations, so it needs --eval-interval N (dslaunch.eval_interval), the "
+            "number of steps between them");
+    else if (run.steps > 0 && run.steps / run.eval_interval <= run.patience)
+        keys.warn(path, fmt::format("cannot end the run early: its {} have {}, so set it lower, or "
+                                    "evaluate more often",
+                                    counted(run.steps, "step"),
+                                    counted(run.steps / run.eval_interval, "evaluation")));
 }
 
 void samples(KeyReader& keys, RunConfig& run) {
@@ -344,8 +321,9 @@ void resolve_tensor(KeyReader& keys, RunConfig& run) {
     if (tensor.size == 1) {
         for (const char* name : {"rules", "share_positions", "check", "strict"})
             keys.unread(fmt::format("dslaunch.tensor.{}", name), "dslaunch.tensor.size is 1");
+        keys.unread(kLayerSpecs, "dslaunch.tensor.size is 1");
     } else {
-        tensor_rules(keys, run);
+        resolve_tensor_rules(keys, run);
         tensor.share_positions = keys.take_bool("dslaunch.tensor.share_positions");
         tensor.check = keys.take_bool("dslaunch.tensor.check");
         tensor.strict = keys.take_bool("dslaunch.tensor.strict");
@@ -369,9 +347,19 @@ void resolve_tensor(KeyReader& keys, RunConfig& run) {
                                  sequence.size));
 }
 
+void check_micro_steps(KeyReader& keys, const RunConfig& run) {
+    const int64_t micro_steps = run.batch.accumulation_steps;
+    if (micro_steps <= kMicroStepsMax) return;
+    keys.problem(keys.has(kMicroSteps) ? kMicroSteps : kTotal,
+                 fmt::format("{} micro steps per step are more than the maximum, {}, because the "
+                             "plan lists the instructions of each; give each micro step more rows",
+                             micro_steps, kMicroStepsMax));
+}
+
 // Solves train_batch_size = micro batch x accumulation steps x copies of the model that get
 // different rows. Two of the three keys determine the third.
 void resolve_batch(KeyReader& keys, RunConfig& run) {
+    if (resolve_elastic_batch(keys, run)) return;
     for (const char* path : {kTotal, kMicro, kMicroSteps}) {
         const Value* value = keys.given(path);
         if (value != nullptr &&

@@ -13,14 +13,24 @@ inline constexpr const char* kTotal = "train_batch_size";
 inline constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 inline constexpr const char* kMicroSteps = "gradient_accumulation_steps";
 
+// DeepSpeed's rules for tensor parallel layers.
+inline constexpr const char* kLayerSpecs = "tensor_parallel.partition_config.layer_specs";
+
 // Reads the stages, the schedule and the chunks: `pipeline`, dslaunch.pipeline.
 void resolve_pipeline(KeyReader& keys, RunConfig& run);
 // Reads the ranks that share layers or positions: dslaunch.tensor, dslaunch.sequence.
 void resolve_tensor(KeyReader& keys, RunConfig& run);
+// Reads dslaunch.tensor.rules and tensor_parallel.partition_config.
+void resolve_tensor_rules(KeyReader& keys, RunConfig& run);
 // Reads dslaunch.lora.
 void resolve_lora(KeyReader& keys, RunConfig& run);
-// Computes the batch keys that were not given from the others and from the number of ranks.
+// Computes the batch keys that were not given from the others and from the number of ranks, or all
+// of them as `elasticity` says.
 void resolve_batch(KeyReader& keys, RunConfig& run);
+// Reads `elasticity`. Returns true if it is on: then it determines the batch.
+bool resolve_elastic_batch(KeyReader& keys, RunConfig& run);
+// Refuses more micro steps per step than a plan can list.
+void check_micro_steps(KeyReader& keys, const RunConfig& run);
 // Reads the number of steps, or computes it from the epochs if the number of samples is known.
 void resolve_steps(KeyReader& keys, RunConfig& run);
 // Reads `optimizer` and dslaunch.optimizer without its groups.

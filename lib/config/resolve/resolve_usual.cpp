@@ -19,6 +19,8 @@ constexpr double kFullRate = 2e-5, kAdapterRate = 2e-4;
 constexpr double kFullRateOfPairs = 1e-6, kAdapterRateOfPairs = 1e-5;
 // A learning rate above the usual one times this factor is probably a mistake.
 constexpr double kFarAbove = 10;
+// A rate of this size is a mistake for any model.
+constexpr double kLeastOdd = 1;
 // The defaults of transformers' TrainingArguments on one device.
 constexpr double kClippingNorm = 1;
 constexpr int64_t kRows = 8;
@@ -142,6 +144,12 @@ void usual_clipping(KeyReader& keys, RunConfig& run) {
 void check_rate(KeyReader& keys, RunConfig& run) {
     const HighestRate rate = highest_rate(run);
     const double usual = usual_rate(keys, run);
+    if (!keys.options().is_pretrained && facts_of(run.optimizer.kind).has_usual_rate &&
+        rate.value >= kLeastOdd)
+        keys.add_warning(
+            fmt::format("a learning rate of {:.3g} is far above the usual ones, 1e-5 to 1e-2: is a "
+                        "minus sign missing, as in 2e-4? ({}X)",
+                        rate.value, rate.option));
     if (!keys.options().is_pretrained || !facts_of(run.optimizer.kind).has_usual_rate ||
         rate.value <= kFarAbove * usual * (1 + 1e-9))
         return;

@@ -173,6 +173,8 @@ struct PipelineConfig {
 struct TensorConfig {
     int64_t size = 1;                                        // ranks that share every layer
     std::vector<std::pair<std::string, std::string>> rules;  // pattern of names, name of a rule
+    // The same with regular expressions, from DeepSpeed's layer_specs.
+    std::vector<std::pair<std::string, std::string>> expressions;
     bool share_positions = false;  // ranks share positions between split layers (Megatron's
                                    // sequence)
     bool check = true;             // one batch is compared with the whole graph before training

@@ -75,6 +75,15 @@ std::string range_text(const KeySpec& key) {
     return "must be one of " + join(choices, ", ");
 }
 
+// Returns "; -1 means all" if VALUE is the word `all` and KEY has such a value; else an empty text.
+std::string all_text(const KeySpec& key, const Value& value) {
+    const size_t end = key.doc.find(": all");
+    if (!value.is(Kind::kString) || lower(value.text) != "all" || end == std::string::npos)
+        return "";
+    const size_t begin = key.doc.rfind(' ', end) + 1;
+    return fmt::format("; {} means all", key.doc.substr(begin, end - begin));
+}
+
 // Returns true for a shape of the warm-up that DeepSpeed does not know: it warns and uses its
 // default, log. A word that is similar to a known one is treated as a mistake instead.
 bool falls_back(const KeySpec& key, const Value& value) {
@@ -84,6 +93,8 @@ bool falls_back(const KeySpec& key, const Value& value) {
 
 // Returns the path of the key NAME in another section, which is probably the key that was meant.
 std::optional<std::string> other_home(const std::string& name) {
+    constexpr std::array kCommon = {"name", "type", "enabled", "file", "size", "value", "mode"};
+    if (std::ranges::find(kCommon, name) != kCommon.end()) return std::nullopt;
     const std::string home = home_of(name);
     return home.empty() ? std::nullopt : std::optional(home + "." + name);
 }
@@ -183,11 +194,11 @@ class Checker {
             const std::vector<std::string> keys = key_names(path);
             const bool lists_keys =
                 key.type == KeyType::kObject && !keys.empty() && keys.size() <= kSiblingsShownMax;
-            return report(
-                path,
-                fmt::format("must be {}{}, not {}", kWanted[size_t(key.type)],
-                            lists_keys ? " with keys of " + join(keys, ", ") : "", describe(value)),
-                value);
+            return report(path,
+                          fmt::format("must be {}{}, not {}{}", kWanted[size_t(key.type)],
+                                      lists_keys ? " with keys of " + join(keys, ", ") : "",
+                                      describe(value), all_text(key, value)),
+                          value);
         }
         if (!in_range(key, value) && !falls_back(key, value)) {
             return report(path, fmt::format("{}, not {}", range_text(key), shown(value)), value);
@@ -372,6 +383,11 @@ std::optional<std::string> meant_key(const std::string& path, const std::string&
         if (const ForeignName* inner = foreign_inside(value))
             return fmt::format("it contains `{}`: {}", inner->name, place_text(*inner));
     }
+    if (path.empty() && value.is(Kind::kObject))
+        for (const std::string& inner : value.keys)
+            if (const KeySpec* const key = find_key(inner);
+                key != nullptr && key->type == KeyType::kObject)
+                return fmt::format("its `{}` belongs at the top level of the config", inner);
     if (!names_training(name)) return std::nullopt;
     const auto near = nearest(name, key_names(path));
     return near ? fmt::format("did you mean `{}`?", child_path(path, *near)) : std::string();
@@ -396,6 +412,13 @@ std::optional<Problem> other_tool_problem(const Value& tree) {
                        "its deepspeed_config.deepspeed_config_file names, or write its zero_stage "
                        "as zero_optimization.stage and mixed_precision: bf16 as bf16.enabled: true",
                        distributed->origin};
+    if (const Value* const form = tree.find("$schema");
+        form != nullptr && form->text.find("json-schema.org") != std::string::npos &&
+        tree.find("properties") != nullptr)
+        return Problem{"$schema",
+                       "this is a JSON Schema, as `dslaunch config schema` prints it for editors, "
+                       "not a config: leave --config out, or begin a config with {}",
+                       form->origin};
     for (const char* name : {"base_model", "model_name_or_path"})
         if (const Value* model = tree.find(name); model && !model->origin.starts_with("--"))
             return Problem{

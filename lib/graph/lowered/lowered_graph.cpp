@@ -10,6 +10,26 @@
 
 namespace dslaunch::graph {
 
+namespace {
+
+// Returns true if INDEX is made of a running number: of arange or cumsum, or of a buffer of
+// positions.
+bool is_running_number(const Value* index, const LoweredGraph& lowered, const Model& model) {
+    for (;;) {
+        const Node* const node = index->node();
+        if (node == lowered.graph->param_node()) {
+            if (index->offset() < lowered.first_buffer()) return false;
+            const int buffer = lowered.buffers[index->offset() - lowered.first_buffer()];
+            return model.buffers()[buffer].name.find("position") != std::string::npos;
+        }
+        if (node->kind() == aten::arange || node->kind() == aten::cumsum) return true;
+        if (node->inputs().empty()) return false;
+        index = node->input(0);
+    }
+}
+
+}  // namespace
+
 std::string module_path(const Node& node) {
     // Nodes of exported programs have no call stack; their scope is the module's path.
     if (!node.callstack()) return node.scopeName();
@@ -58,6 +78,24 @@ std::vector<ArgumentLimit> argument_limits(const LoweredGraph& lowered, const Mo
         }
     }
     return limits;
+}
+
+std::optional<PositionTable> position_table(const LoweredGraph& lowered, const Model& model) {
+    std::optional<PositionTable> smallest;
+    const Graph& graph = *lowered.graph;
+    for (const Node* node : graph.nodes()) {
+        if (node->kind() != aten::embedding || node->inputs().size() < 2) continue;
+        const Value* const table = node->input(0);
+        if (table->node() != graph.param_node() || table->offset() < lowered.first_parameter() ||
+            table->offset() >= lowered.first_buffer())
+            continue;
+        if (!is_running_number(node->input(1), lowered, model)) continue;
+        const int parameter = lowered.parameters[table->offset() - lowered.first_parameter()];
+        const ModelParameter& owner = model.parameters()[parameter];
+        const int64_t rows = owner.tensor.size(0);
+        if (!smallest || rows < smallest->rows) smallest = PositionTable{owner.name, rows};
+    }
+    return smallest;
 }
 
 }  // namespace dslaunch::graph

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -100,5 +101,16 @@ struct ArgumentLimit {
 // embeddings read an argument, it is listed with the smallest of their tables.
 [[nodiscard]] std::vector<ArgumentLimit> argument_limits(const LoweredGraph& lowered,
                                                          const Model& model);
+
+// A table of the model with a row for each position in a sample.
+struct PositionTable {
+    std::string name;  // "wpe.weight"
+    int64_t rows = 0;  // a sample has at most so many positions
+};
+
+// Returns the smallest table that an embedding at the graph's top level reads by a running number;
+// nothing if there is none, as in models that rotate queries and keys.
+[[nodiscard]] std::optional<PositionTable> position_table(const LoweredGraph& lowered,
+                                                          const Model& model);
 
 }  // namespace dslaunch::graph

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text/json.h"
 #include "job/predict/changed_job.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
@@ -246,20 +247,33 @@ void JobRoom::agree(runtime::Collectives& job) {
         estimate_ = std::max(estimate_, estimate);
 }
 
-void JobRoom::compare(JobSetup& setup, const runtime::Topology& place,
-                      const std::optional<plan::StepPlanOptions>& options,
-                      const runtime::TrainResult& result) {
+std::string result_json(const ComparedMemory& memory) {
+    JsonWriter json;
+    json.begin_object().key("memory").begin_object().field("place", memory.place);
+    json.field("estimated_bytes", memory.estimated.value);
+    json.field("measured_bytes", memory.measured.value);
+    json.end_object().end_object();
+    return json.text();
+}
+
+std::optional<ComparedMemory> JobRoom::compare(JobSetup& setup, const runtime::Topology& place,
+                                               const std::optional<plan::StepPlanOptions>& options,
+                                               const runtime::TrainResult& result) {
     if (options && admission_) {
         setup.plan_options = *options;
         estimate_ = need_of_host(setup, place, admission_->program).of_rank();
     }
-    if (estimate_.value == 0) return;
-    if (!setup.on_gpu)
-        return log_info("train", "{}", plan::estimate_text("a rank", estimate_, result.peak_rss));
+    if (estimate_.value == 0) return std::nullopt;
+    if (!setup.on_gpu) {
+        log_info("train", "{}", plan::estimate_text("a rank", estimate_, result.peak_rss));
+        return ComparedMemory{"a rank", estimate_, result.peak_rss};
+    }
     const Bytes groups = plan::group_memory(setup.plan_options);
+    const ComparedMemory memory{"a GPU", estimate_ - groups, result.peak_device};
     log_info("train", "{}; LibTorch's allocator held {}; NCCL's buffers are estimated at {}",
-             plan::estimate_text("a GPU", estimate_ - groups, result.peak_device),
+             plan::estimate_text(memory.place, memory.estimated, memory.measured),
              to_text(result.peak_device_held), to_text(groups));
+    return memory;
 }
 
 }  // namespace dslaunch::job

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "job/setup/job_setup.h"
 #include "plan/predict/admission.h"
 
@@ -50,6 +51,15 @@ struct AdmissionOptions {
 [[nodiscard]] HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
                                        const AdmissionOptions& options);
 
+// The memory of a rank as it was estimated, and as it was measured.
+struct ComparedMemory {
+    std::string place;  // "a rank" or "a GPU"
+    Bytes estimated, measured;
+};
+
+// Returns MEMORY as the JSON object that run.json has as its member "result".
+[[nodiscard]] std::string result_json(const ComparedMemory& memory);
+
 // Checks a host's memory before the job takes it, and at the end of the job reports how good the
 // estimate was. Used by one thread.
 class JobRoom {
@@ -69,12 +79,13 @@ class JobRoom {
     // since other hosts may have other stages of a pipeline.
     void agree(runtime::Collectives& job);
     // Called by the job's first rank after training. Logs the estimate together with the measured
-    // peak of the rank that used most memory. On GPUs, this is the peak of LibTorch's allocator,
-    // which does not include NCCL's memory. If plans changed between steps, OPTIONS are the options
-    // of the plan that used most memory; they become SETUP's options.
-    void compare(JobSetup& setup, const runtime::Topology& place,
-                 const std::optional<plan::StepPlanOptions>& options,
-                 const runtime::TrainResult& result);
+    // peak of the rank that used most; on GPUs, this is the peak of LibTorch's allocator, which
+    // does not include NCCL's memory. OPTIONS are the options of the plan that used most memory, if
+    // plans changed between steps; they become SETUP's options. Returns what it logged; nullopt:
+    // there is no estimate.
+    std::optional<ComparedMemory> compare(JobSetup& setup, const runtime::Topology& place,
+                                          const std::optional<plan::StepPlanOptions>& options,
+                                          const runtime::TrainResult& result);
 
   private:
     std::optional<HostAdmission> admission_;  // present on the first rank of a host

@@ -67,7 +67,7 @@ void JobSaving::resume() {
                           {options_.resume, options_.output, options_.restarted, via_first()});
     if (setup_.config().lora.on() && (saves() || reader_ != nullptr))
         base_ = graph::base_fingerprint(setup_.whole_model());
-    if (place().rank() == 0 && (saves() || reader_ != nullptr))
+    if (place().rank() == 0 && !options_.is_fed && (saves() || reader_ != nullptr))
         data_ = data_mark(setup_.config().data);
     if (reader_ == nullptr) return;
     require_same_adapters();
@@ -77,7 +77,7 @@ void JobSaving::resume() {
                    zero::ShardOptimizer::state_names(setup_.config().optimizer),
                    /*leaves_out_frozen=*/setup_.config().lora.on());
     require_choice();
-    require_same_data();
+    if (!options_.is_fed) require_same_data();
     if (const auto& names = saved_->buffers_of_archive(); !names.empty())
         setup_.whole_model().leave_unsaved({names.begin(), names.end()});
     if (const graph::TensorRank* const shares = comms_.shares())
@@ -195,7 +195,7 @@ void JobSaving::describe_resume() const {
 
 void JobSaving::begin(runtime::SavableState& state, runtime::ModelBuffers& buffers,
                       bool own_buffers) {
-    set_aside_later();
+    if (reader_ != nullptr && sets_aside()) aside_after_ = reader_->checkpoint().training.step;
     if (saves()) open_checkpointer(state, buffers, own_buffers);
     saved_.reset();
     reader_.reset();
@@ -203,18 +203,21 @@ void JobSaving::begin(runtime::SavableState& state, runtime::ModelBuffers& buffe
         files_->remove_folder(resume_copy(options_.output, place().node_rank));
 }
 
-// If the user named an earlier checkpoint of this run, sets the later ones aside before training,
-// so that a restart before the first save does not continue from one of them.
-void JobSaving::set_aside_later() {
+// Returns true on rank 0 if the user named an earlier checkpoint of this run: the later ones are
+// then set aside, so that a restart before the first save does not continue from one of them.
+bool JobSaving::sets_aside() const {
     const bool is_named = !options_.resume.empty() && options_.resume != "auto";
-    if (!saves() || reader_ == nullptr || !is_named || options_.restarted || place().rank() != 0)
-        return;
+    if (!saves() || !is_named || options_.restarted || place().rank() != 0) return false;
     std::error_code unreadable;  // then the folder is not this run's
-    if (!std::filesystem::equivalent(folder_of(reader_->folder()), own_root(), unreadable)) return;
+    return std::filesystem::equivalent(folder_of(reader_->folder()), own_root(), unreadable);
+}
+
+void JobSaving::begin_steps() {
+    if (!aside_after_) return;
     std::random_device random;
     storage::CheckpointStore(*files_, own_root(), {})
-        .set_aside_later(reader_->checkpoint().training.step,
-                         fmt::format("{:08x}{:08x}", random(), random()));
+        .set_aside_later(*aside_after_, fmt::format("{:08x}{:08x}", random(), random()));
+    aside_after_.reset();
 }
 
 void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBuffers& buffers,

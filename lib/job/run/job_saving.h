@@ -29,6 +29,7 @@ struct SavingOptions {
     std::string model_path;
     std::string owner;      // owner of the folder, for messages: job, attempt, host
     bool new_data = false;  // true: may continue with other data than the checkpoint's
+    bool is_fed = false;    // true: data come from the caller, so no checkpoint says which they are
     // The longest wait for the claim on the folder. After a restart, a rank of the previous attempt
     // may still be saving until its agent ends it.
     std::chrono::milliseconds claim_wait_max{0};
@@ -41,7 +42,7 @@ struct WrittenWeights {
 };
 
 // Resumes a run, saves its checkpoints and writes its trained weights. Every rank has one, and
-// calls resume(), begin() and write_weights() in this order.
+// calls resume(), begin(), begin_steps() and write_weights() in this order.
 class JobSaving {
   public:
     // SETUP and COMMS must outlive this object. REQUIRES: COMMS is open.
@@ -64,6 +65,10 @@ class JobSaving {
     // STATE. OWN_BUFFERS is true if the buffers of each rank differ. STATE and BUFFERS must outlive
     // the training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
+    // Called by all ranks once nothing but the first step is left to do, so that a run that is
+    // refused before changes no file of an earlier one: if training goes back to an earlier
+    // checkpoint in the folder of the run, sets the later ones aside. Throws Error{kDisk}.
+    void begin_steps();
     // Returns null if the job does not save.
     [[nodiscard]] runtime::Checkpointer* checkpointer() {
         return checkpointer_ ? &*checkpointer_ : nullptr;
@@ -89,7 +94,7 @@ class JobSaving {
     void require_same_data();
     void require_choice() const;
     void describe_resume() const;
-    void set_aside_later();
+    [[nodiscard]] bool sets_aside() const;
     [[nodiscard]] std::string best_before(int64_t last_step) const;
     [[nodiscard]] int64_t write_checkpoint_weights(const runtime::FinalWeights& weights,
                                                    const std::string& folder) const;
@@ -109,6 +114,8 @@ class JobSaving {
     std::string base_;          // graph::base_fingerprint(), empty without adapters
     storage::DataMark data_;    // on rank 0
     bool begins_data_ = false;  // true: the data are not the checkpoint's
+    // On rank 0: the step after which checkpoints are to be set aside; unset: none are.
+    std::optional<int64_t> aside_after_;
     std::optional<runtime::Checkpointer> checkpointer_;
 };
 

@@ -44,6 +44,10 @@ struct JobArguments {
     std::function<c10::Device(const config::RunConfig&)> open_device;
     // Called with a description of the work that begins, such as "reading the model". May be empty.
     std::function<void(std::string_view)> begins;
+    // Returns samples of the form that the job will be fed with, for a caller that brings its own
+    // batches. The files and the number of epochs that the config names are then left out. Empty:
+    // the job reads the config's files.
+    std::function<runtime::DataSets(const runtime::DataRequest&)> fed_data;
 };
 
 // The ranks that work on each micro batch together.

@@ -34,6 +34,9 @@ TensorRequest tensor_request(const config::RunConfig& config) {
     request.rules.strict = config.tensor.strict;
     for (const auto& [pattern, word] : config.tensor.rules)
         request.rules.patterns.emplace_back(pattern, plan::parse_tensor_rule(pattern, word));
+    for (const auto& [expression, word] : config.tensor.expressions)
+        request.rules.expressions.emplace_back(expression,
+                                               plan::parse_tensor_rule(expression, word));
     return request;
 }
 

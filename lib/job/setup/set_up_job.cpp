@@ -21,6 +21,7 @@
 #include "graph/lower/device_rewrite.h"
 #include "graph/lowered/lowered_graph.h"
 #include "graph/measure/measure.h"
+#include "graph/models/text_model.h"
 #include "graph/packed/packed_weight.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
@@ -168,6 +169,14 @@ void leave_context_to_rows(config::Resolved& resolved) {
     }
 }
 
+// Leaves out what DATA says of files.
+void leave_files(config::DataConfig& data) {
+    data.train_path.clear();
+    data.eval_path.clear();
+    data.eval_fraction = 0;
+    data.context = 0;
+}
+
 // Resolves the config. REQUIRES: the model is loaded. The number of steps in an epoch is known only
 // after the data are open.
 void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArguments& arguments,
@@ -180,16 +189,19 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     options.context = context.value;
     options.context_reason = context.why;
     if (setup.data) {
-        options.samples = setup.data->train.rows();
+        // Who feeds a job knows alone how many samples there are.
+        if (!arguments.fed_data) options.samples = setup.data->train.rows();
         if (const int64_t tokens = setup.data->train.tokens_read(); tokens > 0)
             options.sample_tokens = tokens;
     }
     setup.resolved = config::resolve(found.config, options);
     config::require_valid(setup.resolved);
     config::RunConfig& placed = setup.resolved.config;
+    if (arguments.fed_data) leave_files(placed.data);
     place_path(placed.data.train_path, found.folder);
     place_path(placed.data.eval_path, found.folder);
     place_path(placed.lora.init, found.folder);
+    place_path(placed.samples.file, found.folder);
     leave_context_to_rows(setup.resolved);
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
 }
@@ -252,9 +264,10 @@ void require_micro_batch(const JobSetup& setup, bool is_first) {
 // Opens the data and checks what can be checked before the model runs.
 void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
                          const runtime::Topology& place) {
-    setup.data = runtime::open_data(data_request(setup));
+    setup.data = arguments.fed_data ? arguments.fed_data(data_request(setup))
+                                    : runtime::open_data(data_request(setup));
     // Only one rank of each host reads the whole files.
-    if (place.local_rank != 0) return;
+    if (place.local_rank != 0 && !arguments.fed_data) return;
     const auto folder = storage::model_folder_of(arguments.model_path);
     if (folder && has_pairs_without_loss(setup)) fail_pairs(setup);
     check_indices(setup, folder.has_value());
@@ -268,7 +281,7 @@ void read_data(JobSetup& setup, const FoundConfig& found, const JobArguments& ar
                const runtime::Topology& place, const ContextChoice& context) {
     open_and_check_data(setup, arguments, place);
     resolve_config(setup, found, arguments, place, context);
-    if (!arguments.plan_only) require_micro_batch(setup, place.rank() == 0);
+    if (!arguments.plan_only && !arguments.fed_data) require_micro_batch(setup, place.rank() == 0);
 }
 
 void check_labels(const JobSetup& setup, int64_t classes) {
@@ -327,6 +340,29 @@ std::string exported_sizes_text(const JobSetup& setup, const std::vector<c10::IV
     return "";
 }
 
+// Refuses samples with more tokens than the model has positions.
+void require_positions(const JobSetup& setup, int64_t tokens) {
+    const auto table = graph::position_table(setup.segmented->lowered(), *setup.model);
+    const int64_t positions = table ? table->rows : graph::longest_sequence(setup.model->module());
+    if (positions == 0 || tokens <= positions) return;
+    const bool are_rows = setup.data && setup.data->train.tokens_per_sample() == 0;
+    fail(ExitCode::kInput, "{}: the model has {} positions{}, but samples have {} tokens: {} {}{}",
+         are_rows ? printable(setup.data->train.path()) : fmt::format("--context {}", tokens),
+         positions, table ? fmt::format(" ({})", table->name) : "", tokens,
+         are_rows ? "make shorter rows with `dslaunch data prepare --context" : "give --context",
+         positions, are_rows ? "`" : " or less");
+}
+
+// Returns advice for a batch of samples of TOKENS tokens that did not pass; empty without a
+// --context.
+std::string context_text(const JobSetup& setup, int64_t tokens) {
+    const bool are_rows = setup.data && setup.data->train.tokens_per_sample() == 0;
+    if (are_rows || tokens <= 0) return "";
+    return fmt::format(
+        " (samples of {} tokens; if the model has fewer positions, give a smaller --context)",
+        tokens);
+}
+
 // Runs BATCH through the model and measures it for the plan.
 plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& batch,
                               const runtime::Topology& place, graph::LossFacts* loss = nullptr) {
@@ -340,9 +376,13 @@ plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IVal
         if (setup.data && setup.sharing.place.size == 1) blame_indices(setup, batch);
         if (has_labels) blame_labels(setup, batch);
         if (has_pairs_without_loss(setup)) fail_pairs(setup);
-        fail(error.code(), "{}: the first batch does not pass through the model: {}{}{}",
-             setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what(),
-             exported_sizes_text(setup, batch), weights_type_text(setup));
+        const int64_t tokens =
+            setup.data ? setup.data->train.tokens_read() : setup.config().data.context;
+        require_positions(setup, tokens);
+        fail(error.code(), "{}: the first batch does not pass through the model{}: {}{}{}",
+             setup.data ? printable(setup.data->train.path()) : "assumed tokens",
+             context_text(setup, tokens), error.what(), exported_sizes_text(setup, batch),
+             weights_type_text(setup));
     }
     if (has_labels) check_labels(setup, info.loss_classes);
     return info;

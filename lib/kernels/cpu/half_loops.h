@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(DSL_NEON)
+#include <arm_neon.h>
 #endif
 
 #include <cstdint>
@@ -48,6 +50,9 @@ void to_fp16(const float* __restrict values, uint16_t* __restrict out, int64_t n
     for (const int64_t whole = numel - numel % 8; i < whole; i += 8)
         _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
                          _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(DSL_NEON)
+    for (const int64_t whole = numel - numel % 4; i < whole; i += 4)
+        vst1_u16(out + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(values + i))));
 #endif
     for (; i < numel; ++i) out[i] = fp16_of(values[i]);
 }
@@ -59,6 +64,9 @@ void from_fp16(const uint16_t* __restrict values, float* __restrict out, int64_t
         _mm256_storeu_ps(
             out + i,
             _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values + i))));
+#elif defined(DSL_NEON)
+    for (const int64_t whole = numel - numel % 4; i < whole; i += 4)
+        vst1q_f32(out + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(values + i))));
 #endif
     for (; i < numel; ++i) out[i] = fp32_of_fp16(values[i]);
 }

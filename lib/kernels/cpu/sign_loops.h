@@ -6,6 +6,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(DSL_NEON)
+#include <arm_neon.h>
 #endif
 
 #include <cstdint>
@@ -52,6 +54,21 @@ inline uint8_t take_byte(float* values, float scale, int64_t n) {
     return static_cast<uint8_t>(bits);
 }
 
+#if defined(DSL_NEON)
+// The places of the first and the last four elements in a byte of signs.
+constexpr uint32_t kPlaces[2][4] = {{1, 2, 4, 8}, {16, 32, 64, 128}};
+
+// Subtracts from four values their sign times SCALE. Returns PLACES where a value is positive, and
+// 0 elsewhere.
+inline uint32x4_t take_four(float* values, float scale, uint32x4_t places) {
+    const float32x4_t value = vld1q_f32(values);
+    const uint32x4_t positive = vcgezq_f32(value);
+    const float32x4_t part = vbslq_f32(positive, vdupq_n_f32(scale), vdupq_n_f32(-scale));
+    vst1q_f32(values, vsubq_f32(value, part));
+    return vandq_u32(positive, places);
+}
+#endif
+
 inline void take_signs(float* values, float scale, uint8_t* bits, int64_t numel) {
     int64_t i = 0;
 #if defined(__AVX512F__)
@@ -75,6 +92,11 @@ inline void take_signs(float* values, float scale, uint8_t* bits, int64_t numel)
         _mm256_storeu_ps(values + i, _mm256_sub_ps(value, _mm256_blendv_ps(minus, plus, positive)));
         bits[i / kByteNumel] = static_cast<uint8_t>(_mm256_movemask_ps(positive));
     }
+#elif defined(DSL_NEON)
+    const uint32x4_t first = vld1q_u32(kPlaces[0]), last = vld1q_u32(kPlaces[1]);
+    for (; i + kByteNumel <= numel; i += kByteNumel)
+        bits[i / kByteNumel] = static_cast<uint8_t>(vaddvq_u32(vorrq_u32(
+            take_four(values + i, scale, first), take_four(values + i + 4, scale, last))));
 #endif
     for (; i < numel; i += kByteNumel)
         bits[i / kByteNumel] =
@@ -111,6 +133,16 @@ inline void give_signs(const uint8_t* __restrict bits, float scale, float* __res
         if constexpr (kAdds) value = _mm256_add_ps(_mm256_loadu_ps(out + i), value);
         _mm256_storeu_ps(out + i, value);
     }
+#elif defined(DSL_NEON)
+    const float32x4_t plus = vdupq_n_f32(scale), minus = vdupq_n_f32(-scale);
+    for (; i + kByteNumel <= numel; i += kByteNumel)
+        for (int half = 0; half < 2; ++half) {
+            const uint32x4_t byte = vdupq_n_u32(bits[i / kByteNumel]);
+            float32x4_t value = vbslq_f32(vtstq_u32(byte, vld1q_u32(kPlaces[half])), plus, minus);
+            float* const at = out + i + 4 * half;
+            if constexpr (kAdds) value = vaddq_f32(vld1q_f32(at), value);
+            vst1q_f32(at, value);
+        }
 #endif
     for (; i < numel; ++i) {
         const unsigned byte = bits[i / kByteNumel];

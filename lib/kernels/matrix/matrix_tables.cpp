@@ -23,12 +23,16 @@ const MatrixKernels& matrix_kernels_of(MatrixIsa isa) {
               matrix_isa_name(isa));
 #if defined(__x86_64__)
     static const MatrixKernels amx = amx_kernels();
-    const MatrixKernels* const all[] = {&kScalarMatrix, &kAvx2Matrix,       &kAvx2VnniMatrix,
-                                        &kAvx512Matrix, &kAvx512VnniMatrix, &amx};
+    constexpr const MatrixKernels* kNotHere = nullptr;
+    const MatrixKernels* const all[] = {
+        &kScalarMatrix,   kNotHere,       kNotHere,           &kAvx2Matrix,
+        &kAvx2VnniMatrix, &kAvx512Matrix, &kAvx512VnniMatrix, &amx};
     return *all[static_cast<size_t>(isa)];
-#else
-    return kScalarMatrix;
+#elif defined(__aarch64__)
+    if (isa == MatrixIsa::kNeonDot) return kNeonDotMatrix;
+    if (isa == MatrixIsa::kNeon) return kNeonMatrix;
 #endif
+    return kScalarMatrix;
 }
 
 // Returns the token kernels of ISA. They use no dot products of bytes, so instruction sets that
@@ -39,6 +43,8 @@ const TokenKernels& token_kernels_of(MatrixIsa isa) {
 #if defined(__x86_64__)
     if (isa >= MatrixIsa::kAvx512) return kAvx512Token;
     if (isa >= MatrixIsa::kAvx2) return kAvx2Token;
+#elif defined(__aarch64__)
+    if (isa >= MatrixIsa::kNeon) return kNeonToken;
 #endif
     return kScalarToken;
 }

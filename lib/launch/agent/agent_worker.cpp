@@ -161,11 +161,11 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
         worker_end = UniqueFd(pair[1]);
         set_blocking(pair[0], false);
         place.control_fd = worker_end.get();
-        place.arena_fd = shared.arena_fd;
         if (place.rank == 0) place.rendezvous_fd = shared.rendezvous_fd;
-        for (const int fd : {place.control_fd, place.arena_fd, place.rendezvous_fd})
-            if (fd >= 0) spawn_request.kept_fds.push_back(fd);
     }
+    if (has_arena(request.target_kind)) place.arena_fd = shared.arena_fd;
+    for (const int fd : {place.control_fd, place.arena_fd, place.rendezvous_fd})
+        if (fd >= 0) spawn_request.kept_fds.push_back(fd);
     spawn_request.environment = worker_environment(request, wanted, place);
     ProcessorShare share{request.target_kind == TargetKind::kModel, request.machine_ranks,
                          shared.cores, 0, request.binding.mode == BindMode::kNone ? "none" : ""};

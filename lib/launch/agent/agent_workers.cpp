@@ -18,13 +18,13 @@ namespace dslaunch::launch {
 
 void AgentWorkers::start(const StartRequest& request, const WorkerSources& sources) {
     UniqueFd arena;
-    if (request.target_kind == TargetKind::kModel) {
+    if (has_arena(request.target_kind)) {
         arena = UniqueFd(::memfd_create("dslaunch-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
         if (!arena.valid())
             fail(ExitCode::kSetup, "cannot make the shared arena: {}", errno_text(errno));
-    } else {
-        sources.rendezvous.socket.reset();  // scripts and programs bind the port themselves
     }
+    if (request.target_kind != TargetKind::kModel)
+        sources.rendezvous.socket.reset();  // these programs bind the port themselves
     oom_before_ = count_oom_kills();
     std::vector<RankPlace> places;
     try {

@@ -46,6 +46,23 @@ std::string beginning_of(const std::string& path) {
     return text;
 }
 
+// The processors of servers whose ARM numbers are known, by implementer and part, as lscpu has
+// them.
+struct ArmProcessor {
+    std::string_view implementer, part, name;
+};
+constexpr ArmProcessor kArmProcessors[] = {{"0x41", "0xd08", "ARM Cortex-A72"},
+                                           {"0x41", "0xd0c", "ARM Neoverse-N1"},
+                                           {"0x41", "0xd40", "ARM Neoverse-V1"},
+                                           {"0x41", "0xd49", "ARM Neoverse-N2"},
+                                           {"0x41", "0xd4f", "ARM Neoverse-V2"},
+                                           {"0x41", "0xd84", "ARM Neoverse-V3"},
+                                           {"0x41", "0xd8e", "ARM Neoverse-N3"},
+                                           {"0x46", "0x001", "Fujitsu A64FX"},
+                                           {"0x48", "0xd01", "HiSilicon TaiShan-v110"},
+                                           {"0xc0", "0xac3", "Ampere-1"},
+                                           {"0xc0", "0xac4", "Ampere-1a"}};
+
 IsaLevel level_of_flags(const std::string& flags_line) {
     const std::vector<std::string> words = split(flags_line, ' ');
     const std::set<std::string> flags(words.begin(), words.end());
@@ -147,12 +164,22 @@ Space space_at(const std::string& path) {
 
 }  // namespace
 
+std::string processor_model(const std::string& cpuinfo) {
+    const std::string name = value_in(cpuinfo, "model name");
+    const std::string implementer = value_in(cpuinfo, "CPU implementer");
+    const std::string part = value_in(cpuinfo, "CPU part");
+    if (!name.empty() || implementer.empty()) return name;
+    for (const ArmProcessor& known : kArmProcessors)
+        if (known.implementer == implementer && known.part == part) return std::string(known.name);
+    return fmt::format("ARM, implementer {}, part {}", implementer, part);
+}
+
 MachineFacts look_at_machine(const std::string& root) {
     MachineFacts facts;
     facts.machine_id = machine_id(root);
     facts.process_namespace = namespace_of(root, "pid");
     const std::string cpu = beginning_of(root + "/proc/cpuinfo");
-    facts.cpu_model = value_in(cpu, "model name");
+    facts.cpu_model = processor_model(cpu);
     facts.isa_level = level_of_flags(value_in(cpu, "flags"));
     facts.glibc = ::gnu_get_libc_version();
     facts.driver_version = driver_version_in(text_or_empty(root + "/proc/driver/nvidia/version"));

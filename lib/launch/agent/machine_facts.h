@@ -39,6 +39,10 @@ struct MachineFacts {
     bool operator==(const MachineFacts&) const = default;
 };
 
+// Returns the name of the first processor in CPUINFO, the text of /proc/cpuinfo; empty if it has
+// none. On ARM, where it holds numbers, the name that they stand for, or the numbers.
+[[nodiscard]] std::string processor_model(const std::string& cpuinfo);
+
 // Returns this machine's facts; what cannot be read stays empty. Takes under a millisecond. ROOT:
 // "" for this machine; a test gives a folder with its own proc/.
 [[nodiscard]] MachineFacts look_at_machine(const std::string& root);

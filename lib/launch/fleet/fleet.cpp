@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/signalfd.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +49,25 @@ std::string describe_agent_end(const TransportEvent& event, bool greeted,
 }
 
 }  // namespace
+
+bool Fleet::Node::has_foreign_program() const {
+    constexpr int kNotRun = 126;  // a shell's exit code for a program that its kernel refuses
+    return !greeted && exit_status == kNotRun &&
+           std::ranges::any_of(diagnostics, [](const std::string& line) {
+               return line.find("xec format error") != std::string::npos;  // ENOEXEC
+           });
+}
+
+std::string describe_other_processor(const AgentHello& hello) {
+    utsname own{};
+    ::uname(&own);
+    if (hello.processor.empty() || hello.processor == own.machine) return {};
+    return fmt::format(
+        "its processor and its dslaunch are {}, this machine's {}: a job is started on a host of "
+        "the same kind as all of its hosts; start it on one of them (dslaunch exec, stop and push "
+        "FILE work from here)",
+        printable(hello.processor), own.machine);
+}
 
 Fleet::Fleet(const std::vector<HostAddress>& hosts, Transport& transport, int signal_fd)
     : transport_(transport), signal_fd_(signal_fd), nodes_(hosts.size()) {
@@ -235,6 +255,12 @@ void Fleet::handle_end(const TransportEvent& event) {
         return listener_->host_ended(event.host, false);
     }
     std::string cause = describe_agent_end(event, node.greeted, node.diagnostics);
+    if (node.has_foreign_program()) {
+        cause = fmt::format(
+            "the dslaunch at {} is for another kind of processor than this host has (exit {}: {}); "
+            "install one for its kind there, and start jobs for such hosts on one of them",
+            launcher_path(), event.exit_status, node.diagnostics.back());
+    }
     // Another program may have answered, or a login shell that reports why it cannot start the
     // agent.
     const std::string_view said = trim(std::string_view(node.frames.noise()).substr(0, kSaidMax));

@@ -68,6 +68,8 @@ class Fleet {
         // processes that the agent started may keep running until the agent's lease is over.
         std::optional<Time> cut_off_at;
 
+        // Returns true if the program at dslaunch's path is for another kind of processor.
+        [[nodiscard]] bool has_foreign_program() const;
         // Returns true if the agent runs and no fault of the host is known.
         [[nodiscard]] bool serves() const { return greeted && !ended && error.empty(); }
 
@@ -154,6 +156,10 @@ class Fleet {
                                           // waiting
     bool is_stopping_ = false;
 };
+
+// Returns, in words for the user, that the host of HELLO has another kind of processor than this
+// machine, and so has its own dslaunch; empty if both have the same kind.
+[[nodiscard]] std::string describe_other_processor(const AgentHello& hello);
 
 // The exit code of a shell or a dynamic loader if a program, or one of its libraries, is missing.
 inline constexpr int kNoProgram = 127;

@@ -139,10 +139,13 @@ class HostCheck final : private FleetListener {
         }
         if (!node.error.empty()) return state.faults.push_back(node.error);
         if (!state.same_binary) {
+            const std::string other = describe_other_processor(node.hello);
             state.faults.push_back(
-                fmt::format("its dslaunch (version {}) differs from this one ({}); `dslaunch push` "
-                            "copies this one there",
-                            printable(node.hello.version), DSL_VERSION));
+                !other.empty()
+                    ? other
+                    : fmt::format("its dslaunch (version {}) differs from this one ({}); `dslaunch "
+                                  "push` copies this one there",
+                                  printable(node.hello.version), DSL_VERSION));
         }
         if (!state.report) {
             return state.faults.push_back(fmt::format("no report within {} s", kAnswerMax.count()));

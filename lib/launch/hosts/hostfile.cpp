@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -395,8 +396,11 @@ std::vector<NodeSpec> parse_spec(const std::string& text, const char* option) {
         NodeSpec spec{piece.substr(0, colon), {}};
         if (!is_host_name(spec.node)) {
             fail(ExitCode::kUsage,
-                 "{} `{}`: `{}` is not a host name; write NODE[:SLOT[,SLOT]][@NODE…]", option,
-                 printable(text), printable(spec.node));
+                 "{} `{}`: `{}` is not a host name; write NODE[:SLOT[,SLOT]][@NODE…]{}", option,
+                 printable(text), printable(spec.node),
+                 is_digit(piece.empty() ? ' ' : piece[0])
+                     ? fmt::format(", such as localhost:{} for this machine", printable(piece))
+                     : "");
         }
         if (colon != std::string::npos) {
             for (const std::string& slot : split(piece.substr(colon + 1), ',')) {
@@ -431,6 +435,10 @@ const Host& find_host(const std::vector<Host>& hosts, const std::string& name, c
     std::vector<std::string> names;
     for (const Host& host : hosts) names.push_back(host.name);
     const auto guess = nearest(name, names);
+    if (names.size() == 1 && !guess)
+        fail(ExitCode::kUsage,
+             "{}: host `{}` is not known: the only host is `{}`; --hostfile FILE names others",
+             option, name, names.front());
     fail(ExitCode::kUsage, "{}: host `{}` is not in the hostfile{}", option, name,
          guess ? fmt::format(", did you mean `{}`?", *guess) : "");
 }
@@ -510,7 +518,9 @@ std::vector<Host> read_hostfile(const std::string& path) {
     try {
         text = read_file(path, kHostfileBytesMax);
     } catch (const Error& error) {
-        fail(ExitCode::kUsage, "hostfile {}", error.what());
+        const bool is_missing = ::access(path.c_str(), F_OK) != 0;
+        fail(ExitCode::kUsage, "hostfile {}{}", error.what(),
+             is_missing ? "; a hostfile has one host per line, such as `node1 slots=4`" : "");
     }
     return parse_hostfile(text, path);
 }

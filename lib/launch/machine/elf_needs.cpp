@@ -171,6 +171,89 @@ std::string read_all(int fd) {
     return text;
 }
 
+// Libraries that another library opens while it runs, which no ELF header names: the names that
+// dlopen gets in torch 2.11 for CUDA 13, cuDNN 9 and nvrtc 13. On a host they are found beside
+// their opener, or through the RPATH of dsworker (nvrtc has no RPATH).
+struct OpeningRule {
+    std::string_view opener;  // start of a name
+    std::string_view opened;  // start of names in the same folder
+};
+constexpr std::array<OpeningRule, 4> kOpeningRules = {{
+    {"libcudnn.so.", "libcudnn_"},               // its parts: graph, ops, cnn, engines, …
+    {"libnvrtc.so.", "libnvrtc-builtins.so."},   // what a compiled kernel includes
+    {"libtorch_cuda.so", "libcaffe2_nvrtc.so"},  // kernels that are compiled at run time
+    {"libtorch_cuda.so", "libtorch_cuda_linalg.so"},
+}};
+
+// Returns true if OPENER opens NAME by RULE. The parts of cuDNN have its version in their names;
+// what follows other names is empty or MAJOR.MINOR, as longer versions are further links.
+bool is_opened(const OpeningRule& rule, const std::string& opener, const std::string& name) {
+    if (!opener.starts_with(rule.opener) || !name.starts_with(rule.opened)) return false;
+    if (rule.opened.ends_with('_')) return name.ends_with(opener.substr(opener.find(".so.")));
+    const std::string version = name.substr(rule.opened.size());
+    return std::ranges::count(version, '.') == (version.empty() ? 0 : 1) &&
+           std::ranges::all_of(version, [](char c) { return is_digit(c) || c == '.'; });
+}
+
+// Returns the libraries beside LIBRARY that it opens while it runs, sorted by name.
+std::vector<SharedLibrary> opened_by(const SharedLibrary& library) {
+    std::vector<SharedLibrary> opened;
+    const auto opens = [&](const std::string& name) {
+        return std::ranges::any_of(kOpeningRules, [&](const OpeningRule& rule) {
+            return is_opened(rule, library.name, name);
+        });
+    };
+    const bool is_opener = std::ranges::any_of(kOpeningRules, [&](const OpeningRule& rule) {
+        return library.name.starts_with(rule.opener);
+    });
+    if (!is_opener || library.path.empty()) return opened;
+    std::error_code error;
+    for (fs::directory_iterator entry(fs::path(library.path).parent_path(), error);
+         !error && entry != fs::end(entry); entry.increment(error)) {
+        const std::string name = entry->path().filename().string();
+        if (opens(name)) opened.push_back({name, entry->path().string()});
+    }
+    std::ranges::sort(opened, {}, &SharedLibrary::name);
+    return opened;
+}
+
+bool has_name(const std::vector<SharedLibrary>& libraries, const std::string& name) {
+    return std::ranges::find(libraries, name, &SharedLibrary::name) != libraries.end();
+}
+
+// Returns the libraries that the loader loads for FILE before it runs.
+std::vector<SharedLibrary> loaded_libraries(const std::string& file,
+                                            const EnvironmentList& environment) {
+    std::string loader;
+    ::dl_iterate_phdr(take_interpreter, &loader);
+    if (loader.empty())
+        fail(ExitCode::kSetup, "cannot list libraries, because this program has no dynamic loader");
+    Pipe out = make_pipe();
+    Pipe err = make_pipe();
+    SpawnRequest request;
+    request.command = {loader, file};
+    request.environment = environment;
+    // With this variable the loader only lists what it would load, including "not found", and runs
+    // nothing, as in ldd.
+    set_variable(request.environment, "LD_TRACE_LOADED_OBJECTS", "1");
+    request.stdout_fd = out.write_end.get();
+    request.stderr_fd = err.write_end.get();
+    const SpawnResult result = spawn(request);
+    if (result.pid < 0) fail(ExitCode::kSetup, "{}: {}", loader, result.error);
+    out.write_end.reset();
+    err.write_end.reset();
+    const std::string text = read_all(out.read_end.get());  // stderr is short enough for its pipe
+    const std::string complaint = read_all(err.read_end.get());
+    int status = 0;
+    while (::waitpid(result.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        fail(ExitCode::kSetup, "{} cannot list the libraries of {}: {}", loader, file,
+             printable(trim(complaint)));
+    }
+    return parse_library_list(text);
+}
+
 }  // namespace
 
 ElfNeeds read_elf_needs(const std::string& path) {
@@ -201,6 +284,7 @@ std::vector<SharedLibrary> parse_library_list(const std::string& text) {
     for (const std::string& line : split(text, '\n')) {
         // "\tNAME => PATH (0x…)", "\tNAME => not found", "\tPATH (0x…)"
         const std::string_view entry = trim(line);
+        if (entry == "statically linked") continue;  // it needs none
         const size_t arrow = entry.find(" => ");
         SharedLibrary library;
         library.name = entry.substr(0, arrow == std::string_view::npos ? entry.find(" (") : arrow);
@@ -222,34 +306,21 @@ std::vector<SharedLibrary> parse_library_list(const std::string& text) {
 
 std::vector<SharedLibrary> list_libraries(const std::string& file,
                                           const EnvironmentList& environment) {
-    std::string loader;
-    ::dl_iterate_phdr(take_interpreter, &loader);
-    if (loader.empty())
-        fail(ExitCode::kSetup, "cannot list libraries, because this program has no dynamic loader");
-    Pipe out = make_pipe();
-    Pipe err = make_pipe();
-    SpawnRequest request;
-    request.command = {loader, file};
-    request.environment = environment;
-    // With this variable the loader only lists what it would load, including "not found", and runs
-    // nothing, as in ldd.
-    set_variable(request.environment, "LD_TRACE_LOADED_OBJECTS", "1");
-    request.stdout_fd = out.write_end.get();
-    request.stderr_fd = err.write_end.get();
-    const SpawnResult result = spawn(request);
-    if (result.pid < 0) fail(ExitCode::kSetup, "{}: {}", loader, result.error);
-    out.write_end.reset();
-    err.write_end.reset();
-    const std::string text = read_all(out.read_end.get());  // stderr is short enough for its pipe
-    const std::string complaint = read_all(err.read_end.get());
-    int status = 0;
-    while (::waitpid(result.pid, &status, 0) < 0 && errno == EINTR) {
+    std::vector<SharedLibrary> found = loaded_libraries(file, environment);
+    // The list grows while it is read: what is opened may open more.
+    for (size_t i = 0; i < found.size(); ++i) {
+        for (SharedLibrary& opened : opened_by(SharedLibrary(found[i]))) {
+            if (has_name(found, opened.name)) continue;
+            std::vector<SharedLibrary> needed = loaded_libraries(opened.path, environment);
+            const auto is_missing = [](const SharedLibrary& one) { return one.path.empty(); };
+            if (std::ranges::any_of(needed, is_missing))
+                continue;  // it cannot be opened here either
+            found.push_back(std::move(opened));
+            for (SharedLibrary& one : needed)
+                if (!has_name(found, one.name)) found.push_back(std::move(one));
+        }
     }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        fail(ExitCode::kSetup, "{} cannot list the libraries of {}: {}", loader, file,
-             printable(trim(complaint)));
-    }
-    return parse_library_list(text);
+    return found;
 }
 
 }  // namespace dslaunch::launch

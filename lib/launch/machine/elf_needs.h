@@ -33,10 +33,11 @@ struct SharedLibrary {
     std::string path;  // path that the loader finds; empty: none
 };
 
-// Returns all libraries that FILE, a program or a library, needs directly or indirectly, at the
-// paths where the loader finds them if it runs with ENVIRONMENT. Leaves out the C library's own,
-// which belong to each host's kernel and loader, and the GPU driver's (libcuda, libnvidia-*).
-// Throws Error{kSetup} if the loader cannot be run.
+// Returns all libraries that FILE, a program or a library, needs directly or indirectly, as the
+// loader finds them in ENVIRONMENT, and those that cuDNN, nvrtc and LibTorch for CUDA open while
+// they run, if they lie beside them and could be opened here. Leaves out the C library's own, which
+// belong to each host's kernel and loader, and the GPU driver's (libcuda, libnvidia-*). Throws
+// Error{kSetup} if the loader cannot be run.
 [[nodiscard]] std::vector<SharedLibrary> list_libraries(
     const std::string& file, const EnvironmentList& environment = own_environment());
 

@@ -16,10 +16,11 @@ namespace {
 
 // Removes an incomplete last line.
 void cut_torn_line(const UniqueFd& file, const std::string& path) {
-    off_t end = ::lseek(file.get(), 0, SEEK_END);
+    const off_t length = ::lseek(file.get(), 0, SEEK_END);
+    off_t end = length;
     char byte = '\n';
     while (end > 0 && ::pread(file.get(), &byte, 1, end - 1) == 1 && byte != '\n') --end;
-    if (::ftruncate(file.get(), end) != 0) {
+    if (end != length && ::ftruncate(file.get(), end) != 0) {
         fail(ExitCode::kDisk, "{}: cannot remove the incomplete last line: {}", path,
              errno_text(errno));
     }

@@ -66,9 +66,4 @@ MetricsRecord read_metrics(std::string_view line) {
     return result;
 }
 
-std::optional<int64_t> step_of_metrics(std::string_view line) {
-    const Json record = Json::parse(line, nullptr, false);
-    return record.is_object() ? integer_in(record, "step") : std::nullopt;
-}
-
 }  // namespace dslaunch::launch

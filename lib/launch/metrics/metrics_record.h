@@ -37,7 +37,4 @@ struct MetricsRecord {
 // elapsed_time_ms_…, and other fields keep their name. Values that are null are left out.
 [[nodiscard]] MetricsRecord read_metrics(std::string_view line);
 
-// Returns the step of LINE, a line of metrics.jsonl; nothing if LINE names no step.
-[[nodiscard]] std::optional<int64_t> step_of_metrics(std::string_view line);
-
 }  // namespace dslaunch::launch

@@ -79,6 +79,7 @@ AgentHello look_at_node() {
     hello.version = DSL_VERSION;
     hello.host_name = names.nodename;
     hello.kernel = names.release;
+    hello.processor = names.machine;
     hello.pid = ::getpid();
     hello.cores = static_cast<int64_t>(allowed_processors().size());
     if (hello.cores == 0) hello.cores = ::sysconf(_SC_NPROCESSORS_ONLN);

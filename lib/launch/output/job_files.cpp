@@ -1,6 +1,7 @@
 #include "launch/output/job_files.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <optional>
 #include <utility>
@@ -31,11 +32,13 @@ struct JobFiles::Files {
     std::string each;
     std::unique_ptr<MetricsFeed> metrics;  // null: there is no output folder
     std::vector<Rank> ranks;
-    std::optional<Error> run_file_error;  // error of the newest run.json
+    bool has_run_file = false;            // run.json of an earlier run
+    std::optional<Error> run_file_error;  // of the newest run.json
 
     void open() {
         if (!each.empty()) make_folder_for(each, kOtherOutput);
         if (output.empty()) return;
+        has_run_file = ::access((output + "/run.json").c_str(), F_OK) == 0;
         make_folder_for(output + "/logs", kOtherOutput);
         std::vector<std::unique_ptr<MetricsSink>> sinks;
         sinks.push_back(std::make_unique<MetricsFile>(output));
@@ -69,6 +72,7 @@ JobFiles::JobFiles(const JobSpec& spec, int wake_fd)
     files_->each = spec.log.each_rank_directory;
     if (!place_.empty())
         writer_.run_and_wait([files = files_] { files->open(); }, wake_fd_, opening());
+    keeps_run_file_ = files_->has_run_file && spec.target_kind == TargetKind::kModel;
     open_ranks(spec.world_size);
     if (spec.monitors.any()) monitors_ = std::make_unique<Monitors>(spec.monitors, wake_fd_);
 }
@@ -110,7 +114,7 @@ void JobFiles::metrics(const MetricsRecord& record) {
 }
 
 void JobFiles::run_file(std::string text) {
-    if (output_.empty()) return;
+    if (output_.empty() || keeps_run_file_) return;
     const size_t bytes = text.size();
     const auto write = [files = files_, kept = std::move(text)] {
         files->run_file_error.reset();

@@ -40,8 +40,11 @@ class JobFiles {
     void mark_logs(std::string_view line);
     // Adds RECORD to metrics.jsonl and passes it to the monitors.
     void metrics(const MetricsRecord& record);
-    // Replaces run.json.
+    // Replaces run.json. A training leaves an earlier run's as it is until begin_steps(), so that a
+    // job that is refused before its first step changes nothing.
     void run_file(std::string text);
+    // Records that the first step has begun.
+    void begin_steps() { keeps_run_file_ = false; }
     // Returns one line about failed writes, each only once; empty if there is no news.
     [[nodiscard]] std::string take_news();
     // Waits until everything is written. Throws Error{kDisk} if run.json could not be written, if
@@ -56,6 +59,7 @@ class JobFiles {
     std::string output_;
     int wake_fd_;
     int world_size_ = 0;
+    bool keeps_run_file_ = false;
     std::shared_ptr<Files> files_;
     FileWriter writer_;
     std::unique_ptr<Monitors> monitors_;  // null: there are none

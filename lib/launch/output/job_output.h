@@ -60,6 +60,11 @@ class JobOutput {
     [[nodiscard]] RunFile& run_file() { return run_file_; }
     // Lets run.json be written soon, with EXIT_CODE; -1: the job is still running.
     void write_run_file(int exit_code);
+    // Records that the first step has begun, and lets run.json be written.
+    void begin_steps() {
+        files_.begin_steps();
+        write_run_file(-1);
+    }
     // Prints on stderr the environment that the started ranks really got (describe_environments).
     void print_environments();
 

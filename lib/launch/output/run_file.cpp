@@ -52,7 +52,8 @@ std::string RunFile::text(int exit_code) const {
     for (const Node& node : nodes_) {
         json.begin_object().field("name", node.name).field("host_name", node.hello.host_name);
         json.field("version", node.hello.version).field("binary_sha256", node.hello.binary_hash);
-        json.field("kernel", node.hello.kernel).field("cores", node.hello.cores);
+        json.field("kernel", node.hello.kernel).field("processor", node.hello.processor);
+        json.field("cores", node.hello.cores);
         json.field("gpus", node.hello.gpus);
         if (node.machine) json.key("machine").raw(machine_json(*node.machine));
         json.end_object();
@@ -75,6 +76,8 @@ std::string RunFile::text(int exit_code) const {
     }
     json.end_array().key("run");
     run_info_.empty() ? json.null() : json.raw(run_info_);
+    json.key("result");
+    run_result_.empty() ? json.null() : json.raw(run_result_);
     json.end_object();
     return json.text() + "\n";
 }

@@ -33,6 +33,8 @@ class RunFile {
     }
     // Sets the JSON object that rank 0 reports about its run.
     void set_run_info(std::string_view json) { run_info_ = json; }
+    // Sets the JSON object that rank 0 reports about its run's result.
+    void set_run_result(std::string_view json) { run_result_ = json; }
 
     // Returns the environments of the ranks that have started, by rank.
     [[nodiscard]] std::vector<RankVariables> environments() const;
@@ -51,7 +53,8 @@ class RunFile {
     int restarts_ = 0;
     std::vector<Node> nodes_;
     std::vector<WorkerStarted> started_;  // by rank; pid 0: not started
-    std::string run_info_;
+    std::string run_info_;                // empty: not reported yet
+    std::string run_result_;              // empty: not reported yet
 };
 
 }  // namespace dslaunch::launch

@@ -68,7 +68,12 @@ enum class TargetKind {
     kPython,   // the job ends with the first failing rank's own code, 128+n for a signal
     kProgram,  // the job ends like kPython
 };
-// Returns true if KIND is a value of the enum; values in messages are checked with this function.
+// Returns true if the ranks of a host get memory to share (DSL_ARENA_FD): a model's need it, and a
+// program's may (include/dslaunch/engine.h).
+inline bool has_arena(TargetKind kind) {
+    return kind != TargetKind::kPython;
+}
+// Returns true for a value of the enum; messages are checked with it.
 inline bool is_known(TargetKind kind) {
     return kind <= TargetKind::kProgram;
 }
@@ -138,6 +143,8 @@ struct ElasticRules {
     // Returns the nodes and ranks for some of `hosts`. CHOSEN: the indices of these hosts,
     // ascending.
     std::function<std::vector<PlannedNode>(const std::vector<size_t>& chosen)> plan;
+    // Returns true if the job can run on RANKS ranks; empty: on any number.
+    std::function<bool(int ranks)> fits;
 
     // Returns true if the job may run on fewer hosts.
     [[nodiscard]] bool on() const { return !hosts.empty(); }

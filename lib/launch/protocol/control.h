@@ -22,6 +22,7 @@ enum class ControlKind : uint16_t {
     kHeartbeat = 5,  // a Heartbeat with this rank's position in its work, each second
     kReady = 6,      // the first step has begun
     kHealth = 7,     // one record of `dslaunch health` (health/health_record.h)
+    kRunResult = 8,  // the JSON object of run.json's "result" member (rank 0, once, at the end)
     // launcher -> agent -> worker
     kSaveAndEnd = 64,  // save, then end with kOk
 };
@@ -36,7 +37,7 @@ using ControlDecoder = BasicFrameDecoder<ControlKind>;
     static constexpr FrameRules kRules{
         "a control frame", kControlPayloadBytesMax, [](uint16_t number) {
             const auto kind = static_cast<ControlKind>(number);
-            return (kind >= ControlKind::kMetrics && kind <= ControlKind::kHealth) ||
+            return (kind >= ControlKind::kMetrics && kind <= ControlKind::kRunResult) ||
                    kind == ControlKind::kSaveAndEnd;
         }};
     return kRules;

@@ -46,6 +46,7 @@ struct AgentHello {
     int64_t gpus = 0;
     std::string kernel;           // uname -r
     std::string arrival_address;  // the address at which sshd was reached, empty when not known
+    std::string processor;        // uname -m, "x86_64"; empty when not known
 };
 
 // Payload of FrameKind::kCheck.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -172,7 +173,11 @@ class PushRun {
         const std::string own_hash = own_binary_hash();
         for (size_t k = 0; k < which.size(); ++k) {
             const Fleet::Node& node = fleet.nodes()[k];
-            if (lacks_dslaunch(node, own_hash)) {
+            const std::string other = describe_other_processor(node.hello);
+            if (!other.empty() && node.error.empty()) {
+                if (sends_programs()) fleet.lose(k, "programs are not sent: " + other);
+                hosts_[which[k]].result.error = node.error;
+            } else if (lacks_dslaunch(node, own_hash)) {
                 needy_.push_back(which[k]);
                 // A host that already has an error keeps it; this error is only for a host without
                 // one.
@@ -200,9 +205,14 @@ class PushRun {
         return true;
     }
 
+    [[nodiscard]] bool sends_programs() const {
+        return std::ranges::find(job_.files, launcher_path(), &PushFile::target_path) !=
+               job_.files.end();
+    }
+
     static bool lacks_dslaunch(const Fleet::Node& node, const std::string& own_hash) {
         if (node.greeted) return !node.error.empty() || node.hello.binary_hash != own_hash;
-        return node.misunderstood || node.exit_status == kNoProgram;
+        return node.misunderstood || node.has_foreign_program() || node.exit_status == kNoProgram;
     }
 
     void install() {
@@ -273,12 +283,18 @@ std::vector<PushFile> installation_files(std::string& note) {
 
 std::string bootstrap_command(const InstallationPaths& paths, const std::string& id) {
     const std::string own = launcher_path();  // checked: no character is special in a shell
+    utsname machine{};
+    ::uname(&machine);
     const std::string temporary = paths.prefix + "/.dslaunch-" + id;
-    // The libraries go first: the program must never be there without them.
+    // The libraries go first: the program must never be there without them. A host with another
+    // kind of processor keeps what it has.
     return fmt::format(
-        "exec sh -c 'umask 022; mkdir -p {0} {1} {2} && cd {0} && tar -xof - && mv -f l/* {2}/ && "
-        "mv -f p/dslaunch {3}; s=$?; cd /; rm -rf {0}; exit $s'",
-        temporary, paths.programs, paths.libraries, own);
+        "exec sh -c 'uname -m | {{ read m; test \"$m\" = {4} || {{ echo this host has a processor "
+        "of kind $m, and this dslaunch is for {4}: install one for $m there >&2; exit 1; }}; }} || "
+        "exit 1; umask 022; mkdir -p {0} {1} {2} && cd {0} && tar -xof - && mv -f l/* {2}/ && mv "
+        "-f "
+        "p/dslaunch {3}; s=$?; cd /; rm -rf {0}; exit $s'",
+        temporary, paths.programs, paths.libraries, own, machine.machine);
 }
 
 std::string bootstrap_archive(const InstallationPaths& paths, const std::vector<PushFile>& files) {

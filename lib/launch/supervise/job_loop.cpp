@@ -43,7 +43,7 @@ bool JobLoop::interrupted_within(milliseconds time) const {
 JobSpec JobLoop::next_spec() const {
     JobSpec spec = spec_;
     if (!spec.elastic.on()) return spec;
-    const auto chosen = choose_hosts(bad_, spec.elastic.nodes);
+    const auto chosen = choose_hosts(bad_, spec.elastic);
     DSL_CHECK(chosen.has_value(), "an attempt with too few hosts");
     spec.nodes = spec.elastic.plan(*chosen);
     spec.world_size = spec.nodes.front().workers.front().environment.world_size;
@@ -59,7 +59,7 @@ bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& outp
         const auto found = std::find(rules.hosts.begin(), rules.hosts.end(), host);
         if (found != rules.hosts.end()) bad_[found - rules.hosts.begin()] = true;
     }
-    if (rules.on() && choose_hosts(bad_, rules.nodes)) {
+    if (rules.on() && choose_hosts(bad_, rules)) {
         output.note(fmt::format("dslaunch: warning: continuing without {}: {}",
                                 counted(std::ssize(outcome.bad_hosts), "host"), outcome.refusal));
         return true;

@@ -99,9 +99,12 @@ void Preparation::compare_programs() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
         const Fleet::Node& node = fleet_.nodes()[i];
         if (!node.greeted || node.ended || node.hello.binary_hash == hash) continue;
-        fleet_.blame(i, fmt::format("its dslaunch (version {}) differs from this one ({}): copy "
-                                    "this one to the same path there",
-                                    printable(node.hello.version), DSL_VERSION));
+        const std::string other = describe_other_processor(node.hello);
+        fleet_.blame(i, !other.empty()
+                            ? other
+                            : fmt::format("its dslaunch (version {}) differs from this one ({}): "
+                                          "copy this one to the same path there",
+                                          printable(node.hello.version), DSL_VERSION));
     }
 }
 

@@ -192,6 +192,13 @@ void RankWatch::handle_control(size_t host, const WorkerControl& control) {
             if (rank.rank != 0) return;
             output_.run_file().set_run_info(control.payload);
             return output_.write_run_file(-1);
+        case ControlKind::kRunResult:
+            if (rank.rank != 0) return;
+            output_.run_file().set_run_result(control.payload);
+            return output_.write_run_file(-1);
+        case ControlKind::kReady:
+            if (rank.rank == 0) output_.begin_steps();
+            return;
         case ControlKind::kProgress:
             if (rank.rank == 0) output_.progress(control.payload);
             return;

@@ -24,15 +24,24 @@ RestartVerdict decide_restart(const EndedAttempt& attempt) {
 }
 
 std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
-                                                const NodeRange& range) {
+                                                const NodeRange& range, const HostsFit& fits) {
     DSL_CHECK(range.min >= 1 && range.min <= range.max, "the range of nodes {} to {} is not valid",
               range.min, range.max);
     std::vector<size_t> chosen;
     for (size_t i = 0; i < is_bad.size(); ++i) {
         if (!is_bad[i] && chosen.size() < static_cast<size_t>(range.max)) chosen.push_back(i);
     }
-    if (chosen.size() < static_cast<size_t>(range.min)) return std::nullopt;
-    return chosen;
+    for (; chosen.size() >= static_cast<size_t>(range.min); chosen.pop_back())
+        if (!fits || fits(chosen)) return chosen;
+    return std::nullopt;
+}
+
+std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
+                                                const ElasticRules& rules) {
+    if (!rules.fits) return choose_hosts(is_bad, rules.nodes);
+    return choose_hosts(is_bad, rules.nodes, [&](const std::vector<size_t>& hosts) {
+        return rules.fits(rules.plan(hosts).front().workers.front().environment.world_size);
+    });
 }
 
 }  // namespace dslaunch::launch

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -44,9 +45,16 @@ enum class RestartVerdict {
 // Returns the next thing to do after ATTEMPT.
 [[nodiscard]] RestartVerdict decide_restart(const EndedAttempt& attempt);
 
-// Returns the hosts of an attempt, as indices into the hostfile: the first range.max hosts that are
-// not bad, or nothing if fewer than range.min are left. REQUIRES: 1 <= range.min <= range.max.
+// Returns the hosts of an attempt, as indices into the hostfile: the first hosts that are not bad,
+// and of these as many as RANGE and FITS allow. Returns nothing if no number of hosts is allowed.
+// FITS tells whether the job can run on the hosts with these indices; empty: it can run on any.
+// REQUIRES: 1 <= range.min <= range.max.
+using HostsFit = std::function<bool(const std::vector<size_t>& hosts)>;
 [[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
-                                                              const NodeRange& range);
+                                                              const NodeRange& range,
+                                                              const HostsFit& fits = {});
+// Does the same for the hosts, the range and the numbers of ranks that RULES allow.
+[[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
+                                                              const ElasticRules& rules);
 
 }  // namespace dslaunch::launch

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <regex>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -137,6 +138,33 @@ TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word) {
          printable(pattern), printable(word));
 }
 
+namespace {
+
+// Adds the rules that EXPRESSIONS give to names without a rule.
+void match_expressions(const TensorRules& rules, std::span<const std::string> names,
+                       std::vector<std::optional<TensorRule>>& found) {
+    bool fits = rules.expressions.empty();
+    for (const auto& [text, rule] : rules.expressions) {
+        const std::regex expression(text);
+        for (size_t i = 0; i < names.size(); ++i) {
+            if (!names[i].ends_with(".weight") ||
+                !std::regex_search(names[i], expression, std::regex_constants::match_continuous))
+                continue;
+            fits = true;
+            if (!found[i]) found[i] = rule;
+        }
+    }
+    if (!fits)
+        fail(
+            ExitCode::kConfig,
+            "tensor_parallel.partition_config: no pattern of layer_specs matches a weight of the "
+            "model, whose first parameter is `{}`: change the patterns, or remove the section, and "
+            "the graph decides how layers are split",
+            names.empty() ? "" : names.front());
+}
+
+}  // namespace
+
 std::vector<std::optional<TensorRule>> match_tensor_rules(const TensorRules& rules,
                                                           std::span<const std::string> names) {
     std::vector<std::optional<TensorRule>> found(names.size());
@@ -155,6 +183,7 @@ std::vector<std::optional<TensorRule>> match_tensor_rules(const TensorRules& rul
                    : fmt::format("; the model's first parameter is `{}`",
                                  names.empty() ? "" : names.front()));
     }
+    match_expressions(rules, names, found);
     return found;
 }
 

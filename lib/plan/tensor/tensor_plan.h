@@ -104,6 +104,9 @@ struct TensorRules {
     // arXiv:2205.05198): in norms, dropout and sums of residuals.
     bool share_positions = false;
     std::vector<std::pair<std::string, TensorRule>> patterns;
+    // Regular expressions (std::regex's default grammar) for the beginnings of names that end in
+    // `.weight`. They apply after the patterns.
+    std::vector<std::pair<std::string, TensorRule>> expressions;
     bool strict = false;  // true: refuses a model whose attention, or a layer of an indivisible
                           // width, cannot be split
 };
@@ -113,7 +116,7 @@ struct TensorRules {
 [[nodiscard]] TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word);
 
 // Returns the rule for each of NAMES; nullopt if no pattern matches it. Throws Error{kConfig}, with
-// the most similar name, if a pattern matches no name.
+// the most similar name, if a pattern matches no name, and if no expression does.
 [[nodiscard]] std::vector<std::optional<TensorRule>> match_tensor_rules(
     const TensorRules& rules, std::span<const std::string> names);
 

@@ -238,10 +238,14 @@ class RowSamples final : public Samples {
                 const int64_t value = values[i];
                 looks = looks && counts.add(value);
                 if ((value >= 0 && value < limit.count) || value == limit.also) continue;
-                fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is not a valid {} (0 to {})",
-                     path_, printable(column.name), row,
+                fail(ExitCode::kInput,
+                     "{}: column '{}', row {}{}: {} is not a valid {} (0 to {}){}", path_,
+                     printable(column.name), row,
                      values.size() == 1 ? "" : fmt::format(", element {}", i), value, limit.what,
-                     limit.count - 1);
+                     limit.count - 1,
+                     limit.tokens ? "; these tokens are another tokenizer's: make the rows with "
+                                    "`dslaunch data prepare FILE --model` and this model's folder"
+                                  : "");
             }
         });
         if (const std::string foreign = looks ? counts.foreign_text() : ""; !foreign.empty())

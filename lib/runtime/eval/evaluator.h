@@ -81,6 +81,8 @@ class Evaluator {
     // Makes the graph that run() uses, if it does not exist yet. Throws the errors of run() and of
     // lowering.
     const graph::SegmentedModel& prepare();
+    // Evaluates HELD_OUT from now on. REQUIRES: its samples have the form of those before.
+    void use(DataSource held_out) { held_out_ = std::move(held_out); }
 
   private:
     [[nodiscard]] std::unique_ptr<graph::SegmentedModel> lower_model() const;

@@ -30,6 +30,7 @@ class ControlReporter final : public Reporter {
 
     void metrics(std::string_view line) override { send(launch::ControlKind::kMetrics, line); }
     void run_info(std::string_view json) override { send(launch::ControlKind::kRunInfo, json); }
+    void run_result(std::string_view json) override { send(launch::ControlKind::kRunResult, json); }
     void progress(std::string_view line) override { send(launch::ControlKind::kProgress, line); }
     void ready() override { send(launch::ControlKind::kReady, {}); }
     void heartbeat(const launch::Heartbeat& heartbeat) override {
@@ -91,10 +92,10 @@ class FileReporter final : public Reporter {
                  errno_text(-status));
     }
     void run_info(std::string_view json) override {
-        if (!output_.empty())
-            write_file_atomically(output_ + "/run.json", fmt::format("{{\"run\": {}}}\n", json),
-                                  0600);
+        info_ = json;
+        write_run_file("null");
     }
+    void run_result(std::string_view json) override { write_run_file(json); }
     void progress(std::string_view line) override { log_info("train", "{}", line); }
     void ready() override {}
     void heartbeat(const launch::Heartbeat&) override {}
@@ -103,7 +104,15 @@ class FileReporter final : public Reporter {
     [[nodiscard]] bool asked_to_end() const override { return false; }
 
   private:
+    void write_run_file(std::string_view result) const {
+        if (!output_.empty())
+            write_file_atomically(output_ + "/run.json",
+                                  fmt::format("{{\"run\": {}, \"result\": {}}}\n", info_, result),
+                                  0600);
+    }
+
     std::string output_;
+    std::string info_ = "null";
     UniqueFd metrics_;
 };
 

@@ -26,6 +26,9 @@ class Reporter {
     virtual void metrics(std::string_view line) = 0;
     // Sends the JSON object that becomes the member "run" of run.json. Rank 0 calls it once.
     virtual void run_info(std::string_view json) = 0;
+    // Sends the JSON object that becomes the member "result" of run.json. Rank 0 calls it once,
+    // after training.
+    virtual void run_result(std::string_view json) = 0;
     // Sends one line for the terminal.
     virtual void progress(std::string_view line) = 0;
     // Reports that the first step begins.

@@ -137,12 +137,17 @@ void StepReport::send_progress(int64_t step, const StepFacts& facts, double lr) 
         parts_.held_out == nullptr ? std::nullopt : parts_.held_out->take_news();
     const std::string held_out = news ? fmt::format("  held-out {:.4f}", *news) : "";
     const double used = mfu(step_ms);
+    // A program with a loop of its own need not say how many steps there will be.
+    const bool is_known = config.steps > 0;
+    const std::string of_steps = is_known ? fmt::format("/{}", config.steps) : "";
+    const std::string left_text =
+        is_known ? fmt::format("  left {}", time_left_text(left)) : std::string();
     const std::string share = used > 0 ? fmt::format("  mfu {}", mfu_text(used)) : "";
     parts_.reporter->progress(
         // On a narrow terminal the last fields are left out.
-        fmt::format("step {}/{}  loss {:.4f}{}  left {}  {}  {:.1f} ms/step  lr {:.3g}{}  {}", step,
-                    config.steps, facts.loss, held_out, time_left_text(left), speed, step_ms, lr,
-                    share, to_text(Bytes{facts.rss_bytes})));
+        fmt::format("step {}{}  loss {:.4f}{}{}  {}  {:.1f} ms/step  lr {:.3g}{}  {}", step,
+                    of_steps, facts.loss, held_out, left_text, speed, step_ms, lr, share,
+                    to_text(Bytes{facts.rss_bytes})));
     if (config.wall_clock_breakdown)
         log_info("train", "step {}: {}; total {:.1f} ms per step; means over {} on rank 0", step,
                  breakdown_.take(), step_ms, counted(interval_steps_, "step"));

@@ -69,6 +69,11 @@ StepReportParts report_parts(const TrainerParts& parts, const StepRunner& runner
             .ranks_of_stage = parts.steps.collectives->topology().world_size() / stage.stages()};
 }
 
+// Returns true if a save is under way on any rank.
+bool is_saving(std::span<const SavePhase> ranks) {
+    return std::ranges::any_of(ranks, [](SavePhase phase) { return phase != SavePhase::kIdle; });
+}
+
 }  // namespace
 
 std::optional<std::chrono::system_clock::time_point> last_save_time(
@@ -99,7 +104,8 @@ Trainer::Trainer(TrainerParts parts)
                *parts_.steps.collectives,
                {parts_.steps.stage.stage(), parts_.steps.stage.stages()}),
       step_(parts_.resumed.step),
-      updates_(parts_.resumed.updates) {
+      updates_(parts_.resumed.updates),
+      last_loss_(parts_.resumed.loss) {
     const storage::TrainingState& resumed = parts_.resumed;
     // A run that never changed its scale, for example in bf16, saves 1. A scale that the config
     // fixes is kept.
@@ -135,38 +141,64 @@ launch::Heartbeat Trainer::heartbeat() const {
 TrainResult Trainer::run() {
     const config::RunConfig& config = *parts_.config;
     TrainResult result;
-    const int64_t before = parts_.resumed.step;
-    result.steps = before;
-    result.loss = parts_.resumed.loss;
     parts_.reporter->ready();
     evaluate_before(result);
-    const TimePoint train_begin = last_step_end_ = clock_.now();
-    report_.begin();
-    meter_.begin();
-    for (int64_t step = before + 1; step <= config.steps && !result.ends(); ++step) {
-        step_ = step;
-        const StepFacts facts = run_step(step);
-        if (parts_.between != nullptr) parts_.between->end_step(step, facts.loss, facts.skipped);
-        result.steps = step;
-        result.loss = facts.loss;
-        result.peak_rss = Bytes{facts.peak_rss_bytes};
-        if (is_first_rank()) report_step(step, facts);
+    begin();
+    while (step_ < config.steps && !result.ends()) {
+        const StepFacts facts = next_step();
+        const int64_t step = step_;
         // A job that is asked to end saves first, since its time may not suffice for both.
         const bool is_last = step == config.steps;
         if (!facts.end && (is_eval_due(step) || is_last)) result.eval_loss = evaluate(step, true);
         result.asked_to_end = facts.end || was_cut_short();
         if (is_over() && !is_last) result.ended_early = held_out_->judge().why_over();
         const bool saving = save_if_due(step, facts, result.ends());
-        if (parts_.between != nullptr && step < config.steps && !facts.end && !saving) {
-            const plan::StepPlan* const plan = parts_.between->after_step(last_run(step, facts));
-            if (plan != nullptr) change_plan(*plan, step);
-        }
-        // This evaluation does not count: if it is due, the resumed run makes it again. Samples
-        // would take time that the job no longer has.
+        if (step < config.steps && !facts.end && !saving) adapt_plan(step, facts);
+        // This one does not count: if it is due, the resumed run makes it again. Samples would take
+        // time that the job no longer has.
         if (facts.end) result.eval_loss = evaluate(step, /*counts=*/false, /*writes=*/false);
     }
-    result.new_steps = result.steps - before;
-    result.time = last_step_end_ - train_begin;
+    finish(result);
+    return result;
+}
+
+void Trainer::begin() {
+    begin_ = last_step_end_ = clock_.now();
+    report_.begin();
+    meter_.begin();
+}
+
+// Runs the next step and reports it.
+StepFacts Trainer::next_step() {
+    const int64_t step = ++step_;
+    const StepFacts facts = run_step(step);
+    last_loss_ = facts.loss;
+    if (parts_.between != nullptr) parts_.between->end_step(step, facts.loss, facts.skipped);
+    if (is_first_rank()) report_step(step, facts);
+    return facts;
+}
+
+// Changes the plan for the steps after STEP if the job wants another one.
+void Trainer::adapt_plan(int64_t step, const StepFacts& facts) {
+    if (parts_.between == nullptr) return;
+    const plan::StepPlan* const plan = parts_.between->after_step(last_run(step, facts));
+    if (plan != nullptr) change_plan(*plan, step);
+}
+
+StepFacts Trainer::take_step() {
+    StepFacts facts = next_step();
+    if (parts_.checkpointer != nullptr) parts_.checkpointer->advance(facts.saves);
+    if (!is_saving(facts.saves)) adapt_plan(step_, facts);
+    return facts;
+}
+
+double Trainer::evaluate() {
+    // Nothing ends this evaluation early: whoever has a loop of its own ends it there.
+    return evaluate(step_, /*counts=*/false, /*writes=*/false).value();
+}
+
+TrainResult Trainer::end() {
+    TrainResult result;
     finish(result);
     return result;
 }
@@ -188,6 +220,10 @@ void Trainer::evaluate_before(TrainResult& result) {
 // Ends the last save, and completes RESULT with the facts of the whole run.
 void Trainer::finish(TrainResult& result) {
     SteppingState& state = *parts_.steps.state;
+    result.steps = step_;
+    result.new_steps = result.steps - parts_.resumed.step;
+    result.loss = last_loss_;
+    result.time = last_step_end_ - begin_;
     report_.begin_other("saving");
     if (parts_.checkpointer) parts_.checkpointer->finish();
     if (held_out_) result.best_eval = held_out_->best();
@@ -230,8 +266,7 @@ bool Trainer::save_if_due(int64_t step, const StepFacts& facts, bool ends) {
     const bool due = at_interval || ends || step == config.steps || is_best_news(step);
     // A job that was asked to end has no time for more steps, so it waits for the save.
     if (due) save(step, facts.loss, /*waits=*/facts.end || was_cut_short());
-    return due || std::ranges::any_of(facts.saves,
-                                      [](SavePhase phase) { return phase != SavePhase::kIdle; });
+    return due || is_saving(facts.saves);
 }
 
 // Saves STEP, whose loss is LOSS. If WAITS, returns only after the save has ended.

@@ -93,12 +93,37 @@ class Trainer {
     // process must leave by _exit.
     [[nodiscard]] TrainResult run();
 
+    // The parts of run(), for a caller with a loop of its own, which decides when to evaluate, to
+    // save and to end. All ranks make the same calls: begin() once, then any of the others between
+    // steps, and end() at last. They throw as run() does.
+    void begin();
+    // Takes the next step, whatever its number, and does what follows each step: it reports, goes
+    // on with a save that is under way, and changes the plan if that is due.
+    [[nodiscard]] StepFacts take_step();
+    // Returns the held-out loss after the last step. The best checkpoint and the early end, which
+    // are rules of run(), leave it out. REQUIRES: there is an evaluator.
+    [[nodiscard]] double evaluate();
+    // Begins to save the last step. WAITS: until the save has ended. REQUIRES: there is a
+    // checkpointer, and begin() or a step came before.
+    void save(bool waits) { save(step_, last_loss_, waits); }
+    // Ends a save that is under way, and returns the facts of the whole run.
+    [[nodiscard]] TrainResult end();
+
+    // Returns the learning rate and the norm of the gradients of the last step.
+    [[nodiscard]] StepRates rates() const { return {lr_, parts_.steps.state->gradient_norm()}; }
+    // Returns the number of steps done, and how many of them changed the model, with those before a
+    // resume.
+    [[nodiscard]] int64_t steps() const { return step_; }
+    [[nodiscard]] int64_t updates() const { return updates_; }
+
     // Returns this rank's position in its work; on the first rank also the job's progress. Any
     // thread.
     [[nodiscard]] launch::Heartbeat heartbeat() const;
 
   private:
+    [[nodiscard]] StepFacts next_step();
     [[nodiscard]] StepFacts run_step(int64_t step);
+    void adapt_plan(int64_t step, const StepFacts& facts);
     [[nodiscard]] StepRun last_run(int64_t step, const StepFacts& facts) const;
     void change_plan(const plan::StepPlan& plan, int64_t steps);
     void settle_loss_scale(int64_t step, StepFacts& facts);
@@ -137,6 +162,8 @@ class Trainer {
     std::atomic<int64_t> step_;  // step under way, from 1
     int64_t updates_;            // steps that were not skipped
     double lr_ = 0;
+    double last_loss_;
+    TimePoint begin_{};  // of the first step of this run
     TimePoint last_step_end_{};
     Duration longest_step_{0};
     StepLinks links_;  // since the start of this run

@@ -101,6 +101,20 @@ std::string base64_for_names(const std::string& bytes) {
     return text;
 }
 
+// Checks that FOLDER has the licence of each library that comes along or is compiled in.
+void check_licenses(const std::string& folder) {
+    for (const char* const start :
+         {"libcli11", "libfmt", "libgloo", "libspdlog", "libssh-", "libyaml-cpp", "nlohmann-json3",
+          "libzstd", "liburing", "libssl", "libonig", "libutf8proc", "libxxhash"}) {
+        std::string text;
+        for (const auto& entry : fs::directory_iterator(folder))
+            if (entry.path().filename().string().starts_with(start))
+                text = content_of(entry.path());
+        INFO(start);
+        CHECK((mentions(text, "opyright") || mentions(text, "icense")));
+    }
+}
+
 }  // namespace
 
 TEST_CASE("an archive runs from a strange folder with an empty environment") {
@@ -115,6 +129,13 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
           run(folder, {kDslaunch, "--version"}));
     check_libraries(place, "dslaunch");
     check_libraries(place, "dsworker");
+    const std::string documents = place + "/share/doc/dslaunch/";
+    check_licenses(documents + "licenses");
+    const std::string own = content_of(std::string(test::source_dir()) + "/LICENSE");
+    const std::string copyright = content_of(documents + "copyright");
+    CHECK(mentions(copyright, own.empty() ? "The sources of dslaunch state no licence" : own));
+    for (const auto& entry : fs::directory_iterator(documents + "licenses"))
+        CHECK(mentions(copyright, content_of(entry.path())));
 
     const Json config = fixture_config(facts_of("gpt"), 1, 2);
     std::vector<std::string> training =
@@ -182,6 +203,8 @@ TEST_CASE("a wheel's files are those of its RECORD, and pip finds what it must k
                Catch::Contains("Tag: " + tag.substr(0, tag.size() - 4) + "\n"));
     CHECK_THAT(content_of(info + "/METADATA"),
                Catch::Contains("Requires-Dist: torch==" + package_fact("torch_version") + ".*\n"));
+    CHECK_THAT(content_of(info + "/METADATA"), Catch::Contains("\nLicense: "));
+    check_licenses(info + "/licenses");
     const std::string scripts = unpacked + "/dslaunch-" + version + ".data/scripts";
     for (const char* const program : {"dslaunch", "dsworker"}) {
         const auto mode = fs::status(scripts + "/" + program).permissions();

@@ -54,7 +54,7 @@ TEST_CASE("a command line of a DeepSpeed program becomes one of dslaunch") {
         {"dsr", {"--hide_operator_status", "--hide_errors_and_warnings"}, "report"},
         {"ds_report", {"-h"}, "report|--help"},
         {"ds_ssh",
-         {"hostname"},
+         {"-f", "/job/hostfile", "hostname"},
          "exec|--hostfile|/job/hostfile|--stream|--chdir|/|--|sh|-c|cd; hostname"},
         {"ds_ssh",
          {"-f", "hosts", "df -h | tail", "-1"},

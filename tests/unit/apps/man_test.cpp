@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -153,6 +154,44 @@ TEST_CASE("man refuses what is no command, with the nearest name") {
     JobProcess page(folder, {test::kDslaunch, "man", "ckpt", "export"});
     CHECK(page.wait() == 0);
     CHECK(page.out().starts_with(".TH DSLAUNCH\\-CKPT\\-EXPORT 1 "));
+    const std::pair<std::vector<std::string>, const char*> refused[] = {
+        {{"zero"}, "`dslaunch config keys zero` the keys of a config"},
+        {{"qqqqqq"}, "`dslaunch --help` lists the commands"},
+        {{"run", "top"}, "`dslaunch run` has no subcommands: dslaunch man run"},
+        {{"--all"}, "all pages need a folder: dslaunch man --output DIR"}};
+    for (const auto& [words, told] : refused) {
+        std::vector<std::string> command = {test::kDslaunch, "man"};
+        command.insert(command.end(), words.begin(), words.end());
+        JobProcess refusal(folder, command);
+        CHECK(refusal.wait() == 64);
+        CHECK_THAT(refusal.err(), Catch::Contains(told));
+    }
+}
+
+TEST_CASE("man takes the names of pages, of dslaunch itself and of DeepSpeed's programs") {
+    const TemporaryFolder folder;
+    const std::pair<std::vector<std::string>, const char*> pages[] = {
+        {{"dslaunch"}, "DSLAUNCH 1 "},
+        {{"1", "run"}, "DSLAUNCH\\-RUN 1 "},
+        {{"dslaunch", "run"}, "DSLAUNCH\\-RUN 1 "},
+        {{"dslaunch-ckpt-export.1"}, "DSLAUNCH\\-CKPT\\-EXPORT 1 "},
+        {{"dslaunch-io-bench"}, "DSLAUNCH\\-IO\\-BENCH 1 "},
+        {{"deepspeed"}, "DSLAUNCH\\-RUN 1 "},
+        {{"ds_elastic"}, "DSLAUNCH\\-CONFIG\\-CHECK 1 "}};
+    for (const auto& [words, title] : pages) {
+        INFO(words.front());
+        std::vector<std::string> command = {test::kDslaunch, "man"};
+        command.insert(command.end(), words.begin(), words.end());
+        JobProcess page(folder, command);
+        CHECK(page.wait() == 0);
+        CHECK(page.out().starts_with(std::string(".TH ") + title));
+    }
+    JobProcess file(folder, {test::kDslaunch, "man", "run", "-o", folder.path()});
+    CHECK(file.wait() == 0);
+    CHECK(text_of_file(folder.path() + "/dslaunch-run.1").starts_with(".TH DSLAUNCH\\-RUN 1 "));
+    JobProcess again(folder, {test::kDslaunch, "man", "run", "-o", folder.path()});
+    CHECK(again.wait() == 66);
+    CHECK_THAT(again.err(), Catch::Contains("--force"));
 }
 
 TEST_CASE("the environment variables of the man pages are all that the sources read") {

@@ -110,6 +110,26 @@ TEST_CASE("a number in another spelling is named in ours") {
                Catch::Contains("--nproc_per_node gpu: found no GPU on this machine"));
 }
 
+TEST_CASE("what DeepSpeed, axolotl and Trainer take is told its place here") {
+    CHECK_THAT(refusal("--autotuning run train.py"),
+               Catch::Contains("train.py is a script") &&
+                   Catch::Contains("dslaunch tune MODEL --data FILE"));
+    CHECK_THAT(refusal("t.pt --force"), Catch::Contains("existing runs are never overwritten"));
+    CHECK_THAT(refusal("t.pt --data d --save-best 3"), Catch::Contains("--save-best=3"));
+    CHECK_THAT(refusal("t.pt --wall_clock_breakdown"),
+               Catch::Contains("use --set wall_clock_breakdown=true"));
+    CHECK_THAT(refusal("t.pt --tensorboard"), Catch::Contains("--set tensorboard.enabled=true"));
+    CHECK_THAT(refusal("t.pt --check-equal-interval 2"),
+               Catch::Contains("use --set dslaunch.check_equal_interval=VALUE"));
+    CHECK_THAT(refusal("t.pt --zero_optimization.stage 3"),
+               Catch::Contains("use --set zero_optimization.stage=VALUE"));
+    CHECK_THAT(refusal("train recipe.yml"), Catch::Contains("Recipes of axolotl"));
+    CHECK_THAT(refusal("t.pt --resume best"), Catch::Contains("write --resume=best"));
+    CHECK_THAT(refusal("--resume best t.pt"), Catch::Contains("write --resume=best"));
+    CHECK_THAT(refusal("t.pt --resume latest"), Catch::Contains("leave `latest` out"));
+    CHECK_THAT(refusal("t.pt --resume run1"), Catch::Contains("write --resume=DIR"));
+}
+
 TEST_CASE("two values for one key are refused, by whichever option they come") {
     for (const char* line :
          {"t.pt --set optimizer.params.lr=1e-3 --lr 5e-5",

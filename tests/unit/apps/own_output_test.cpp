@@ -146,6 +146,27 @@ TEST_CASE("a job that trained no step leaves nothing but the logs of a crash") {
     }
 }
 
+TEST_CASE("a folder that --output names goes with a refused job only if that job has made it") {
+    const ModelFolder folder;
+    for (const bool is_new : {true, false})
+        for (const int code : {66, 76, 0}) {
+            INFO(is_new << " " << code);
+            const std::string run = folder.path() + "/run";
+            std::filesystem::remove_all(run);
+            if (!is_new) std::filesystem::create_directories(run);
+            RunOptions options = options_of("train.pt -o run");
+            {
+                OwnOutput output(options, folder.path());
+                CHECK_FALSE(output.is_made());
+                CHECK(exists(folder, "run"));
+                write_file(run + "/run.json", "{}");
+                output.end(code);
+            }
+            CHECK(options.output == "run");
+            CHECK(exists(folder, "run/run.json") == (!is_new || code != 66));
+        }
+}
+
 TEST_CASE("a folder that cannot be made ends the job with the way out") {
     const ModelFolder folder;
     write_file(folder.path() + "/runs", "a file");

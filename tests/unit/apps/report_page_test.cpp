@@ -32,7 +32,9 @@ void write_run(const std::string& folder, const std::string& name, const std::st
 "run": {{"parameters": 940800, "config": {{"values": [
 {{"path": "optimizer.params.lr", "value": {}, "origin": "option --lr"}},
 {{"path": "dslaunch.steps", "value": 3, "origin": {}}},
-{{"path": "zero_optimization.stage", "value": 0, "origin": "default"}}]}}}}}})",
+{{"path": "zero_optimization.stage", "value": 0, "origin": "default"}}]}}}},
+"result": {{"memory": {{"place": "a rank", "estimated_bytes": 190840832,
+"measured_bytes": 193357414}}}}}})",
                    quoted(name), quoted(name), lr, quoted(name)));
     write_file(folder + "/metrics.jsonl",
                "{\"step\": 1, \"loss\": 6.25, \"lr\": 0.002, \"step_ms\": 90, "
@@ -40,11 +42,8 @@ void write_run(const std::string& folder, const std::string& name, const std::st
                "{\"step\": 2, \"loss\": 5.5, \"lr\": 0.002, \"step_ms\": 50, "
                "\"tokens_per_s\": 2345, \"peak_rss_bytes\": 3145728}\n"
                "{\"step\": 2, \"eval_loss\": 5.75}\n");
-    write_file(folder + "/logs/rank-0.log",
-               "21:48:30.167 data: " + name + ": 1874 samples\n" +
-                   "21:48:36.537 warning train: a slow disk\n"
-                   "21:48:41.534 train: memory of a rank: 182.0 MiB estimated, 184.4 MiB measured "
-                   "at most, 1.01 of it\n");
+    write_file(folder + "/logs/rank-0.log", "21:48:30.167 data: " + name + ": 1874 samples\n" +
+                                                "21:48:36.537 warning train: a slow disk\n");
 }
 
 std::string page_of(const std::vector<std::string>& paths) {
@@ -172,7 +171,6 @@ TEST_CASE("report --html refuses what it cannot mean, and keeps an existing page
     };
     CHECK(mentions(refusal(ExitCode::kUsage, {"--html"}), "needs the --output folders"));
     CHECK(mentions(refusal(ExitCode::kUsage, {run, run}), "--html compares runs"));
-    CHECK(mentions(refusal(ExitCode::kUsage, {run, "-o", page}), "--html"));
     CHECK(mentions(refusal(ExitCode::kUsage, {"--html", run, "--json"}), "--html"));
     CHECK(mentions(refusal(ExitCode::kInput, {"--html", folder.path() + "/none", "-o", page}),
                    "no such folder"));
@@ -187,4 +185,34 @@ TEST_CASE("report --html refuses what it cannot mean, and keeps an existing page
               std::vector<std::string>{"--html", run + "/run.json", "-o", page, "--force"}) == 0);
     CHECK(content_of(page).starts_with("<!doctype html>"));
     CHECK(mentions(refusal(ExitCode::kDisk, {"--html", run, "-o", run}), "is a folder"));
+    CHECK(mentions(refusal(ExitCode::kDisk, {"--html", run, "-o", run + "/"}),
+                   "-o " + run + "/report.html"));
+    CHECK(mentions(refusal(ExitCode::kUsage, {"--html", run, "-o", "r.pdf"}),
+                   "the page is HTML: name it r.html; a browser prints it as PDF"));
+    CHECK(mentions(refusal(ExitCode::kUsage, {run, "-o", "r.pdf"}), "name it FILE.txt or r.html"));
+    CHECK(
+        mentions(refusal(ExitCode::kUsage, {run, "-o", page, "--json"}), "--json is for the text"));
+    CHECK(mentions(refusal(ExitCode::kUsage, {run, "--force"}), "--force is for -o FILE"));
+}
+
+TEST_CASE("a report goes into the file that -o names, as a page if the name is of HTML") {
+    TemporaryFolder folder;
+    const std::string run = folder.path() + "/run";
+    write_run(run, "train.pt", "0.002");
+    const auto report = [&](const std::vector<std::string>& words) {
+        return report_command(words);
+    };
+    CHECK(report({run, "-o", folder.path() + "/a.html"}) == 0);
+    CHECK(report({"--html=" + folder.path() + "/b.htm", run}) == 0);
+    for (const char* page : {"/a.html", "/b.htm"})
+        CHECK(content_of(folder.path() + page).starts_with("<!doctype html>"));
+    CHECK(report({run, "-o", folder.path() + "/r.txt"}) == 0);
+    CHECK(mentions(content_of(folder.path() + "/r.txt"), "run.json"));
+    CHECK(report({run, "-o", folder.path() + "/r.json"}) == 0);
+    CHECK_NOTHROW(nlohmann::json::parse(content_of(folder.path() + "/r.json")));
+    CHECK(mentions(error_of(ExitCode::kInput,
+                            [&] {
+                                (void)report({run, "-o", folder.path() + "/r.txt"});
+                            }),
+                   "--force"));
 }

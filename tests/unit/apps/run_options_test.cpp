@@ -389,8 +389,10 @@ TEST_CASE("without a hostfile the GPUs decide, and a machine without any takes C
     CHECK(job("--num_gpus 3 true").world_size == 3);
     CHECK(job("--include localhost:0,1 true").world_size == 2);
     CHECK(job("--include localhost:0 true").world_size == 1);
-    CHECK(job("--include localhost:5 true").world_size == 1);
-    CHECK(job("--include localhost:1,3 true").world_size == 2);
+    CHECK(job("--include localhost:2@localhost:1,0 true").world_size == 3);
+    for (const char* gap : {"localhost:5", "localhost:1", "localhost:1,3", "localhost:0,2"})
+        CHECK_THROWS_WITH(job(fmt::format("--include {} true", gap)),
+                          Catch::Contains("its slots are CPU workers"));
     CHECK_THROWS_WITH(job("--include other:1 true"), Catch::Contains("`other` is not"));
     Machine with_gpus = machine();
     with_gpus.gpu_count = 4;

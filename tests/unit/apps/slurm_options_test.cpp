@@ -169,6 +169,7 @@ TEST_CASE("--include beside CUDA_VISIBLE_DEVICES counts the machine's GPUs, as d
     CHECK_THAT(built.notes.front(), Catch::Contains("CUDA_VISIBLE_DEVICES=2,3 is ignored"));
     // Without GPUs, a slot is only a number.
     one.gpu_count = 0;
-    CHECK(planned("--include localhost:4 true", one).world_size == 1);
-    CHECK(planned("--include localhost:4,6,4 true", one).world_size == 2);
+    CHECK(planned("--include localhost:0 true", one).world_size == 1);
+    CHECK(planned("--include localhost:1,0,1 true", one).world_size == 2);
+    CHECK_THROWS_WITH(planned("--include localhost:4 true", one), Catch::Contains("no slot 4"));
 }

@@ -217,6 +217,34 @@ TEST_CASE("what is wrong with model, config or data is said before anything star
     CHECK_THAT(both, Catch::Contains("fp17: unknown key"));
 }
 
+TEST_CASE("prompts for samples are a file, which every host needs, and a text is told its place") {
+    TemporaryFolder folder;
+    copy_model(folder);
+    write_file(folder.path() + "/text.bin", "tokens");
+    write_file(folder.path() + "/c.json", kConfig);
+    write_file(folder.path() + "/p.jsonl", "{\"prompt\": \"In\"}\n");
+    const Words with_prompts = {"--config", "c.json", "--sample-prompts"};
+    const auto with = [&](const char* prompts) {
+        Words words = with_prompts;
+        words.emplace_back(prompts);
+        return words;
+    };
+    CHECK(looked_into(folder, with("p.jsonl")) == Words{"c.json", "text.bin", "p.jsonl"});
+    const std::string text = refusal(folder, with("In the beginning"), ExitCode::kInput);
+    CHECK_THAT(text, Catch::Contains("--sample-prompts In the beginning"));
+    CHECK_THAT(text, Catch::Contains("there is no such file; give a file with one prompt in each"));
+    CHECK_THAT(text, Catch::Contains("dslaunch.samples.prompts=[\"In the beginning\"]"));
+    CHECK_THAT(refusal(folder, with("models"), ExitCode::kInput), Catch::Contains("is a folder"));
+}
+
+TEST_CASE("--resume=best needs a folder with checkpoints") {
+    TemporaryFolder folder;
+    copy_model(folder);
+    CHECK_THAT(refusal(folder, {"--output", "new", "--resume=best"}, ExitCode::kCheckpoint),
+               Catch::Contains("/new: name the folder of an earlier run"));
+    CHECK_FALSE(std::filesystem::exists(folder.path() + "/new"));
+}
+
 TEST_CASE("a config's device holds where the command line names none") {
     TemporaryFolder folder;
     copy_model(folder);

@@ -80,7 +80,7 @@ TEST_CASE("names of other tools are taken, and CLI11's words are ours") {
     CommandLine app({.does = "Writes."}, "dslaunch write");
     app.add("--tokens N", tokens, "how many").range(int64_t{0}, int64_t{9});
     app.add("--weights NAME", weights, "their form").one_of({"fp32", "int4"});
-    app.add("-o,--out FILE", out, "where");
+    app.add("-o,--output FILE", out, "where");
     app.add("--prompt TEXT", prompt, "of what");
     CHECK(app.parse({"--max_new_tokens", "5", "--output-file=x"}));
     CHECK(tokens == 5);
@@ -102,7 +102,7 @@ TEST_CASE("names of other tools are taken, and CLI11's words are ours") {
           "write: unknown option `--dtype`: use --weights f32, bf16, fp16, int8, int4 or nf4");
     CHECK_THAT(said({"--model", "x"}), Catch::Contains("the model's folder as the first argument"));
     CHECK_THAT(said({"--tasks", "mmlu"}), Catch::EndsWith("--help lists all"));
-    CHECK_THAT(said({"--out", "a", "--out", "b"}), Catch::Contains("--out is given twice"));
+    CHECK_THAT(said({"--output", "a", "--out", "b"}), Catch::Contains("--output is given twice"));
     CHECK_THAT(said({"-hf", "org/name"}),
                Catch::Contains("write: unknown option `-hf`: use the folder that `hf download"));
     CHECK(app.parse({"--prompt", "-hf"}));

@@ -19,7 +19,7 @@ arguments:
   MORE                      what else
 
 options:
-  -o, --out FILE            archive to write
+  -o, --output FILE         archive to write
   --size N                  of it, in tensors, default 3
   --list LIST               numbers, default 1,2
   --a-name-that-is-rather-long SECONDS
@@ -60,7 +60,7 @@ TEST_CASE("a command's help has all that was declared, in the form that all comm
     bool check = true, deep = false, hidden = false;
     app.add("MODEL.pt", model, "the archive").required();
     app.add("MORE", more, "what else");
-    app.add("-o,--out FILE", out, "archive to write").required();
+    app.add("-o,--output FILE", out, "archive to write").required();
     app.add("--size N", size, "of it, in tensors").range(1, 5).show_default();
     app.add("--list LIST", list, "numbers").show_default();
     app.add("--a-name-that-is-rather-long SECONDS", seconds,

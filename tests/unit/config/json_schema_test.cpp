@@ -187,6 +187,15 @@ TEST_CASE("the schema has every key, with its meaning and its default") {
     }
 }
 
+TEST_CASE("the schema of a section is that part of the whole schema") {
+    for (const char* section : {"zero_optimization", "scheduler", "dslaunch"}) {
+        INFO(section);
+        const Json part = Json::parse(json_schema(section));
+        CHECK(part["title"] == section);
+        CHECK(part["properties"] == schema_json()["properties"][section]["properties"]);
+    }
+}
+
 TEST_CASE("each key takes its default, null and auto in the schema as in the checker") {
     size_t compared = 0;
     for (const KeySpec& key : schema()) {

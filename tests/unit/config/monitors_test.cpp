@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <string>
+#include <utility>
 
 #include "config/schema/schema.h"
 #include "resolved.h"
@@ -42,6 +43,29 @@ TEST_CASE("the sections of monitors have DeepSpeed's defaults, and the values th
     REQUIRE(keyed.notes.size() == 1);
     CHECK(keyed.notes[0].find("COMET_API_KEY") != std::string::npos);
     CHECK(keyed.notes[0].find("secret") == std::string::npos);
+}
+
+TEST_CASE("a section that sets keys but not its switch is warned of") {
+    const std::pair<const char*, bool> rows[] = {
+        {"{wandb: {project: x}}", true},
+        {"{tensorboard: {output_path: a}}", true},
+        {"{fp16: {loss_scale: 0}}", true},
+        {"{flops_profiler: {enabled: null, profile_step: 3}}", true},
+        {"{wandb: {project: x, enabled: false}}", false},
+        {"{wandb: {project: x, enabled: true}}", false},
+        {"{wandb: {}}", false},
+        {"{timers: {throughput: {synchronized: true}}}", false},
+        {"{autotuning: {fast: false}}", false},
+        {"{zero_optimization: {stage: 1}}", false}};
+    for (const auto& [text, is_told] : rows) {
+        INFO(text);
+        const Resolved result = resolved(text, 1);
+        CHECK(result.problems.empty());
+        REQUIRE(result.warnings.size() == (is_told ? 1 : 0));
+        if (is_told)
+            CHECK_THAT(result.warnings[0],
+                       Catch::Contains("has no effect, because it does not set `enabled`"));
+    }
 }
 
 TEST_CASE(

@@ -73,9 +73,9 @@ class Rank {
         runtime::ArenaLayout arena(1);
         states_->add_slices(arena);
         comms_.open(environment_, setup_, std::move(arena), kLimit);
-        job::JobSaving saving(
-            setup_, comms_,
-            {job_.output, job_.resume, false, "", "a test", false, std::chrono::seconds(60)});
+        job::JobSaving saving(setup_, comms_,
+                              {job_.output, job_.resume, false, "", "a test", false, false,
+                               std::chrono::seconds(60)});
         saving.resume();
         runtime::ModelBuffers buffers(*setup_.model, *comms_.own().collectives);
         const std::unique_ptr<runtime::ParameterState> state =

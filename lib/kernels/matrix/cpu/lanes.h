@@ -1,13 +1,15 @@
 // Sixteen fp32 numbers, or sixteen int32 sums of products of bytes, in the form of the current
-// instruction set: one register of AVX-512, two of AVX2, or an array. Loops over them are written
-// once and give equal bits everywhere, because every lane does the same and sums over lanes have
-// one fixed order. Everything here has internal linkage.
+// instruction set: one register of AVX-512, two of AVX2, four of NEON, or an array. Loops over them
+// are written once and give equal bits everywhere, because every lane does the same and sums over
+// lanes have one fixed order. Everything here has internal linkage.
 #pragma once
 
 #if defined(__AVX512F__)
 #include "kernels/matrix/cpu/lanes_avx512.h"
 #elif defined(__AVX2__)
 #include "kernels/matrix/cpu/lanes_avx2.h"
+#elif defined(DSL_NEON)
+#include "kernels/matrix/cpu/lanes_neon.h"
 #else
 #include "kernels/matrix/cpu/lanes_scalar.h"
 #endif

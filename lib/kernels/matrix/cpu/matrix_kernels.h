@@ -87,6 +87,8 @@ struct MatrixKernels {
 };
 
 extern const MatrixKernels kScalarMatrix;
+extern const MatrixKernels kNeonMatrix;
+extern const MatrixKernels kNeonDotMatrix;
 extern const MatrixKernels kAvx2Matrix;
 extern const MatrixKernels kAvx2VnniMatrix;
 extern const MatrixKernels kAvx512Matrix;

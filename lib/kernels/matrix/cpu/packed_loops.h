@@ -209,7 +209,7 @@ struct Int4Tiles {
 };
 
 struct Nf4Tiles {
-    static constexpr int kRows = kByteRows < 4 ? 1 : 4;
+    static constexpr int kRows = kByteRows < 8 ? 1 : 4;
     template <int kCount>
     static void run(const PanelTile& tile) {
         nf4_tile<kCount>(tile);

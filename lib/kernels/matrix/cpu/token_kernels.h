@@ -85,6 +85,7 @@ struct TokenKernels {
 };
 
 extern const TokenKernels kScalarToken;
+extern const TokenKernels kNeonToken;
 extern const TokenKernels kAvx2Token;
 extern const TokenKernels kAvx512Token;
 

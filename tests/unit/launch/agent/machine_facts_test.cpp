@@ -57,6 +57,21 @@ TEST_CASE("facts are read from /proc of the machine") {
     CHECK_THROWS_AS(decode<MachineFacts>(bytes + "x"), Error);
 }
 
+TEST_CASE("an ARM processor has the name that its numbers stand for") {
+    const std::string grace =
+        "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd asimddp sve2 bf16\n"
+        "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: 0xd4f\n";
+    CHECK(processor_model(grace) == "ARM Neoverse-V2");
+    CHECK(processor_model("CPU implementer\t: 0x7f\nCPU part\t: 0xd4f\n") ==
+          "ARM, implementer 0x7f, part 0xd4f");
+    CHECK(processor_model("processor\t: 0\nmodel name\t: AMD EPYC 7B13\n") == "AMD EPYC 7B13");
+    CHECK(processor_model("processor\t: 0\n").empty());
+    const FakeRoot root;
+    root.write("/proc/cpuinfo", grace);
+    CHECK(look_at_machine(root.path()).cpu_model == "ARM Neoverse-V2");
+    CHECK(look_at_machine(root.path()).isa_level == 0);  // x86-64 has levels, ARM has none
+}
+
 TEST_CASE("this machine tells of itself") {
     const MachineFacts facts = look_at_machine("");
     CHECK_FALSE(facts.machine_id.empty());

@@ -2,6 +2,7 @@
 #include "launch/fleet/fleet.h"
 
 #include <sys/signalfd.h>
+#include <sys/utsname.h>
 
 #include <csignal>
 
@@ -94,6 +95,42 @@ TEST_CASE("who says nothing in time, nonsense, or has no program is told apart")
     CHECK(fleet.nodes()[2].exit_status == 127);
     CHECK(fleet.nodes()[2].error.find("dslaunch push") != std::string::npos);
     CHECK(fleet.nodes()[2].error.find("not found") != std::string::npos);
+}
+
+TEST_CASE("a host with another kind of processor is told apart, with or without its own dslaunch") {
+    const UniqueFd signals = no_signals();
+    utsname own{};
+    REQUIRE(::uname(&own) == 0);
+    FakeTransport transport([&](FakeTransport& t, size_t host, const Frame& frame) {
+        if (frame.kind == FrameKind::kStop) return t.say(host, FrameKind::kGone);
+        if (frame.kind != FrameKind::kHello) return;
+        if (host == 0) {
+            t.complain(0, "sh: 1: exec: /opt/bin/dslaunch: Exec format error");
+            return t.end(0, "", 126);
+        }
+        if (host == 1) {
+            t.complain(1, "sh: 1: exec: /opt/bin/dslaunch: Permission denied");
+            return t.end(1, "", 126);
+        }
+        AgentHello hello = hello_of();
+        hello.processor = "riscv64";
+        t.say(2, FrameKind::kAgentHello, encode(hello));
+    });
+    Fleet fleet(kThree, transport, signals.get());
+    fleet.connect(5s, false);
+    CHECK(fleet.nodes()[0].has_foreign_program());
+    CHECK_THAT(fleet.nodes()[0].error, Catch::Contains("another kind of processor"));
+    CHECK_FALSE(fleet.nodes()[1].has_foreign_program());
+    CHECK_THAT(fleet.nodes()[1].error, Catch::Contains("Permission denied"));
+    CHECK(fleet.nodes()[2].serves());
+    CHECK_THAT(describe_other_processor(fleet.nodes()[2].hello),
+               Catch::Contains("its processor and its dslaunch are riscv64") &&
+                   Catch::Contains(own.machine));
+    AgentHello same = hello_of();
+    CHECK(describe_other_processor(same).empty());  // not known
+    same.processor = own.machine;
+    CHECK(describe_other_processor(same).empty());
+    fleet.stop();
 }
 
 TEST_CASE("exec tells each host's own end: exit code, signal, time, loss") {

@@ -114,11 +114,11 @@ std::string moving(const std::string& line) {
 }  // namespace
 
 TEST_CASE("a line of metrics names its step, or none") {
-    CHECK(step_of_metrics(R"({"step": 7, "loss": 1.5})") == 7);
-    CHECK(step_of_metrics(R"({"loss": 1.5, "step": 0})") == 0);
+    CHECK(read_metrics(R"({"step": 7, "loss": 1.5})").step == 7);
+    CHECK(read_metrics(R"({"loss": 1.5, "step": 0})").step == 0);
     for (const char* line : {"", "{", "[1]", "7", R"({"loss": 1})", R"({"step": "7"})",
                              R"({"step": 1.5})", R"({"step": null})"})
-        CHECK_FALSE(step_of_metrics(line).has_value());
+        CHECK_FALSE(read_metrics(line).step.has_value());
 }
 
 TEST_CASE("half a line that a killed launcher left in the metrics is cut off, whole ones stay") {

@@ -41,7 +41,7 @@ struct Hosts {
                     transport.say(host, FrameKind::kPushAnswer, encode(answer));
                 },
                 [] {});
-            return transport.say(host, FrameKind::kAgentHello, encode(AgentHello{}));
+            return transport.say(host, FrameKind::kAgentHello, encode(hello));
         }
         PushReceiver& receiver = receivers.at(host);
         if (frame.kind == FrameKind::kPushOffer) receiver.offer(decode<PushOffer>(frame.payload));
@@ -64,6 +64,7 @@ struct Hosts {
 
     std::vector<HostAddress> addresses;
     std::map<size_t, PushReceiver> receivers;
+    AgentHello hello;
     int pieces_left;
 };
 
@@ -88,6 +89,29 @@ TEST_CASE("a pushed file has the content, mode and time of the original, whateve
     // No other files are left beside them, and a second push sends nothing.
     CHECK(std::system(("ls -A " + folder.path() + "/new/folders | grep -q part").c_str()) != 0);
     CHECK(hosts.push(files)[0].files_equal == static_cast<int64_t>(std::size(kTravelLengths)));
+}
+
+TEST_CASE("a host with another kind of processor gets models and data, and no programs") {
+    TemporaryFolder folder;
+    Hosts hosts(1);
+    hosts.hello.processor = "riscv64";
+    PushJob job;
+    job.hosts = hosts.addresses;
+    job.make_transport = [&] {
+        return std::make_unique<FakeTransport>([&](FakeTransport& t, size_t h, const Frame& f) {
+            if (f.kind == FrameKind::kStop) return t.say(h, FrameKind::kGone);
+            hosts.serve(t, h, f);
+        });
+    };
+    write_file(folder.path() + "/model", "weights");
+    job.files = {{folder.path() + "/model", folder.path() + "/there/model", {}, false}};
+    CHECK(run_push(job)[0].result.error.empty());
+    CHECK(content_of(folder.path() + "/there/model") == "weights");
+    job.files.push_back({launcher_path(), launcher_path(), {}, false});
+    const PushedHost refused = run_push(job)[0];
+    CHECK_THAT(refused.result.error, Catch::Contains("programs are not sent") &&
+                                         Catch::Contains("its dslaunch are riscv64"));
+    CHECK_FALSE(refused.got_dslaunch);
 }
 
 TEST_CASE("of a file that changed only the chunks that did travel") {

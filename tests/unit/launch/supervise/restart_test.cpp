@@ -26,6 +26,33 @@ TEST_CASE("an attempt takes the first hosts that answer, never fewer than asked 
     }
 }
 
+TEST_CASE("an attempt takes as many hosts as the job can run on") {
+    const HostsFit powers = [](const std::vector<size_t>& hosts) {
+        return (hosts.size() & (hosts.size() - 1)) == 0;
+    };
+    using Chosen = std::optional<std::vector<size_t>>;
+    CHECK(choose_hosts({false, false, false}, {1, 3}, powers) == Chosen{{0, 1}});
+    CHECK(choose_hosts({true, false, false, false, false}, {1, 5}, powers) == Chosen{{1, 2, 3, 4}});
+    CHECK(choose_hosts({false, true, false, false}, {3, 4}, powers) == std::nullopt);
+    // By the numbers of ranks: hosts of 2, 1 and 1 ranks, of which 3 are not allowed.
+    ElasticRules rules;
+    rules.nodes = {1, 3};
+    rules.hosts = {"a", "b", "c"};
+    rules.plan = [](const std::vector<size_t>& chosen) {
+        int ranks = 0;
+        for (const size_t host : chosen) ranks += host == 0 ? 2 : 1;
+        std::vector<PlannedNode> nodes(1);
+        nodes.front().workers.resize(1);
+        nodes.front().workers.front().environment.world_size = ranks;
+        return nodes;
+    };
+    rules.fits = [](int ranks) { return ranks != 3; };
+    CHECK(choose_hosts({false, false, false}, rules) == Chosen{{0, 1, 2}});
+    CHECK(choose_hosts({false, false, true}, rules) == Chosen{{0}});
+    rules.fits = {};
+    CHECK(choose_hosts({false, false, true}, rules) == Chosen{{0, 1}});
+}
+
 TEST_CASE("the wait before a restart doubles with each quick failure up to half a minute") {
     const std::vector<std::pair<int, int64_t>> rows = {{0, 0},        {1, 1'000},  {2, 2'000},
                                                        {3, 4'000},    {5, 16'000}, {6, 30'000},

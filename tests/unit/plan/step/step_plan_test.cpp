@@ -317,8 +317,7 @@ TEST_CASE("the checker finds what a broken plan does wrong") {
         StepPlan plan = sound;
         for (Instruction& instruction : plan.instructions)
             if (instruction.op == Op::kReduce) instruction.waits.clear();
-        CHECK_THAT(join(check_plan(plan), "; "),
-                   Catch::Matchers::Contains("their order is not defined"));
+        CHECK_THAT(join(check_plan(plan), "; "), Catch::Contains("their order is not defined"));
     }
     SECTION("a use after its release") {
         StepPlan plan = sound;
@@ -327,13 +326,13 @@ TEST_CASE("the checker finds what a broken plan does wrong") {
                 plan.instructions.push_back(instruction);
                 break;
             }
-        CHECK_THAT(join(check_plan(plan), "; "), Catch::Matchers::Contains("after its release"));
+        CHECK_THAT(join(check_plan(plan), "; "), Catch::Contains("after its release"));
     }
     SECTION("a buffer that is never freed") {
         StepPlan plan = sound;
         for (Instruction& instruction : plan.instructions)
             if (instruction.op == Op::kBackward) instruction.frees.clear();
-        CHECK_THAT(join(check_plan(plan), "; "), Catch::Matchers::Contains("never freed"));
+        CHECK_THAT(join(check_plan(plan), "; "), Catch::Contains("never freed"));
     }
     SECTION("a reduction before the last gradient") {
         StepPlan plan = sound;
@@ -345,7 +344,7 @@ TEST_CASE("the checker finds what a broken plan does wrong") {
                     plan.instructions.begin() + static_cast<long>(reduce) + 1);
         for (Instruction& instruction : plan.instructions) instruction.waits.clear();
         CHECK_THAT(join(check_plan(plan), "; "),
-                   Catch::Matchers::Contains("sums a bucket that is not posted"));
+                   Catch::Contains("sums a bucket that is not posted"));
     }
     SECTION("ranks that reduce in different orders") {
         StepPlan other = sound;
@@ -356,7 +355,7 @@ TEST_CASE("the checker finds what a broken plan does wrong") {
         REQUIRE(reduces.size() >= 2);
         std::swap(other.instructions[reduces[0]].bucket, other.instructions[reduces[1]].bucket);
         const std::vector<StepPlan> plans = {sound, other};
-        CHECK_THAT(join(check_plans(plans), "; "), Catch::Matchers::Contains("differs"));
+        CHECK_THAT(join(check_plans(plans), "; "), Catch::Contains("differs"));
     }
     SECTION("a rank that never posts a bucket") {
         StepPlan other = sound;
@@ -364,7 +363,7 @@ TEST_CASE("the checker finds what a broken plan does wrong") {
         for (Instruction& instruction : other.instructions)
             if (instruction.op == Op::kPost) instruction.op = Op::kLoad;
         const std::vector<StepPlan> plans = {sound, other};
-        CHECK_THAT(join(check_plans(plans), "; "), Catch::Matchers::Contains("never gets past"));
+        CHECK_THAT(join(check_plans(plans), "; "), Catch::Contains("never gets past"));
     }
 }
 
@@ -387,8 +386,8 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
         const auto release = first_of(Op::kRelease);
         REQUIRE(plan.instructions[static_cast<size_t>(release) - 1].op == Op::kForward);
         std::swap(begin[release], begin[release - 1]);
-        derive_waits(plan);  // everything else in the plan is right
-        CHECK_THAT(problems(), Catch::Matchers::Contains("reads a bucket that is not gathered"));
+        derive_waits(plan);  // the plan is sound in all else
+        CHECK_THAT(problems(), Catch::Contains("reads a bucket that is not gathered"));
     }
     SECTION("a gather after the first reading") {
         const auto gather = first_of(Op::kGather);
@@ -396,7 +395,7 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
         REQUIRE(gather < forward);
         std::rotate(begin + gather, begin + gather + 1, begin + forward + 1);
         derive_waits(plan);
-        CHECK_THAT(problems(), Catch::Matchers::Contains("reads a bucket that is not gathered"));
+        CHECK_THAT(problems(), Catch::Contains("reads a bucket that is not gathered"));
     }
     SECTION("another bucket in the buffer that is read") {
         const auto gather = first_of(Op::kGather);
@@ -404,13 +403,13 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
             for (int& read : instruction.reads)
                 if (read == begin[gather].writes.front()) ++read;  // the next gather buffer
         derive_waits(plan);
-        CHECK_THAT(problems(), Catch::Matchers::Contains("reads the wrong buffer"));
+        CHECK_THAT(problems(), Catch::Contains("reads the wrong buffer"));
     }
     SECTION("a release that is missing") {
         plan.instructions.erase(begin + first_of(Op::kRelease));
         derive_waits(plan);
-        CHECK_THAT(problems(), Catch::Matchers::Contains("not released") ||
-                                   Catch::Matchers::Contains("never released"));
+        CHECK_THAT(problems(),
+                   Catch::Contains("not released") || Catch::Contains("never released"));
     }
 }
 

@@ -57,6 +57,28 @@ TEST_CASE("the first pattern that fits a parameter's name is its rule") {
     CHECK_FALSE(match_tensor_rules(rules, names)[0].has_value());
 }
 
+TEST_CASE("DeepSpeed's expressions match the beginnings of weights' names, after the patterns") {
+    const std::vector<std::string> names = {
+        "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.q_proj.bias",
+        "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.gate.weight", "lm_head.weight"};
+    TensorRules rules;
+    rules.expressions = {{R"(.*\.self_attn\.[qkv]_proj\.weight$)", TensorRule::kColumn},
+                         {R"(.*\.(o|down)_proj)", TensorRule::kRow},
+                         {R"(.*\.mlp\..*)", TensorRule::kReplicated}};
+    const auto found = match_tensor_rules(rules, names);
+    CHECK(found[0] == TensorRule::kColumn);
+    CHECK_FALSE(found[1].has_value());  // a bias follows its weight
+    CHECK(found[2] == TensorRule::kRow);
+    CHECK(found[3] == TensorRule::kReplicated);
+    CHECK_FALSE(found[4].has_value());
+    rules.patterns = {{"*.gate.weight", TensorRule::kColumn}};
+    CHECK(match_tensor_rules(rules, names)[3] == TensorRule::kColumn);
+    rules = {};
+    rules.expressions = {{"mlp", TensorRule::kRow}};  // no name begins like this
+    CHECK(refusal(rules, names).find("no pattern of layer_specs matches a weight of the model") !=
+          std::string::npos);
+}
+
 TEST_CASE("a pattern that fits no parameter is an error with the nearest name") {
     const std::vector<std::string> names = {"wte.weight", "head.weight"};
     TensorRules rules;

@@ -135,8 +135,7 @@ TEST_CASE("an error in either lane ends the step, names the instruction and pois
                        Catch::Matchers::StartsWith(std::string(op_name(op)) + " (instruction"));
             CHECK(runner.why_ == error.what());
             // The message numbers segments as the runner does.
-            if (op == Op::kForward)
-                CHECK_THAT(error.what(), Catch::Matchers::Contains(", segment 40)"));
+            if (op == Op::kForward) CHECK_THAT(error.what(), Catch::Contains(", segment 40)"));
         }
     }
 }

@@ -1,86 +1,11 @@
-// The best checkpoint and the early end of a training job: with kills at any moment, after a
-// resume, and for the weights at the end.
-#include <algorithm>
+// The best checkpoint and the early end of a training job: with kills at any moment, and where the
+// run goes on, ends and leaves its weights.
 #include <filesystem>
 #include <random>
 
-#include "support/saving_job.h"
+#include "fault/best/best_job.h"
 
 namespace dslaunch::test {
-
-using namespace storage;
-namespace {
-
-// Returns the evaluations of a run by step: the last line about each of them in metrics.jsonl.
-std::map<int64_t, std::string> evaluations(const SavingJob& job) {
-    std::map<int64_t, std::string> found;
-    std::ifstream metrics(job.output() + "/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);) {
-        const Json json = Json::parse(line, nullptr, false);
-        if (!json.is_discarded() && json.contains("eval_loss"))
-            found[json.at("step").get<int64_t>()] = json.dump();
-    }
-    return found;
-}
-
-struct Kept {
-    std::vector<int64_t> steps;  // newest first
-    int64_t best = -1;
-    bool operator==(const Kept&) const = default;
-};
-
-Kept kept_in(const SavingJob& job) {
-    const std::unique_ptr<FileTree> tree = make_disk_tree();
-    Kept kept;
-    for (const StoredCheckpoint& one :
-         CheckpointStore(*tree, job.output() + "/checkpoints", 0).list()) {
-        kept.steps.push_back(one.step);
-        if (one.is_best) kept.best = one.step;
-    }
-    return kept;
-}
-
-// Makes JOB a run whose held-out loss falls and then rises, so that its best checkpoint is neither
-// the first nor the last: the learning rate rises until it is far too large.
-void make_rise(SavingJob& job) {
-    job.steps = 60;
-    job.interval = 7;
-    job.eval_interval = 4;
-    job.change = [](Json& config) {
-        config["scheduler"] = {
-            {"type", "WarmupLR"},
-            {"params",
-             {{"warmup_num_steps", 100}, {"warmup_max_lr", 1.0}, {"warmup_type", "linear"}}}};
-        config["dslaunch"]["save"]["best"] = "eval_loss";
-        config["dslaunch"]["save"]["keep"] = 1;
-        config["dslaunch"]["patience"] = 3;
-    };
-}
-
-struct JobEnding {
-    int code = -1;
-    std::string out;
-    std::string err;
-
-    [[nodiscard]] bool says(const std::string& words) const {
-        return out.find(words) != std::string::npos || err.find(words) != std::string::npos;
-    }
-};
-
-JobEnding run_rising(const SavingJob& job, bool resume) {
-    JobProcess process(job.folder, job.command(resume));
-    const int code = process.wait();
-    return {code, process.out(), process.err()};
-}
-
-JobEnding run_command(const SavingJob& job, std::vector<std::string> words) {
-    words.insert(words.begin(), kDslaunch);
-    JobProcess process(job.folder, words);
-    const int code = process.wait();
-    return {code, process.out(), process.err()};
-}
-
-}  // namespace
 
 TEST_CASE("a run ends when its patience does, and its weights are those of the best checkpoint") {
     SavingJob job;
@@ -92,17 +17,10 @@ TEST_CASE("a run ends when its patience does, and its weights are those of the b
     REQUIRE(!found.empty());
     const int64_t last = found.rbegin()->first;
     CHECK(last < job.steps);
-    // The first evaluation, before training, does not count.
-    int64_t best = -1;
-    double least = 0;
-    for (const auto& [step, line] : found) {
-        const double loss = Json::parse(line).at("eval_loss");
-        if (step == 0 || (best > 0 && loss >= least)) continue;
-        least = loss;
-        best = step;
-    }
+    const int64_t best = best_evaluation(job);
+    const double least = Json::parse(found.at(best)).at("eval_loss");
     CHECK(last == best + 3 * job.eval_interval);
-    CHECK(kept_in(job) == Kept{{last, best}, best});
+    CHECK(kept_in(job) == KeptCheckpoints{{last, best}, best});
     CHECK(Json::parse(found.rbegin()->second).at("evals_without_gain") == 3);
     CHECK(Json::parse(found.rbegin()->second).contains("ended_early"));
     CHECK(outcome.says("ended early at step " + std::to_string(last) +
@@ -110,13 +28,8 @@ TEST_CASE("a run ends when its patience does, and its weights are those of the b
                        "improve in 3 evaluations"));
     CHECK(outcome.says("weights of step " + std::to_string(best) + ", the best"));
 
-    const std::string exported = job.folder.path() + "/best.safetensors";
-    const JobEnding written =
-        run_command(job, {"ckpt", "export", job.output() + "/best", exported});
-    INFO(written.err);
-    REQUIRE(written.code == 0);
-    CHECK(read_file(exported, 1 << 24) == job.weights());
-    const JobEnding listed = run_command(job, {"ckpt", "ls", job.output()});
+    CHECK(exported_weights(job, job.output() + "/best") == job.weights());
+    const JobEnding listed = run_command(job, {kDslaunch, "ckpt", "ls", job.output()});
     CHECK(listed.says(fmt::format("{:.4f} best", least)));
 
     // A resumed run ends at once with the same weights. With more patience, it continues.
@@ -173,7 +86,7 @@ TEST_CASE("--resume=best goes back to the best checkpoint and sets the later one
     SavingJob job;
     make_rise(job);
     REQUIRE(run_rising(job, false).code == 0);
-    const Kept before = kept_in(job);
+    const KeptCheckpoints before = kept_in(job);
     job.more = {"--resume=best", "--set", "dslaunch.patience=null", "--steps",
                 std::to_string(before.best + 2)};
     const JobEnding outcome = run_rising(job, false);

@@ -1,0 +1,33 @@
+#include "client/program.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/path.h"
+#include "launch/process/spawn.h"
+
+namespace dslaunch::client {
+
+std::string find_dslaunch(const std::string& given) {
+    if (!given.empty()) return given;
+    if (const char* const named = std::getenv("DSLAUNCH"); named != nullptr && *named != '\0')
+        return named;
+    Dl_info info{};
+    if (::dladdr(reinterpret_cast<const void*>(&find_dslaunch), &info) != 0) {
+        const std::string folder = folder_of(info.dli_fname);
+        // Below a prefix, and in the folder of a build.
+        for (const std::string& path : {folder + "/../bin/dslaunch", folder + "/dslaunch"})
+            if (::access(path.c_str(), X_OK) == 0) return path;
+    }
+    const std::string found = launch::find_program("dslaunch", launch::own_environment(), ".");
+    if (found.empty())
+        fail(ExitCode::kSetup,
+             "the program dslaunch is not found: it is neither beside this library nor in the "
+             "PATH; name it in the request or in the variable DSLAUNCH");
+    return found;
+}
+
+}  // namespace dslaunch::client

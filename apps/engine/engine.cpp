@@ -1,0 +1,221 @@
+#include "dslaunch/engine.h"
+
+#include <atomic>
+#include <exception>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/engine_run.h"
+#include "job/process/rank_failure.h"
+#include "launch/plan/worker_environment.h"
+
+namespace dslaunch {
+
+namespace {
+
+std::atomic<bool> has_engine{false};
+std::atomic<bool> memory_is_used{false};  // the ranks of a host shared it once
+
+// Returns the reason of ERROR, whatever was thrown.
+job::RankFailure reason_of(const std::exception_ptr& error) {
+    try {
+        return job::failure_of(error);
+    } catch (...) {
+        return {ExitCode::kInternal, "an exception of an unknown type"};
+    }
+}
+
+// Returns what USE returns. Throws Error for any exception.
+template <typename Use>
+auto as_error(const Use& use) {
+    try {
+        return use();
+    } catch (...) {
+        const job::RankFailure failure = reason_of(std::current_exception());
+        throw Error(failure.code, failure.message);
+    }
+}
+
+// The right to be the one engine of this process, until its destruction.
+class OneEngine {
+  public:
+    explicit OneEngine(const Ranks& ranks) {
+        const bool shares = ranks.ranks_of_host.size() < static_cast<size_t>(ranks.world_size);
+        if (shares && memory_is_used.exchange(true))
+            fail(ExitCode::kUsage,
+                 "this process had an engine already, and the memory that the ranks of a host "
+                 "share serves one: start the program again for another engine");
+        if (has_engine.exchange(true))
+            fail(ExitCode::kUsage, "this process has an engine already: close() it first");
+    }
+    OneEngine(const OneEngine&) = delete;
+    OneEngine& operator=(const OneEngine&) = delete;
+    ~OneEngine() { has_engine = false; }
+};
+
+}  // namespace
+
+// An engine's rank, and what became of it.
+class Engine::Session {
+  public:
+    Session(const EngineOptions& options, const Ranks& ranks)
+        : one_(std::make_unique<OneEngine>(ranks)),
+          run_(std::make_unique<engine::EngineRun>(options, ranks)),
+          rank_(ranks.rank) {}
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+    ~Session() {
+        if (run_ == nullptr) return;
+        // The other ranks may wait for calls that this one will not make.
+        if (std::uncaught_exceptions() > 0)
+            run_->poison("rank " + std::to_string(rank_) + " left its engine by an exception");
+        if (failure_) leave();
+    }
+
+    // Returns what USE returns with the rank. Any error breaks the engine.
+    template <typename Use>
+    auto use(const Use& use) {
+        require_open();
+        try {
+            return use(*run_);
+        } catch (...) {
+            give_up(reason_of(std::current_exception()));
+            throw_failure();
+        }
+    }
+    // The same for a check before anything else: alone, a rank goes on after a refusal.
+    template <typename Use>
+    void check(const Use& use) {
+        require_open();
+        try {
+            use(*run_);
+        } catch (...) {
+            const job::RankFailure why = reason_of(std::current_exception());
+            const bool is_refusal = why.code == ExitCode::kInput || why.code == ExitCode::kUsage;
+            if (is_refusal && run_->is_alone()) throw Error(why.code, why.message);
+            give_up(why);
+            throw_failure();
+        }
+    }
+    // Returns what USE returns with the rank, which computes nothing.
+    template <typename Use>
+    auto look(const Use& use) const {
+        require_open();
+        return as_error([&] { return use(std::as_const(*run_)); });
+    }
+
+    void close() {
+        if (run_ == nullptr) return;
+        use([](engine::EngineRun& run) { run.close(); });
+        end();
+    }
+    // Lets go of everything.
+    void end() {
+        run_.reset();
+        one_.reset();
+    }
+    void ask_to_end() noexcept {
+        if (run_ != nullptr) run_->ask_to_end();
+    }
+
+  private:
+    void require_open() const {
+        if (failure_) throw Error(failure_->code, failure_->message);
+        if (run_ == nullptr) throw Error(ExitCode::kUsage, "the engine was closed");
+    }
+    [[noreturn]] void throw_failure() const { throw Error(failure_->code, failure_->message); }
+    void give_up(const job::RankFailure& why) {
+        failure_ = why;
+        run_->poison("rank " + std::to_string(rank_) + " failed: " + why.message);
+    }
+    // Keeps everything until the process ends: threads may be stuck in calls that use it.
+    void leave() {
+        static_cast<void>(run_.release());
+        static_cast<void>(one_.release());
+    }
+
+    std::unique_ptr<OneEngine> one_;
+    std::unique_ptr<engine::EngineRun> run_;  // null once closed
+    int rank_;
+    std::optional<job::RankFailure> failure_;
+};
+
+Ranks ranks_from_environment() {
+    return as_error([] {
+        const auto found = launch::WorkerEnvironment::from_process();
+        return Ranks{found.rank,       found.world_size,     found.local_rank,  found.node_rank,
+                     found.node_sizes, found.master_address, found.master_port, found.arena_fd,
+                     found.devices,    found.restart_count};
+    });
+}
+
+Engine Engine::open(const EngineOptions& options, const Ranks& ranks) {
+    return as_error([&] { return Engine(std::make_unique<Session>(options, ranks)); });
+}
+
+Engine::Engine(std::unique_ptr<Session> session) : session_(std::move(session)) {}
+Engine::Engine(Engine&&) noexcept = default;
+Engine::~Engine() = default;
+
+StepResult Engine::train_batch(const std::vector<at::Tensor>& inputs) {
+    session_->check([&](engine::EngineRun& run) { run.take_rows(inputs); });
+    return session_->use([](engine::EngineRun& run) { return run.step(); });
+}
+
+double Engine::evaluate(const std::vector<at::Tensor>& inputs) {
+    session_->check([&](engine::EngineRun& run) { run.take_held_out(inputs); });
+    return session_->use([](engine::EngineRun& run) { return run.evaluate(); });
+}
+
+void Engine::save_checkpoint(bool waits) {
+    session_->check([](engine::EngineRun& run) { run.require_output("save_checkpoint"); });
+    session_->use([waits](engine::EngineRun& run) { run.save(waits); });
+}
+
+void Engine::export_weights() {
+    session_->check([](engine::EngineRun& run) { run.require_output("export_weights"); });
+    session_->use([](engine::EngineRun& run) { run.export_weights(); });
+    session_->end();
+}
+
+void Engine::close() {
+    session_->close();
+}
+
+void Engine::ask_to_end() noexcept {
+    if (session_ != nullptr) session_->ask_to_end();
+}
+
+int64_t Engine::step() const {
+    return session_->look([](const engine::EngineRun& run) { return run.steps(); });
+}
+
+int64_t Engine::rows_seen() const {
+    return session_->look([](const engine::EngineRun& run) { return run.rows_seen(); });
+}
+
+int64_t Engine::micro_rows() const {
+    return session_->look([](const engine::EngineRun& run) { return run.batch().micro_rows; });
+}
+
+int64_t Engine::rows_per_step() const {
+    return session_->look([](const engine::EngineRun& run) {
+        return run.batch().micro_rows * run.batch().accumulation_steps;
+    });
+}
+
+int Engine::data_rank() const {
+    return session_->look([](const engine::EngineRun& run) { return run.data_rank(); });
+}
+
+int Engine::data_ranks() const {
+    return session_->look([](const engine::EngineRun& run) {
+        return static_cast<int>(run.batch().data_parallel_size);
+    });
+}
+
+std::string Engine::config_json() const {
+    return session_->look([](const engine::EngineRun& run) { return run.config_json(); });
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,46 @@
+// The reporter of a rank in a program of its own: metrics go to the run's folder, progress to the
+// log, nothing to a launcher, and the program itself asks to end. Data path: trainer -> [here] ->
+// file, log. Threads: one; any may ask to end.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "launch/metrics/metrics_sink.h"
+#include "runtime/train/reporter.h"
+
+namespace dslaunch::engine {
+
+// Passes results on; see the top of this file.
+class EngineReporter final : public runtime::Reporter {
+  public:
+    // Metrics go to metrics.jsonl in OUTPUT, which the first of them opens; empty: nowhere.
+    explicit EngineReporter(std::string output) : output_(std::move(output)) {}
+
+    // Throws Error{kDisk} if the file cannot be written, Error{kCheckpoint} if another job writes
+    // there.
+    void metrics(std::string_view line) override;
+    void progress(std::string_view line) override;
+    void run_info(std::string_view) override {}
+    void run_result(std::string_view) override {}
+    void ready() override {}
+    void heartbeat(const launch::Heartbeat&) override {}
+    void health(std::string_view) override {}
+    void failure(ExitCode, std::string_view) override {}
+    [[nodiscard]] bool asked_to_end() const override {
+        return asked_.load(std::memory_order_relaxed);
+    }
+    // Lets asked_to_end() return true from now on. Safe in a signal handler.
+    void ask_to_end() noexcept { asked_.store(true, std::memory_order_relaxed); }
+
+  private:
+    std::string output_;
+    std::unique_ptr<launch::MetricsFeed> feed_;
+    std::atomic<bool> asked_{false};
+    static_assert(std::atomic<bool>::is_always_lock_free);
+};
+
+}  // namespace dslaunch::engine

@@ -1,0 +1,132 @@
+// The parts of one rank of a training job, made in the order in which they need each other: device,
+// model, plan, the other ranks, checkpoint, parameters. Data path: options, worker environment ->
+// [here] -> trainer, of dsworker or of a program with a loop of its own. Threads: one; any may
+// poison.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "job/predict/host_admission.h"
+#include "job/run/job_saving.h"
+#include "job/run/job_state.h"
+#include "job/run/job_steps.h"
+#include "job/setup/job_setup.h"
+#include "job/setup/rank_comms.h"
+#include "launch/plan/worker_environment.h"
+#include "runtime/compute/model_buffers.h"
+#include "runtime/compute/rank_device.h"
+#include "runtime/compute/segment_runner.h"
+#include "runtime/eval/evaluator.h"
+#include "runtime/eval/token_writer.h"
+#include "runtime/train/reporter.h"
+#include "runtime/train/trainer.h"
+
+namespace dslaunch::job {
+
+// The settings of a rank that neither the config nor the environment has.
+struct TrainingOptions {
+    JobArguments job;  // its open_device is set by TrainingRank
+    std::string output;
+    std::string resume;  // "auto" or a folder, see ResumeRequest::from
+    bool new_data = false;
+    // True: a run without a checkpoint to resume begins without a warning, as after a restart.
+    bool begins_if_new = false;
+    double timeout_s = 0;  // the longest wait for another rank
+    int threads = 1;       // of this rank
+    std::string device_plugin = runtime::own_device_plugin();
+};
+
+// The parts of a rank; see the top of this file. The calls come in the order in which they stand
+// here, and all ranks of the job make them.
+class TrainingRank {
+  public:
+    // REPORTER must outlive this object.
+    TrainingRank(TrainingOptions options, launch::WorkerEnvironment environment,
+                 runtime::Reporter& reporter);
+
+    // Opens the device, reads config, model and data, plans the steps, and checks that the host has
+    // room for the job. Throws what set_up_job(), open_rank_device() and JobRoom throw.
+    void set_up();
+    // Reserves the space on disk. Throws Error{kDisk}.
+    void reserve();
+    // Connects this rank to all ranks of the job. Throws what RankComms::open() and compare_plans()
+    // throw. Blocks until all have come, or for the time limit.
+    void meet();
+    // Finds the checkpoint to resume from; see JobSaving::resume().
+    void resume();
+    // Makes parameters and optimizer states. RATES are for the forecast of a traced step.
+    void place_weights(std::optional<JobRates> rates);
+
+    // Return the parts of a trainer and its evaluations. The caller adds to trainer_parts() what it
+    // owns: segments, loader, evaluator.
+    [[nodiscard]] runtime::SegmentRunner make_segments(
+        runtime::SegmentRunner::TakeBatch take) const;
+    [[nodiscard]] runtime::EvaluatorParts evaluator_parts();
+    [[nodiscard]] runtime::TokenWriterParts writer_parts();
+    [[nodiscard]] runtime::TrainerParts trainer_parts();
+
+    // Called right before the first step; see JobSaving::begin_steps().
+    void begin_steps() { saving_->begin_steps(); }
+
+    // Called after the last step, LAST_STEP; see JobSaving::write_weights().
+    [[nodiscard]] WrittenWeights write_weights(int64_t last_step) {
+        return saving_->write_weights(*state_, *buffers_, last_step);
+    }
+    // Returns true if any rank was asked to end. All ranks call it.
+    [[nodiscard]] bool all_leave() const;
+    // Leaves the groups of GPUs, after the last collective.
+    void leave_groups() const;
+    // Releases the ranks that wait for this one, with the reason WHY. The device cannot be used
+    // any more. Any thread.
+    void poison(const std::string& why) const;
+
+    [[nodiscard]] bool first() const { return environment_.rank == 0; }
+    [[nodiscard]] const TrainingOptions& options() const { return options_; }
+    [[nodiscard]] const runtime::Topology& place() const { return place_; }
+    [[nodiscard]] const runtime::RankDevice& gpu() const { return gpu_; }
+    [[nodiscard]] JobSetup& setup() { return setup_; }
+    [[nodiscard]] const JobSetup& setup() const { return setup_; }
+    [[nodiscard]] const config::RunConfig& config() const { return setup_.config(); }
+    [[nodiscard]] JobRoom& room() { return room_; }
+    [[nodiscard]] RankComms& comms() { return comms_; }
+    [[nodiscard]] const RankComms& comms() const { return comms_; }
+    // REQUIRE: reserve(), resume() and place_weights() were called.
+    [[nodiscard]] const JobState& states() const { return *states_; }
+    [[nodiscard]] runtime::ParameterState& state() { return *state_; }
+    [[nodiscard]] JobSteps& steps() { return *steps_; }
+    // Returns the progress of the run that is resumed, or no progress.
+    [[nodiscard]] const storage::TrainingState& resumed() const { return resumed_; }
+
+  private:
+    [[nodiscard]] std::string describe_owner() const;
+    [[nodiscard]] std::chrono::milliseconds time_limit() const;
+    [[nodiscard]] std::chrono::milliseconds claim_wait_max() const;
+    [[nodiscard]] bool own_buffers() const;
+    [[nodiscard]] bool targets_vary() const;
+    [[nodiscard]] runtime::DevicePeak peak() const;
+    void tell(std::string_view what) const {
+        if (options_.job.begins) options_.job.begins(what);
+    }
+
+    std::chrono::system_clock::time_point start_ = std::chrono::system_clock::now();
+    TrainingOptions options_;
+    launch::WorkerEnvironment environment_;
+    runtime::Reporter& reporter_;
+    runtime::Topology place_;
+    runtime::RankDevice gpu_;  // destroyed after everything that is stored on it
+    JobSetup setup_;
+    JobRoom room_;
+    std::optional<JobState> states_;
+    RankComms comms_;
+    std::optional<runtime::ModelBuffers> buffers_;
+    std::unique_ptr<runtime::ParameterState> state_;
+    std::optional<JobSaving> saving_;  // its thread may read the state
+    std::optional<JobSteps> steps_;
+    storage::TrainingState resumed_;
+};
+
+}  // namespace dslaunch::job

@@ -14,7 +14,7 @@
 
 namespace dslaunch::worker {
 
-// The values of the config that have options of their own.
+// The values of the config that options of the command line replace.
 struct GivenConfig {
     std::string data;  // empty: the config's
     std::vector<std::string> op_libraries;

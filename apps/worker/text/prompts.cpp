@@ -346,7 +346,8 @@ std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const Text
         fail(ExitCode::kInput, "{}: is empty; expected lines such as {}", name, kLineForms);
     if (std::ranges::none_of(prompts, [](const Prompt& prompt) { return prompt.fault.empty(); }))
         fail(ExitCode::kInput,
-             "{}: none of its lines is a valid prompt; the error in the first is: {}. Expected lines "
+             "{}: none of its lines is a valid prompt; the error in the first is: {}. Expected "
+             "lines "
              "such as {}",
              name, prompts.front().fault, kLineForms);
     const auto answered = std::ranges::count_if(prompts, &Prompt::follows_answer);

@@ -49,7 +49,7 @@ std::string text_of(const TextFiles& files, const std::vector<int32_t>& before,
     return text + stream->finish();
 }
 
-// Returns TEXT on one line, cut to about LENGTH_MAX bytes at the beginning of a character.
+// Returns TEXT on one line, cut to about LENGTH_MAX bytes; no character is split.
 std::string short_text(const std::string& text, size_t length_max) {
     if (text.size() <= length_max) return printable(text);
     size_t end = length_max;

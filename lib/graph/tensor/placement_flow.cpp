@@ -165,6 +165,7 @@ bool PlacementFlow::apply_rule(Node& node) {
         PlacementRules all;
         add_operator_rules(all);
         add_product_rules(all);
+        add_attention_rules(all);
         add_shape_rules(all);
         return all;
     }();

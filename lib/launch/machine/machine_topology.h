@@ -53,8 +53,8 @@ struct MachineTopology {
     int cores_max = 0;           // limit of the control group; 0: none
 };
 
-// Reads the topology. Where a fact is unknown, it assumes one core for each processor, and for the
-// machine one package, one NUMA node and one cache for each package. ROOT: "" for this machine; a
+// Reads the topology. Where a fact is unknown, it assumes that each processor is a core, that the
+// machine has one package and one NUMA node, and that each package has one cache. ROOT: "" for this machine; a
 // test gives a folder with its own sys/, proc/ and dev/.
 [[nodiscard]] MachineTopology read_machine_topology(const std::string& root,
                                                     const std::vector<int>& allowed);

@@ -118,8 +118,7 @@ std::unique_ptr<Link> Rendezvous::open_link() {
 void Rendezvous::agree_on_streams(const std::string& address) {
     if (topology_.node_rank == 0) {
         const bool loopback = is_loopback(address) || named_interface() == "lo";
-        const int said = streams_ == 0 && loopback ? 1 : streams_;
-        set(kSaidKey, std::to_string(said));
+        set(kSaidKey, std::to_string(given_streams(streams_, loopback)));
     }
     StreamChoice choice{.streams = std::stoi(get(kSaidKey))};
     const bool measures = choice.streams == 0;

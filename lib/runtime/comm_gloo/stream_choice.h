@@ -20,6 +20,11 @@ struct StreamChoice {
 inline constexpr int kStreamsMax = 16;
 inline constexpr int kConnectionsMax = 512;  // per host: a process often may open only 1,024 files
 inline constexpr double kStreamGain = 1.2;
+// Returns the number of streams that is used without a measurement: the user's, SAID, or 1 if hosts
+// meet on a LOOPBACK. 0: measure.
+[[nodiscard]] inline int given_streams(int said, bool loopback) {
+    return said == 0 && loopback ? 1 : said;
+}
 // Returns the largest number of streams that a host opens to each of OTHER_HOSTS if the user has
 // not set the number.
 [[nodiscard]] inline int streams_max(int other_hosts) {

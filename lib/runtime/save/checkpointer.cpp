@@ -11,7 +11,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/machine/memory_limits.h"
 #include "base/text/message.h"
 #include "base/text/torch_reason.h"
 #include "graph/archive/scalar_types.h"
@@ -55,19 +54,9 @@ struct RankFiles {
     std::vector<std::string> files;
 };
 
-// The memory that must stay free for others when copies are made while training goes on.
-constexpr Bytes kMemoryReserve{int64_t{128} << 20};
-
 std::span<const std::byte> tensor_bytes(const at::Tensor& values) {
     return {static_cast<const std::byte*>(values.const_data_ptr()),
             static_cast<size_t>(values.nbytes())};
-}
-
-// Returns half of this rank's share of the memory that the host's ranks may still use.
-Bytes memory_for_copies(int local_ranks) {
-    const std::optional<MemoryLimit> share =
-        tightest_share(read_memory_state().limits, local_ranks, kMemoryReserve);
-    return share ? Bytes{share->left.value / 2} : Bytes{0};
 }
 
 std::string new_id() {

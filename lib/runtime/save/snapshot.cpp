@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/machine/memory_limits.h"
 
 namespace dslaunch::runtime {
 
@@ -15,8 +16,16 @@ namespace {
 constexpr size_t kSpanBytesMax = size_t{4} << 20;
 // The rate of copies into newly allocated memory, as measured on several machines.
 constexpr double kCopiedBytesPerSecond = 1e9;
+// The memory that copies, made while training goes on, must leave free for others.
+constexpr Bytes kMemoryReserve{int64_t{128} << 20};
 
 }  // namespace
+
+Bytes memory_for_copies(int local_ranks) {
+    const std::optional<MemoryLimit> share =
+        tightest_share(read_memory_state().limits, local_ranks, kMemoryReserve);
+    return share ? Bytes{share->left.value / 2} : Bytes{0};
+}
 
 Snapshot::Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max, Fetch fetch)
     : pieces_(std::move(pieces)), fetch_(std::move(fetch)), copies_left_(copies_max) {

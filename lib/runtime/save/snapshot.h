@@ -18,6 +18,10 @@
 
 namespace dslaunch::runtime {
 
+// Returns the most memory that a snapshot may use for copies: half of the memory that this process
+// may still use, which it shares with the host's other ranks. LOCAL_RANKS: the ranks of the host.
+[[nodiscard]] Bytes memory_for_copies(int local_ranks);
+
 // The values of one save; see the top of this file.
 class Snapshot final : public UpdateGuard {
   public:

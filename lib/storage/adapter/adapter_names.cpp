@@ -82,8 +82,8 @@ AdapterName read_adapter_name(std::string_view name) {
     if (parts[at] == "original_module") {
         read.role = AdapterRole::kCopy;
     } else if (parts[at] == "modules_to_save" && at + 1 < parts.size()) {
-        // The name is modules_to_save.ADAPTER.NAME; for tables that have grown, PEFT leaves out
-        // ADAPTER.
+        // The name is modules_to_save.ADAPTER.NAME; for embedding tables that were resized,
+        // PEFT leaves out ADAPTER.
         const size_t name_at = at + 2 < parts.size() ? at + 2 : at + 1;
         read.path.append(".").append(joined(parts, name_at, parts.size()));
         read.role = AdapterRole::kWhole;

@@ -50,8 +50,8 @@ class AveragedPath final : public UpdatePath {
     void meet_in(int bucket);
 
     CompressedExchange exchange_;
-    // The last parameters that all hosts had in common, by trained bucket and piece; empty before
-    // hosts first step alone.
+    // The last parameters that all hosts had in common, by trained bucket and piece; empty
+    // until the hosts take their first step without an exchange.
     std::vector<std::vector<ZeroedFloats>> meeting_;
     double rates_since_ = 0;  // sum of the learning rates since then
     // The exchange of the last step, until the step's rate has been counted.

@@ -139,7 +139,8 @@ class RankParts {
     // Finds the runs of an open bucket, whose update begins. If COUNTS, counts this step's update
     // of their slices.
     void open_runs(int b, bool counts = true);
-    // The runs of the bucket that is being updated, and the updates that each slice has had.
+    // The runs (ranges with one learning rate) of the bucket that is being updated, and the number
+    // of updates that each slice has had.
     [[nodiscard]] const UpdateRuns& runs() const { return runs_; }
     // Returns a run's learning rate in this step.
     [[nodiscard]] double rate(const Run& run) const {

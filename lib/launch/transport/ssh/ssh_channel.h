@@ -29,7 +29,8 @@ struct SshPurpose {
     [[nodiscard]] bool forwards() const { return !forward_host.empty(); }
 };
 
-// The channel. Bytes may be queued before it is open. INDEX: the host in the events.
+// A channel of an ssh connection. Bytes may be queued before it is open. INDEX is the number of the
+// host, which its events carry.
 class SshChannel {
   public:
     explicit SshChannel(size_t index) : index_(index) {}

@@ -33,7 +33,7 @@ struct ElasticBatch {
 
 // Returns the batch that the largest number of different rank counts can share; nullopt if no
 // batch up to train_rows_max can be shared within the limits. REQUIRES: all numbers are positive,
-// micro_rows is not empty, and none of them is larger than the largest batch of a node's part.
+// and micro_rows is not empty and has no number above elastic_rows_limit().
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch(const ElasticityConfig& config);
 
 // Returns the batch for COPIES ranks with different rows. It is elastic_batch(), if COPIES can
@@ -47,8 +47,8 @@ struct ElasticBatch {
 [[nodiscard]] std::optional<int64_t> elastic_micro_rows(const ElasticityConfig& config,
                                                         const ElasticBatch& batch, int64_t copies);
 
-// Returns the largest batch of which CONFIG's rules take multiples of micro batches: the part of
-// train_rows_max that belongs to one rank of each node in version 0.2.
+// Returns the largest micro batch that CONFIG allows. Version 0.1: train_rows_max. Version 0.2:
+// train_rows_max divided by the number of ranks of a node that get different rows.
 [[nodiscard]] int64_t elastic_rows_limit(const ElasticityConfig& config);
 
 }  // namespace dslaunch::config

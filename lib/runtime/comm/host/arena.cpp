@@ -114,15 +114,16 @@ void write_head(std::byte* base, const ArenaLayout& layout) {
 
 // Makes all pages that [begin, end) touches present and writable.
 void populate_range(std::byte* base, int64_t begin, int64_t end) {
-    begin = begin / kPageBytes * kPageBytes;
-    end = round_up(end, kPageBytes);
+    static const int64_t page_bytes = ::sysconf(_SC_PAGESIZE);  // 64 KiB on some ARM machines
+    begin = begin / page_bytes * page_bytes;
+    end = round_up(end, page_bytes);
     if (begin == end) return;
     const Bytes bytes{end - begin};
     if (::madvise(base + begin, static_cast<size_t>(bytes.value), MADV_POPULATE_WRITE) == 0) return;
     if (errno != EINVAL) fail_without_memory(bytes, "populating it", errno);
     // Linux before 5.14 lacks MADV_POPULATE_WRITE. An atomic operation that changes nothing faults
     // each page in, even while other ranks use it.
-    for (int64_t at = begin; at < end; at += kPageBytes)
+    for (int64_t at = begin; at < end; at += page_bytes)
         reinterpret_cast<std::atomic<uint8_t>*>(base + at)->fetch_or(0);
 }
 

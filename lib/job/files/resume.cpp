@@ -115,14 +115,39 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
              "set aside), or use --output to name the folder of the run to resume",
              path);
     // A restarted run looks for checkpoints although the user did not ask for it, so this is no
-    // reason for a warning.
-    if (request.restarted) {
+    // reason for a warning, unless they may be on the disk of a host that is gone.
+    if (request.restarted && request.via_first) {
+        log_warn("checkpoint",
+                 "no complete checkpoint in {} on {}: training begins at step 0. With --save-via "
+                 "rank0, checkpoints are on the disk of the host that rank 0 was on: if that was "
+                 "another host, press Ctrl-C and go on with --resume once it is back",
+                 path, launch::machine_name());
+    } else if (request.restarted) {
         log_info("checkpoint", "no complete checkpoint in {}: training begins at step 0", path);
     } else {
         log_warn("checkpoint",
                  "--resume: there is no checkpoint in {}: training begins at step 0; is --output "
                  "the folder of the run to resume?",
                  path);
+    }
+}
+
+// Throws Error{kCheckpoint} if another host has checkpoints in OUTPUT: it was the first host
+// before. All ranks call it.
+void require_none_elsewhere(storage::FileTree& tree, runtime::Collectives& collectives,
+                            const std::string& output) {
+    const runtime::Topology& topology = collectives.topology();
+    const bool looks = topology.node_rank > 0 && topology.local_rank == 0;
+    std::string host;
+    if (looks && !candidates_in(tree, output + "/checkpoints").empty())
+        host = launch::machine_name();
+    for (const std::string& name : collectives.all_gather(host)) {
+        if (name.empty()) continue;
+        fail(ExitCode::kCheckpoint,
+             "{}/checkpoints: host {} has checkpoints there, but rank 0 is on another host now, "
+             "which has none. With --save-via rank0 they are on the first host's disk: list {} "
+             "first in the hostfile and go on with --resume, or copy the folder to the first host",
+             output, name, name);
     }
 }
 
@@ -195,6 +220,7 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
         fail(ExitCode::kCheckpoint,
              "{}: there is no complete checkpoint; `dslaunch ckpt ls {}` shows what is there", path,
              path);
+    if (request.via_first && own_first) require_none_elsewhere(tree, collectives, request.output);
     if (first) tell_nothing_to_resume(tree, request, path);
     return nullptr;
 }

@@ -21,12 +21,22 @@ class BestHosts {
         : rig_({.count = count,
                 .what = "the best checkpoint over hosts",
                 .private_folder = place()}),
-          count_(count) {}
+          count_(count) {
+        std::vector<std::string> hosts;
+        for (int i = 1; i <= count_; ++i) hosts.push_back("n" + std::to_string(i));
+        write_hosts(hosts);
+    }
     [[nodiscard]] const RigHosts& rig() const { return rig_; }
     // Returns the --output folder as the launcher sees it; host n1 has its own at this path.
     [[nodiscard]] std::string output() const { return place() + "/out"; }
     [[nodiscard]] std::string output_of_first() const { return rig_.inside(1) + "/out"; }
 
+    // Writes the hostfile: HOSTS, one slot each.
+    void write_hosts(const std::vector<std::string>& hosts) const {
+        std::string text;
+        for (const std::string& host : hosts) text += host + " slots=1\n";
+        write_file(folder_.path() + "/hostfile", text);
+    }
     // Returns the command of a run whose held-out loss falls and then rises.
     [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& more) const {
         Json config = fixture_config(facts_of("gpt"), 1, 60);
@@ -41,7 +51,6 @@ class BestHosts {
         config["dslaunch"]["data"]["eval_fraction"] = 0.5;
         config["dslaunch"]["save"] = {
             {"interval", 7}, {"keep", 1}, {"best", "eval_loss"}, {"via", "rank0"}};
-        write_file(folder_.path() + "/hostfile", "n[1-" + std::to_string(count_) + "] slots=1\n");
         std::vector<std::string> options = {"--hostfile",   folder_.path() + "/hostfile",
                                             "--ssh-config", rig_.config("good"),
                                             "--env",        "OMP_NUM_THREADS=1"};
@@ -130,6 +139,27 @@ TEST_CASE("a job that loses a host after its best evaluation keeps that checkpoi
     CHECK(count_of(job.err(), "restart 1 of 2") == 1);
     CHECK(hosts.best() == before);
     hosts.check_result();
+}
+
+TEST_CASE("a resume whose first host is another one is refused with the host that has the saves") {
+    if (!fs::exists(std::string(test::binary_dir()) + "/dsworker"))
+        return report_skipped("a resume over other hosts", "dsworker is not built");
+    const BestHosts hosts(2);
+    if (!hosts.rig().usable()) return;
+    const TemporaryFolder streams;
+    JobProcess job(streams, hosts.command({"--steps", "8"}));
+    REQUIRE(job.wait() == 0);
+    hosts.write_hosts({"n2", "n1"});
+    JobProcess resumed(streams, hosts.command({"--resume"}));
+    const int code = resumed.wait();
+    INFO(resumed.err());
+    CHECK(code == 73);
+    CHECK(mentions(resumed.err(), "has checkpoints there, but rank 0 is on another host now"));
+    CHECK(mentions(resumed.err(), "first in the hostfile"));
+    hosts.write_hosts({"n1", "n2"});
+    JobProcess again(streams, hosts.command({"--resume"}));
+    CHECK(again.wait() == 0);
+    CHECK(mentions(again.err(), "resuming from"));
 }
 
 }  // namespace dslaunch::test

@@ -325,7 +325,7 @@ std::vector<std::string> commands_in_sentences(const std::string& page) {
     return commands;
 }
 
-// What the programs' own help says of subcommands and options.
+// The options of subcommands, as the programs' own help lists them.
 class OptionNames {
   public:
     // Returns the first option in COMMAND that its subcommand does not have; empty: none.

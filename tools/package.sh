@@ -51,8 +51,8 @@ is_left_out() { # NAME PATH
 # Libraries whose headers are compiled into the programs, so that no file of theirs comes along.
 readonly headers=(CLI/CLI.hpp fmt/core.h gloo/allreduce.h nlohmann/json.hpp spdlog/spdlog.h)
 
-# The licences of what comes along, which ask to be passed on with it: from Debian's packages and
-# from torch's wheel. A library without one is an error.
+# The licences of what comes along, which ask to be passed on with it: from Debian's packages, from
+# NVIDIA's wheels and from torch's. A library without one is an error.
 add_licenses() { # FOLDER PATH...
     local folder=$1 path owner text
     mkdir -p "$folder"
@@ -64,11 +64,34 @@ add_licenses() { # FOLDER PATH...
         owner=$({ dpkg-query -S "$path" || dpkg-query -S "${path#/usr}" || true; } 2>/dev/null)
         owner=${owner%%:*}
         text=/usr/share/doc/$owner/copyright
-        [ -n "$owner" ] && [ -e "$text" ] || die "$path: no Debian package states its licence"
+        if [ -z "$owner" ] || [ ! -e "$text" ]; then
+            add_wheel_licenses "$folder" "$path" ||
+                die "$path: neither a Debian package nor the metadata of a wheel states its licence"
+            continue
+        fi
         cp "$text" "$folder/$owner"
     done
     [ ! -e LICENSE ] || cp LICENSE "$folder/dslaunch"
     [ "$torch" = apart ] || add_torch_licenses "$folder"
+}
+
+# Copies the licences of the wheel that the library PATH is from. The wheel's RECORD names PATH, and
+# is in a NAME.dist-info that lies, perhaps in a folder dist-info, in a folder above PATH.
+add_wheel_licenses() { # FOLDER PATH
+    local place=$2 record name text found=false
+    while [ "$place" != / ]; do
+        place=$(dirname "$place")
+        for record in "$place"/{,dist-info/}*.dist-info/RECORD; do
+            grep -qsF "/${2##*/}," "$record" || continue
+            name=$(basename "$(dirname "$record")" .dist-info)
+            while read -r text; do
+                cp "$text" "$1/$name.${text##*/}"
+                found=true
+            done < <(find "$(dirname "$record")" -iname 'LICENSE*' -type f)
+            $found && return
+        done
+    done
+    return 1
 }
 
 add_torch_licenses() { # FOLDER

@@ -130,7 +130,7 @@ fetch_missing_cuda() { # FOLDER
         ! is_cross && ldconfig -p | grep -qF "$soname " && continue
         say "fetching $soname ($package), which LibTorch needs and this machine lacks"
         download_wheel "$1" "$package==13.0.*"
-        unpack_wheel "$(echo "$1/${package//-/_}"-*.whl)" "$1" '*/lib/*'
+        unpack_wheel "$(echo "$1/${package//-/_}"-*.whl)" "$1" '*/lib/*' '*.dist-info/*'
         [ -e "$1/nvidia/cu13/lib/$soname" ] || die "$package holds no $soname"
     done
 }

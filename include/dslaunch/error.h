@@ -1,5 +1,5 @@
-// What the library throws: a message for a person, and the exit code with which dslaunch itself
-// would end. A test compares these two types with the ones that the programs use.
+// The exception of the library: a message for a person, and the exit code with which dslaunch
+// itself would end. A test compares these two types with the ones that the programs use.
 #pragma once
 
 #include <stdexcept>

@@ -17,7 +17,7 @@
 
 namespace dslaunch {
 
-// What a job is started with.
+// A job to start.
 struct JobRequest {
     std::string target;                  // a model (.pt, .pt2, folder), a .py, or a program
     std::vector<std::string> arguments;  // of TARGET if it is a program
@@ -42,13 +42,14 @@ class Job {
 
     Job(Job&&) noexcept;
     Job& operator=(Job&&) = delete;
-    // Ends a job that still runs, at once, and waits for that.
+    // Ends a job that still runs, at once. Waits for its launcher only: agents end the ranks right
+    // after.
     ~Job();
 
     // Returns the exit code of the job: one of ExitCode, or a program's own (128 + n for a signal).
     // Waits for the end.
     int wait();
-    // As wait(), for at most LIMIT. nullopt: it still runs.
+    // Waits as wait() does, but for at most LIMIT. Returns nullopt if the job still runs.
     [[nodiscard]] std::optional<int> wait_for(std::chrono::milliseconds limit);
     // Asks the job to save and end, as Ctrl-C does. Does not wait.
     void stop();

@@ -1,5 +1,5 @@
-// What a job will take before it runs: memory, time and the instructions of a step, as `dslaunch
-// plan` finds them. The model is measured by a child process, so the caller needs neither LibTorch
+// The memory, the time and the instructions of a step that a job will need, as `dslaunch plan`
+// finds them. The model is measured by a child process, so the caller needs neither LibTorch
 // nor the memory. Link with dslaunch::plan. Guide: docs/guide/engine.md.
 #pragma once
 

@@ -507,7 +507,7 @@ constexpr OptionRow kRows[] = {
     {"env-file", Group::kEnvironment, "FILE", "file of variables with one NAME=VALUE per line, such as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
 
     {"nproc-per-node", Group::kTorchrun, "N", "same as --num_gpus; also accepts gpu or auto", set_nproc},
-    {"node-rank", Group::kTorchrun, "N", "number of this node, for --no_ssh or when the same command runs on every node; otherwise it must be 0, since dslaunch starts all nodes itself", set_node_rank},
+    {"node-rank", Group::kTorchrun, "N", "number of this node, for --no_ssh or when the same command runs on every node; otherwise 0, since dslaunch starts all nodes itself", set_node_rank},
     {"nnodes", Group::kTorchrun, "N|MIN:MAX", "same as --num_nodes; MIN:MAX: each attempt uses the hosts of the hostfile that answer, at least MIN and at most MAX", set_nnodes},
     {"standalone", Group::kTorchrun, "", "use this machine alone (the default without a hostfile)", [](O& o, V&) { o.standalone = true; o.no_local_rank = true; }},
     {"rdzv-backend", Group::kTorchrun, "NAME", "c10d or static; dslaunch uses its own rendezvous for both", [](O& o, V& v) {
@@ -574,10 +574,9 @@ std::vector<Option> run_rows(RunOptions& into,
                     into.first_training_option = "--" + split(row.names, ',').front();
                 const size_t known = into.set.size();
                 row.apply(into, value);
-                if (row.names == "set") return;
-                for (size_t i = known; i < into.set.size(); ++i)
-                    into.set_by[into.set[i].substr(0, into.set[i].find('='))] =
-                        "--" + split(row.names, ',').front();
+                const std::string name = "--" + split(row.names, ',').front();
+                for (size_t i = known; i < into.set.size() && row.names != "set"; ++i)
+                    into.set_by[into.set[i].substr(0, into.set[i].find('='))] = name;
             };
         }
         options.push_back(std::move(option));

@@ -121,6 +121,11 @@ std::string cause_of(const std::string& messages) {
     for (const std::string& line : split(messages, '\n')) {
         if (line.empty()) continue;
         last = line;
+        // The problems of a config follow their number, each on an indented line.
+        if (line.starts_with("  ") && !error.empty()) {
+            error += (error.ends_with(':') ? " " : "; ") + line.substr(2);
+            continue;
+        }
         if (line.starts_with(kError)) error = line.substr(kError.size());
         if (const size_t at = line.find(kOfWorker); at == 12)
             error = line.substr(at + kOfWorker.size());

@@ -99,6 +99,9 @@ std::vector<std::string> disk_folders(const job::JobSetup& setup) {
 
 // Returns why another micro batch would change the model; empty if it would not.
 std::string why_keep_micro_batch(const job::JobSetup& setup) {
+    for (const config::ResolvedValue& value : setup.resolved.values)
+        if (value.path == "elasticity.enabled" && value.value.boolean)
+            return "elasticity determines it";
     for (const graph::ModelBuffer& buffer : setup.whole_model().buffers())
         if (buffer.name.ends_with("running_mean"))
             return fmt::format("{} is a mean over a micro batch", printable(buffer.name));

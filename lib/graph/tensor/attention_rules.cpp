@@ -1,5 +1,5 @@
-// How attention is split among ranks: by heads; or, if ranks share positions, with an exchange of
-// positions for heads, with keys that move around the ranks, or with gathered keys.
+// Rules of attention. Ranks share its heads; or, if they share positions, they exchange positions
+// for heads, move keys around the ranks, or gather keys.
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <string>

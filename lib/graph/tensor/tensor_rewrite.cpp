@@ -422,6 +422,16 @@ TensorModel rewrite(const Model& model, const LoweredGraph& lowered, const Place
     return made;
 }
 
+// Returns which of COUNT parameters are weights of linear layers in GRAPH.
+std::vector<bool> linear_weights(const FlowGraph& graph, size_t count) {
+    std::vector<bool> is_linear(count, false);
+    for (const Node* node : graph.nodes())
+        if (const auto form = graph.linear_form(*node))
+            if (const auto origin = graph.origin_of(node->input(form->weight)))
+                is_linear[static_cast<size_t>(origin->parameter)] = true;
+    return is_linear;
+}
+
 }  // namespace
 
 TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered,
@@ -430,10 +440,11 @@ TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered
     register_tensor_operators();
     std::vector<std::string> names;
     for (const ModelParameter& parameter : model.parameters()) names.push_back(parameter.name);
-    const auto given = plan::match_tensor_rules(rules, names);
 
     const GraphFacts facts = observe(model, lowered, inputs);
     PlacementFlow flow(model, lowered, facts, rules.size);
+    const auto given =
+        plan::match_tensor_rules(rules, names, linear_weights(flow.graph(), names.size()));
     const TensorFindings found = find_tensor_rules(flow, model, given, rules.strict);
     if (rules.share_positions) flow.split_positions(PositionSplit::kBetweenLayers);
     const auto obstacle = flow.follow(found.decisions, 0, flow.graph().nodes().size());

@@ -77,6 +77,7 @@ class Search {
             candidate.is_embedding = true;
             candidate.parameter = origin->parameter;
             const auto rule = given(origin->parameter);
+            if (rule == plan::TensorRule::kReplicated) return std::nullopt;
             if (rule && *rule != plan::TensorRule::kVocabulary)
                 fail(ExitCode::kConfig,
                      "tensor rule `{}` of {}: this is the table of {}, which supports only the "

@@ -1,5 +1,6 @@
 // Parameters that forward() overwrites before it reads them: their new values are computed apart
-// from the graph, between steps. Data path: lower.h -> [here] -> segment/new_values.h. No shared state.
+// from the graph, between steps. Data path: lower.h -> [here] -> segment/new_values.h. No shared
+// state.
 #pragma once
 
 #include <cstddef>

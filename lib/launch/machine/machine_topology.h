@@ -54,8 +54,8 @@ struct MachineTopology {
 };
 
 // Reads the topology. Where a fact is unknown, it assumes that each processor is a core, that the
-// machine has one package and one NUMA node, and that each package has one cache. ROOT: "" for this machine; a
-// test gives a folder with its own sys/, proc/ and dev/.
+// machine has one package and one NUMA node, and that each package has one cache. ROOT: "" for this
+// machine; a test gives a folder with its own sys/, proc/ and dev/.
 [[nodiscard]] MachineTopology read_machine_topology(const std::string& root,
                                                     const std::vector<int>& allowed);
 

@@ -142,12 +142,13 @@ namespace {
 
 // Adds the rules that EXPRESSIONS give to names without a rule.
 void match_expressions(const TensorRules& rules, std::span<const std::string> names,
+                       const std::vector<bool>& is_linear,
                        std::vector<std::optional<TensorRule>>& found) {
     bool fits = rules.expressions.empty();
     for (const auto& [text, rule] : rules.expressions) {
         const std::regex expression(text);
         for (size_t i = 0; i < names.size(); ++i) {
-            if (!names[i].ends_with(".weight") ||
+            if (!is_linear[i] ||
                 !std::regex_search(names[i], expression, std::regex_constants::match_continuous))
                 continue;
             fits = true;
@@ -157,7 +158,8 @@ void match_expressions(const TensorRules& rules, std::span<const std::string> na
     if (!fits)
         fail(
             ExitCode::kConfig,
-            "tensor_parallel.partition_config: no pattern of layer_specs matches a weight of the "
+            "tensor_parallel.partition_config: no pattern of layer_specs matches a linear layer's "
+            "weight of the "
             "model, whose first parameter is `{}`: change the patterns, or remove the section, and "
             "the graph decides how layers are split",
             names.empty() ? "" : names.front());
@@ -166,7 +168,8 @@ void match_expressions(const TensorRules& rules, std::span<const std::string> na
 }  // namespace
 
 std::vector<std::optional<TensorRule>> match_tensor_rules(const TensorRules& rules,
-                                                          std::span<const std::string> names) {
+                                                          std::span<const std::string> names,
+                                                          const std::vector<bool>& is_linear) {
     std::vector<std::optional<TensorRule>> found(names.size());
     for (const auto& [pattern, rule] : rules.patterns) {
         bool fits = false;
@@ -183,7 +186,7 @@ std::vector<std::optional<TensorRule>> match_tensor_rules(const TensorRules& rul
                    : fmt::format("; the model's first parameter is `{}`",
                                  names.empty() ? "" : names.front()));
     }
-    match_expressions(rules, names, found);
+    match_expressions(rules, names, is_linear, found);
     return found;
 }
 

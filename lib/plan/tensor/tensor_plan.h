@@ -104,8 +104,8 @@ struct TensorRules {
     // arXiv:2205.05198): in norms, dropout and sums of residuals.
     bool share_positions = false;
     std::vector<std::pair<std::string, TensorRule>> patterns;
-    // Regular expressions (std::regex's default grammar) for the beginnings of names that end in
-    // `.weight`. They apply after the patterns.
+    // Regular expressions (std::regex's default grammar) for the beginnings of the names of linear
+    // layers' weights. They apply after the patterns.
     std::vector<std::pair<std::string, TensorRule>> expressions;
     bool strict = false;  // true: refuses a model whose attention, or a layer of an indivisible
                           // width, cannot be split
@@ -115,10 +115,12 @@ struct TensorRules {
 // which lists these, for another word.
 [[nodiscard]] TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word);
 
-// Returns the rule for each of NAMES; nullopt if no pattern matches it. Throws Error{kConfig}, with
-// the most similar name, if a pattern matches no name, and if no expression does.
+// Returns the rule for each of NAMES; nullopt if there is none. IS_LINEAR: which names are weights
+// of linear layers. Throws Error{kConfig}, with the most similar name, if a pattern matches no
+// name, and if there are expressions and not one matches. REQUIRES: as many IS_LINEAR as NAMES.
 [[nodiscard]] std::vector<std::optional<TensorRule>> match_tensor_rules(
-    const TensorRules& rules, std::span<const std::string> names);
+    const TensorRules& rules, std::span<const std::string> names,
+    const std::vector<bool>& is_linear);
 
 // Returns the layers that stay whole because of an obstacle. Each line is "\n  whole on every rank:
 // …"; equal layers share a line. Empty if there is no such layer.

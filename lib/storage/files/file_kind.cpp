@@ -51,7 +51,7 @@ FileKind kind_of_zip(std::span<const std::byte> bytes, std::string_view text) {
         });
     };
     if (has("constants.pkl") || has("model.json")) {
-        // Both kinds contain models/NAME.json; only an exported program has the record archive_format.
+        // Both kinds contain models/NAME.json; only an exported program has archive_format.
         return has("archive_format") ? FileKind::kExportedProgram : FileKind::kTorchScript;
     }
     if (has("archive_format") || has("serialized_exported_program.json"))

@@ -30,7 +30,7 @@ ElasticityConfig settings_of(const Json& json) {
     return config;
 }
 
-// What DeepSpeed's functions return, or null where no micro batch fits or a rank count is refused.
+// Returns DeepSpeed's answer for RANKS; null where no micro batch fits or RANKS is refused.
 Json answer_of(const ElasticityConfig& config, int64_t ranks) {
     const int64_t limit = elastic_rows_limit(config);
     for (const int64_t micro : config.micro_rows)

@@ -11,8 +11,9 @@ using namespace plan;
 namespace {
 
 std::string refusal(const TensorRules& rules, const std::vector<std::string>& names) {
-    return test::error_of(ExitCode::kConfig,
-                          [&] { static_cast<void>(match_tensor_rules(rules, names)); });
+    return test::error_of(ExitCode::kConfig, [&] {
+        static_cast<void>(match_tensor_rules(rules, names, std::vector<bool>(names.size(), true)));
+    });
 }
 
 }  // namespace
@@ -48,34 +49,40 @@ TEST_CASE("the first pattern that fits a parameter's name is its rule") {
     rules.patterns = {{"blocks.0.*", TensorRule::kReplicated},
                       {"*fc.w*t", TensorRule::kColumn},
                       {"*", TensorRule::kVocabulary}};
-    const auto found = match_tensor_rules(rules, names);
+    const auto found = match_tensor_rules(rules, names, std::vector<bool>(4, true));
     CHECK(found[0] == TensorRule::kVocabulary);
     CHECK(found[1] == TensorRule::kReplicated);
     CHECK(found[2] == TensorRule::kColumn);
     CHECK(found[3] == TensorRule::kReplicated);
     rules.patterns = {{"*.bias", TensorRule::kReplicated}};
-    CHECK_FALSE(match_tensor_rules(rules, names)[0].has_value());
+    CHECK_FALSE(match_tensor_rules(rules, names, std::vector<bool>(4, true))[0].has_value());
 }
 
 TEST_CASE("DeepSpeed's expressions match the beginnings of weights' names, after the patterns") {
-    const std::vector<std::string> names = {
-        "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.q_proj.bias",
-        "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.gate.weight", "lm_head.weight"};
+    const std::vector<std::string> names = {"model.layers.0.self_attn.q_proj.weight",
+                                            "model.layers.0.self_attn.q_proj.bias",
+                                            "model.layers.0.mlp.down_proj.weight",
+                                            "model.layers.0.mlp.gate.weight",
+                                            "lm_head.weight",
+                                            "model.layers.0.mlp.norm.weight"};
+    const std::vector<bool> is_linear = {true, false, true, true, true, false};
     TensorRules rules;
     rules.expressions = {{R"(.*\.self_attn\.[qkv]_proj\.weight$)", TensorRule::kColumn},
                          {R"(.*\.(o|down)_proj)", TensorRule::kRow},
                          {R"(.*\.mlp\..*)", TensorRule::kReplicated}};
-    const auto found = match_tensor_rules(rules, names);
+    const auto found = match_tensor_rules(rules, names, is_linear);
     CHECK(found[0] == TensorRule::kColumn);
     CHECK_FALSE(found[1].has_value());  // a bias follows its weight
     CHECK(found[2] == TensorRule::kRow);
     CHECK(found[3] == TensorRule::kReplicated);
     CHECK_FALSE(found[4].has_value());
+    CHECK_FALSE(found[5].has_value());  // a norm is no linear layer
     rules.patterns = {{"*.gate.weight", TensorRule::kColumn}};
-    CHECK(match_tensor_rules(rules, names)[3] == TensorRule::kColumn);
+    CHECK(match_tensor_rules(rules, names, is_linear)[3] == TensorRule::kColumn);
     rules = {};
     rules.expressions = {{"mlp", TensorRule::kRow}};  // no name begins like this
-    CHECK(refusal(rules, names).find("no pattern of layer_specs matches a weight of the model") !=
+    CHECK(refusal(rules, names)
+              .find("no pattern of layer_specs matches a linear layer's weight of the") !=
           std::string::npos);
 }
 

@@ -1,6 +1,7 @@
 #include "client/program.h"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -11,6 +12,17 @@
 
 namespace dslaunch::client {
 
+namespace {
+
+// Returns true if PATH is a program: lib/dslaunch beside the library is a folder.
+bool is_program(const std::string& path) {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+           ::access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
 std::string find_dslaunch(const std::string& given) {
     if (!given.empty()) return given;
     if (const char* const named = std::getenv("DSLAUNCH"); named != nullptr && *named != '\0')
@@ -20,7 +32,7 @@ std::string find_dslaunch(const std::string& given) {
         const std::string folder = folder_of(info.dli_fname);
         // Below a prefix, and in the folder of a build.
         for (const std::string& path : {folder + "/../bin/dslaunch", folder + "/dslaunch"})
-            if (::access(path.c_str(), X_OK) == 0) return path;
+            if (is_program(path)) return path;
     }
     const std::string found = launch::find_program("dslaunch", launch::own_environment(), ".");
     if (found.empty())

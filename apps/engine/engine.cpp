@@ -1,10 +1,12 @@
 #include "dslaunch/engine.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <utility>
 
 #include "base/error.h"
+#include "base/machine/files_of_process.h"
 #include "engine/engine_run.h"
 #include "job/process/rank_failure.h"
 #include "launch/plan/worker_environment.h"
@@ -36,6 +38,30 @@ auto as_error(const Use& use) {
     }
 }
 
+// Refuses to be one of several ranks that do not know each other: each would train alone.
+void require_named_rank() {
+    if (std::getenv("RANK") != nullptr) return;
+    constexpr std::pair<const char*, const char*> kCounts[] = {{"SLURM_STEP_NUM_TASKS", "srun"},
+                                                               {"OMPI_COMM_WORLD_SIZE", "mpirun"},
+                                                               {"PMI_SIZE", "mpirun"}};
+    for (const auto& [name, launcher] : kCounts) {
+        const char* const count = std::getenv(name);
+        if (count == nullptr || std::atoi(count) <= 1) continue;
+        fail(ExitCode::kSetup,
+             "{} started {} of this program, but RANK is not set, so each would train alone: start "
+             "it with dslaunch, which uses {} itself to reach the hosts, or set RANK, WORLD_SIZE, "
+             "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+             launcher, count, launcher);
+    }
+}
+
+// Returns the object of POINTER, which an engine that was moved from does not have.
+template <typename Object>
+Object& object_of(const std::unique_ptr<Object>& pointer) {
+    if (pointer == nullptr) throw Error(ExitCode::kUsage, "the engine was moved from");
+    return *pointer;
+}
+
 // The right to be the one engine of this process, until its destruction.
 class OneEngine {
   public:
@@ -60,7 +86,7 @@ class Engine::Session {
   public:
     Session(const EngineOptions& options, const Ranks& ranks)
         : one_(std::make_unique<OneEngine>(ranks)),
-          run_(std::make_unique<engine::EngineRun>(options, ranks)),
+          run_(std::make_unique<engine::EngineRun>(options, ranks, asked_)),
           rank_(ranks.rank) {}
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -114,9 +140,8 @@ class Engine::Session {
         run_.reset();
         one_.reset();
     }
-    void ask_to_end() noexcept {
-        if (run_ != nullptr) run_->ask_to_end();
-    }
+    // Stays valid when the rank ends, since a signal handler or another thread may call it then.
+    void ask_to_end() noexcept { asked_->store(true, std::memory_order_relaxed); }
 
   private:
     void require_open() const {
@@ -127,6 +152,8 @@ class Engine::Session {
     void give_up(const job::RankFailure& why) {
         failure_ = why;
         run_->poison("rank " + std::to_string(rank_) + " failed: " + why.message);
+        // The program may end at any time now. Files on the list are this library's own.
+        remove_files_of_process();
     }
     // Keeps everything until the process ends: threads may be stuck in calls that use it.
     void leave() {
@@ -134,6 +161,7 @@ class Engine::Session {
         static_cast<void>(one_.release());
     }
 
+    const std::shared_ptr<std::atomic<bool>> asked_ = std::make_shared<std::atomic<bool>>(false);
     std::unique_ptr<OneEngine> one_;
     std::unique_ptr<engine::EngineRun> run_;  // null once closed
     int rank_;
@@ -142,6 +170,7 @@ class Engine::Session {
 
 Ranks ranks_from_environment() {
     return as_error([] {
+        require_named_rank();
         const auto found = launch::WorkerEnvironment::from_process();
         return Ranks{found.rank,       found.world_size,     found.local_rank,  found.node_rank,
                      found.node_sizes, found.master_address, found.master_port, found.arena_fd,
@@ -158,28 +187,29 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 StepResult Engine::train_batch(const std::vector<at::Tensor>& inputs) {
-    session_->check([&](engine::EngineRun& run) { run.take_rows(inputs); });
-    return session_->use([](engine::EngineRun& run) { return run.step(); });
+    object_of(session_).check([&](engine::EngineRun& run) { run.take_rows(inputs); });
+    return object_of(session_).use([](engine::EngineRun& run) { return run.step(); });
 }
 
 double Engine::evaluate(const std::vector<at::Tensor>& inputs) {
-    session_->check([&](engine::EngineRun& run) { run.take_held_out(inputs); });
-    return session_->use([](engine::EngineRun& run) { return run.evaluate(); });
+    object_of(session_).check([&](engine::EngineRun& run) { run.take_held_out(inputs); });
+    return object_of(session_).use([](engine::EngineRun& run) { return run.evaluate(); });
 }
 
 void Engine::save_checkpoint(bool waits) {
-    session_->check([](engine::EngineRun& run) { run.require_output("save_checkpoint"); });
-    session_->use([waits](engine::EngineRun& run) { run.save(waits); });
+    object_of(session_).check(
+        [](engine::EngineRun& run) { run.require_output("save_checkpoint"); });
+    object_of(session_).use([waits](engine::EngineRun& run) { run.save(waits); });
 }
 
 void Engine::export_weights() {
-    session_->check([](engine::EngineRun& run) { run.require_output("export_weights"); });
-    session_->use([](engine::EngineRun& run) { run.export_weights(); });
-    session_->end();
+    object_of(session_).check([](engine::EngineRun& run) { run.require_output("export_weights"); });
+    object_of(session_).use([](engine::EngineRun& run) { run.export_weights(); });
+    object_of(session_).end();
 }
 
 void Engine::close() {
-    session_->close();
+    object_of(session_).close();
 }
 
 void Engine::ask_to_end() noexcept {
@@ -187,35 +217,36 @@ void Engine::ask_to_end() noexcept {
 }
 
 int64_t Engine::step() const {
-    return session_->look([](const engine::EngineRun& run) { return run.steps(); });
+    return object_of(session_).look([](const engine::EngineRun& run) { return run.steps(); });
 }
 
 int64_t Engine::rows_seen() const {
-    return session_->look([](const engine::EngineRun& run) { return run.rows_seen(); });
+    return object_of(session_).look([](const engine::EngineRun& run) { return run.rows_seen(); });
 }
 
 int64_t Engine::micro_rows() const {
-    return session_->look([](const engine::EngineRun& run) { return run.batch().micro_rows; });
+    return object_of(session_).look(
+        [](const engine::EngineRun& run) { return run.batch().micro_rows; });
 }
 
 int64_t Engine::rows_per_step() const {
-    return session_->look([](const engine::EngineRun& run) {
+    return object_of(session_).look([](const engine::EngineRun& run) {
         return run.batch().micro_rows * run.batch().accumulation_steps;
     });
 }
 
 int Engine::data_rank() const {
-    return session_->look([](const engine::EngineRun& run) { return run.data_rank(); });
+    return object_of(session_).look([](const engine::EngineRun& run) { return run.data_rank(); });
 }
 
 int Engine::data_ranks() const {
-    return session_->look([](const engine::EngineRun& run) {
+    return object_of(session_).look([](const engine::EngineRun& run) {
         return static_cast<int>(run.batch().data_parallel_size);
     });
 }
 
 std::string Engine::config_json() const {
-    return session_->look([](const engine::EngineRun& run) { return run.config_json(); });
+    return object_of(session_).look([](const engine::EngineRun& run) { return run.config_json(); });
 }
 
 }  // namespace dslaunch

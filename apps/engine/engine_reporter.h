@@ -1,6 +1,6 @@
 // The reporter of a rank in a program of its own: metrics go to the run's folder, progress to the
 // log, nothing to a launcher, and the program itself asks to end. Data path: trainer -> [here] ->
-// file, log. Threads: one; any may ask to end.
+// file, log. Threads: one.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,9 @@ namespace dslaunch::engine {
 class EngineReporter final : public runtime::Reporter {
   public:
     // Metrics go to metrics.jsonl in OUTPUT, which the first of them opens; empty: nowhere.
-    explicit EngineReporter(std::string output) : output_(std::move(output)) {}
+    // asked_to_end() returns ASKED, which any thread or signal handler may set.
+    EngineReporter(std::string output, std::shared_ptr<const std::atomic<bool>> asked)
+        : output_(std::move(output)), asked_(std::move(asked)) {}
 
     // Throws Error{kDisk} if the file cannot be written, Error{kCheckpoint} if another job writes
     // there.
@@ -31,15 +33,13 @@ class EngineReporter final : public runtime::Reporter {
     void health(std::string_view) override {}
     void failure(ExitCode, std::string_view) override {}
     [[nodiscard]] bool asked_to_end() const override {
-        return asked_.load(std::memory_order_relaxed);
+        return asked_->load(std::memory_order_relaxed);
     }
-    // Lets asked_to_end() return true from now on. Safe in a signal handler.
-    void ask_to_end() noexcept { asked_.store(true, std::memory_order_relaxed); }
 
   private:
     std::string output_;
     std::unique_ptr<launch::MetricsFeed> feed_;
-    std::atomic<bool> asked_{false};
+    std::shared_ptr<const std::atomic<bool>> asked_;
     static_assert(std::atomic<bool>::is_always_lock_free);
 };
 

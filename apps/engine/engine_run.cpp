@@ -17,8 +17,10 @@
 #include "base/machine/plugin.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "config/read/value.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/segment/compute_context.h"
+#include "job/files/archive_hash.h"
 #include "job/process/process_resources.h"
 #include "job/setup/written_parameters.h"
 #include "launch/machine/machine_name.h"
@@ -109,6 +111,14 @@ void set_log(EngineLog log, const launch::WorkerEnvironment& environment) {
                               : fmt::format("r{}@{}", environment.rank, launch::machine_name()));
 }
 
+// Gives the calling thread the number of LibTorch's threads: OpenMP has one for each thread, and
+// another number changes the order of sums.
+struct ThreadCount {
+    explicit ThreadCount(int wanted) {
+        if (at::get_num_threads() != wanted) at::set_num_threads(wanted);
+    }
+};
+
 // Keeps LibTorch's random numbers as they were: the steps seed the generator that the program uses
 // too.
 class KeptGenerator {
@@ -136,9 +146,11 @@ class KeptGenerator {
 // The state of the thread for a call, whatever modes of LibTorch the program has set.
 struct CallScope {
     explicit CallScope(job::TrainingRank& rank)
-        : context(true, graph::scalar_type_of(rank.config().precision.compute),
+        : threads(rank.options().threads),
+          context(true, graph::scalar_type_of(rank.config().precision.compute),
                   rank.gpu().device.type()),
           group(rank.comms().tensor()) {}
+    ThreadCount threads;
     KeptGenerator generator;
     c10::InferenceMode inference{false};
     graph::ComputeContext context;
@@ -203,8 +215,9 @@ struct EngineRun::Running {
     runtime::Trainer trainer;
 };
 
-EngineRun::EngineRun(const EngineOptions& options, const Ranks& ranks)
-    : reporter_(ranks.rank == 0 ? options.output : std::string()),
+EngineRun::EngineRun(const EngineOptions& options, const Ranks& ranks,
+                     std::shared_ptr<const std::atomic<bool>> asked)
+    : reporter_(ranks.rank == 0 ? options.output : std::string(), std::move(asked)),
       rank_(training_options(options, ranks), environment_of(ranks), reporter_) {
     const KeptGenerator generator;
     const c10::InferenceMode inference(false);
@@ -212,6 +225,9 @@ EngineRun::EngineRun(const EngineOptions& options, const Ranks& ranks)
         set_up();
     } catch (const std::exception& error) {
         rank_.poison(fmt::format("rank {} failed: {}", rank(), error.what()));
+        throw;
+    } catch (...) {
+        rank_.poison(fmt::format("rank {} failed by an exception of an unknown type", rank()));
         throw;
     }
     if (options.keeps_memory) job::keep_freed_memory();
@@ -257,6 +273,8 @@ void EngineRun::set_up() {
     rank_.reserve();
     rank_.meet();
     compare_options();
+    compare_settings();
+    compare_models();
     rank_.resume();
     rank_.place_weights({});
     const CallScope scope(rank_);
@@ -294,6 +312,55 @@ void EngineRun::compare_options() const {
     }
 }
 
+// Compares what the program has set: a learning rate of one rank would train its share alone.
+// Derived values may follow from the host, and folders for offload are the host's own.
+void EngineRun::compare_settings() const {
+    if (is_alone()) return;
+    std::string own;
+    for (const config::ResolvedValue& value : rank_.setup().resolved.values)
+        if (value.origin != "default" && !value.origin.starts_with("derived") &&
+            !value.path.ends_with("nvme_path"))
+            own += fmt::format("{} {}\n", value.path, config::to_json(value.value));
+    const std::vector<std::string> all = rank_.comms().job().all_gather(own);
+    for (size_t other = 0; other < all.size(); ++other) {
+        if (all[other] == all[0]) continue;
+        const auto lines = split(all[0], '\n'), theirs = split(all[other], '\n');
+        const auto [left, right] = std::ranges::mismatch(lines, theirs);
+        const auto text = [](const auto& at, const auto& end) {
+            return at == end || at->empty() ? std::string("nothing more") : printable(*at);
+        };
+        fail(ExitCode::kDiverged,
+             "rank {} has another config than rank 0: `{}`, there `{}`: give all ranks the same "
+             "config and the same EngineOptions::set",
+             other, text(right, theirs.end()), text(left, lines.end()));
+    }
+}
+
+// Compares the model's file on each host with rank 0's, and the names on one host with each other.
+void EngineRun::compare_models() const {
+    if (is_alone()) return;
+    const runtime::Topology& place = rank_.place();
+    const std::string& model = rank_.options().job.model_path;
+    const bool reads = place.local_rank == 0 && place.node_count() > 1;
+    const auto names = rank_.comms().job().all_gather(model);
+    const auto marks = rank_.comms().job().all_gather(reads ? job::content_mark(model) : "");
+    int node = 0;
+    for (int other = 0; other < place.world_size(); ++other) {
+        while (other >= place.first_rank(node) + place.node_sizes[node]) ++node;
+        const int first = place.first_rank(node);
+        if (names[other] != names[first])
+            fail(ExitCode::kDiverged,
+                 "EngineOptions::model is \"{}\" on rank {}, but \"{}\" on rank {} of the same "
+                 "host: give all ranks the same",
+                 printable(names[first]), first, printable(names[other]), other);
+        if (!marks[other].empty() && marks[other] != marks[0])
+            fail(ExitCode::kDiverged,
+                 "{}: on the host of rank {}, this is another file than \"{}\" on rank 0's host: "
+                 "copy the same model to all hosts",
+                 printable(names[other]), other, printable(names[0]));
+    }
+}
+
 // Warns of settings for which the program has its own code.
 void EngineRun::tell_unused() const {
     std::vector<std::string> names;
@@ -302,9 +369,10 @@ void EngineRun::tell_unused() const {
             value.path == "dslaunch.data.train" || value.path == "dslaunch.data.eval" ||
             value.path == "dslaunch.epochs" || value.path == "dslaunch.eval_interval" ||
             value.path == "dslaunch.save.interval" || value.path == "dslaunch.save.best" ||
-            value.path == "dslaunch.patience" || value.path.starts_with("dslaunch.samples.") ||
-            value.path.starts_with("tensorboard.") || value.path.starts_with("csv_monitor.") ||
-            value.path.starts_with("wandb.") || value.path.starts_with("comet.");
+            value.path == "dslaunch.save.on_error" || value.path == "dslaunch.patience" ||
+            value.path.starts_with("dslaunch.samples.") || value.path.starts_with("tensorboard.") ||
+            value.path.starts_with("csv_monitor.") || value.path.starts_with("wandb.") ||
+            value.path.starts_with("comet.");
         if (is_unused && !value.origin.starts_with("derived") && !value.origin.empty() &&
             value.origin != "default")
             names.push_back(value.path);
@@ -399,7 +467,7 @@ void EngineRun::export_weights() {
     const CallScope scope(rank_);
     agree(Call::kExport);
     const runtime::TrainResult result = running_->trainer.end();
-    static_cast<void>(rank_.write_weights(result.steps));
+    static_cast<void>(rank_.write_weights(result));
     rank_.leave_groups();
 }
 

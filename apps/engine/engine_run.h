@@ -1,11 +1,12 @@
 // A rank of a job inside a program that has its own loop: the same parts as a rank of dsworker,
 // with batches that the program brings. Data path: include/dslaunch/engine.h -> [here] -> lib/job.
-// Threads: one at a time; any thread may ask to end.
+// Threads: one at a time; any thread may set ASKED.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,8 +23,10 @@ namespace dslaunch::engine {
 // A rank in training; see the top of this file. Functions throw the errors of their parts.
 class EngineRun {
   public:
-    // Sets up the rank: see Engine::open(). Blocks until all ranks have come.
-    EngineRun(const EngineOptions& options, const Ranks& ranks);
+    // Sets up the rank: see Engine::open(). ASKED: the program asks to end. Blocks until all ranks
+    // have come.
+    EngineRun(const EngineOptions& options, const Ranks& ranks,
+              std::shared_ptr<const std::atomic<bool>> asked);
     EngineRun(const EngineRun&) = delete;
     EngineRun& operator=(const EngineRun&) = delete;
     ~EngineRun();
@@ -43,7 +46,6 @@ class EngineRun {
     void export_weights();
     // Ends saves and leaves the other ranks. Nothing may follow.
     void close();
-    void ask_to_end() noexcept { reporter_.ask_to_end(); }
     // Releases the ranks that wait for this one. Any thread.
     void poison(const std::string& why) const { rank_.poison(why); }
 
@@ -66,6 +68,8 @@ class EngineRun {
     void require_schedule() const;
     void tell_unused() const;
     void compare_options() const;
+    void compare_settings() const;
+    void compare_models() const;
 
     EngineReporter reporter_;
     std::optional<FedForm> form_;

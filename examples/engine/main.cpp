@@ -23,6 +23,9 @@ class Samples {
         std::ifstream file(path, std::ios::binary);
         const std::string text(std::istreambuf_iterator<char>(file), {});
         const std::vector<uint8_t> bytes(text.begin(), text.end());
+        if (std::ssize(bytes) <= kContext)
+            throw dslaunch::Error(dslaunch::ExitCode::kInput,
+                                  std::string(path) + ": has less text than a sample needs");
         bytes_ = at::tensor(bytes, at::kByte).to(at::kLong);
         count_ = (bytes_.numel() - 1) / kContext;
     }
@@ -56,6 +59,20 @@ std::vector<int64_t> numbers_of_step(const dslaunch::Engine& engine, int64_t row
 
 dslaunch::Engine* engine_of_signal = nullptr;
 
+// Ctrl-C saves before the program ends, while this object lives.
+struct EndsBySignal {
+    explicit EndsBySignal(dslaunch::Engine& engine) {
+        engine_of_signal = &engine;
+        for (const int number : {SIGINT, SIGTERM})
+            std::signal(number, [](int) { engine_of_signal->ask_to_end(); });
+    }
+    EndsBySignal(const EndsBySignal&) = delete;
+    EndsBySignal& operator=(const EndsBySignal&) = delete;
+    ~EndsBySignal() {
+        for (const int number : {SIGINT, SIGTERM}) std::signal(number, SIG_DFL);
+    }
+};
+
 void train(char** argv, int64_t steps) {
     const Samples samples(argv[3]);
     const dslaunch::Ranks ranks = dslaunch::ranks_from_environment();
@@ -65,9 +82,7 @@ void train(char** argv, int64_t steps) {
                                                       .output = argv[4],
                                                       .resume = "auto"},
                                                      ranks);
-    engine_of_signal = &engine;  // Ctrl-C saves before it ends
-    std::signal(SIGTERM, [](int) { engine_of_signal->ask_to_end(); });
-    std::signal(SIGINT, [](int) { engine_of_signal->ask_to_end(); });
+    const EndsBySignal ends_by_signal(engine);
     if (ranks.rank == 0 && engine.step() > 0)
         std::printf("goes on after step %ld\n", long{engine.step()});
 
@@ -84,8 +99,6 @@ void train(char** argv, int64_t steps) {
     const double held_out = engine.evaluate(samples.rows(last));
     if (ranks.rank == 0) std::printf("held-out loss %.17g\n", held_out);
     engine.save_checkpoint();
-    std::signal(SIGTERM, SIG_DFL);
-    std::signal(SIGINT, SIG_DFL);
     if (ends) return engine.close();
     engine.export_weights();
 }

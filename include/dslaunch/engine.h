@@ -3,10 +3,12 @@
 // as the only rank. Guide: docs/guide/engine.md. Link with dslaunch::engine, which needs LibTorch
 // of the version that this library was built with.
 //
-// Every function throws dslaunch::Error and nothing else, never ends the process, installs no
-// signal handler (with several hosts, Gloo lets the process ignore SIGPIPE), and writes nothing to
-// stdout. All ranks of a job make the same calls in the same order; a call waits for the other
-// ranks unless it says otherwise.
+// Every function throws dslaunch::Error and nothing else, and writes nothing to stdout. The library
+// handles one signal, SIGBUS, and for one cause: if a file of the model cannot be read any more
+// (its disk failed, or it was shortened), a line on stderr names it and the process ends with
+// code 66. All other SIGBUS go to the handler that was there before. With several hosts, Gloo lets
+// the process ignore SIGPIPE. All ranks of a job make the same calls in the same order; a call
+// waits for the other ranks unless it says otherwise.
 #pragma once
 
 #include <ATen/core/Tensor.h>  // torch::Tensor is the same type
@@ -51,7 +53,7 @@ enum class EngineLog {
     kDetail,  // also the plan's choices
 };
 
-// What an engine is made of.
+// The parts of an engine.
 struct EngineOptions {
     std::string model;   // an archive (.pt, .pt2) or a Hugging Face folder
     std::string config;  // ds_config.json; empty: the one in the archive or beside it, or defaults
@@ -68,7 +70,8 @@ struct EngineOptions {
     // `dslaunch --max-restarts`, "auto" is taken by itself.
     std::string resume;
     // The processors that LibTorch uses in this rank. 0: OMP_NUM_THREADS, or without it the host's
-    // processors divided by its ranks. It is set for the whole process.
+    // processors divided by its ranks. It is set for the process, and for each thread that calls.
+    // Another number may change the last bits of sums.
     int threads = 0;
     std::chrono::milliseconds time_limit{300'000};  // for each wait for another rank
     EngineLog log = EngineLog::kWarnings;
@@ -93,22 +96,26 @@ struct StepResult {
 
 // A model in training on this rank. One engine at a time in a process; of several ranks on a host,
 // one in the process's life, since they share one memory. One thread at a time calls it, and other
-// threads may use LibTorch meanwhile. It starts threads of its own: a fork() must be followed by
-// exec().
+// threads may use LibTorch meanwhile; if they draw random numbers, each with an at::Generator of
+// its own, since a call seeds LibTorch's default generator for dropout and restores it at its end.
+// It starts threads of its own: a fork() must be followed by exec().
 //
 // Ranks that make different calls get kDiverged, which names them.
 //
 // After an Error, an engine is broken: every call throws the first error again, the other ranks get
 // kPeerLost with its message, and the process should end, because threads may be stuck in calls
-// that nothing can end. An Error{kInput} or {kUsage} about the arguments of a call of the only rank
-// of a job leaves it as it was.
+// that nothing can end. Files of offloaded states are removed at once. An Error{kInput} or {kUsage}
+// about the arguments of a call of the only rank of a job leaves it as it was.
 class Engine {
   public:
     // Reads model and config, plans the step, meets the other ranks, and places the weights, or
     // those of the checkpoint. Throws kConfig with all problems of the config, kInput for model and
-    // example, kUsage for a second engine, kSetup if memory is short, kCheckpoint, kHosts, kHang.
+    // example, kUsage for a second engine, kSetup if memory is short, kDisk if `output` has no room
+    // for the weights and a checkpoint, kDiverged if ranks have other configs or models than rank
+    // 0, kCheckpoint, kHosts, kHang.
     [[nodiscard]] static Engine open(const EngineOptions& options, const Ranks& ranks);
 
+    // The engine moved from only can be destroyed; other calls throw kUsage.
     Engine(Engine&&) noexcept;
     Engine& operator=(Engine&&) = delete;
     // Waits for no other rank. A save that is under way is left as after a crash: call close()
@@ -120,7 +127,8 @@ class Engine {
     // contiguous or not, on the CPU, with rows_per_step() rows each. Integers are read as int64 and
     // floats as fp32. Ranks with equal data_rank() give equal rows. Throws kInput, naming argument
     // and row, before anything is computed; kDiverged for a loss that is not finite (fp16: the step
-    // is skipped), kRankFailed if an operator fails.
+    // is skipped), kRankFailed if an operator fails, and kCheckpoint if the save failed that
+    // save_checkpoint(false) began.
     StepResult train_batch(const std::vector<at::Tensor>& inputs);
 
     // Returns the mean loss of INPUTS with the present weights in eval mode. Each rank gives its
@@ -134,7 +142,9 @@ class Engine {
     void save_checkpoint(bool waits = true);
 
     // Writes the trained weights, model.safetensors and model.pt, or with LoRA the adapter, into
-    // `output`, and closes the engine. Throws kUsage without `output`, kDisk.
+    // `output`, with the config and tokenizer of a Hugging Face folder, and closes the engine.
+    // Throws kUsage without `output`, kDisk, kCheckpoint if a save that was under way failed, and
+    // kDiverged if all steps were skipped.
     void export_weights();
 
     // Ends a save that is under way, and lets go of the other ranks and of all memory. Every call
@@ -142,7 +152,8 @@ class Engine {
     void close();
 
     // Asks all ranks to end: the next train_batch() says so on each. Safe in a signal handler and
-    // on any thread. Does not wait.
+    // on any thread, also while the engine is closed, but not while it is moved or destroyed. Does
+    // not wait.
     void ask_to_end() noexcept;
 
     // The steps done, and the rows of all ranks that they used, with those of the run that was

@@ -1,5 +1,9 @@
 #include "base/log.h"
 
+// spdlog is compiled into this file: its names carry no version, so a program that links the engine
+// and another spdlog would mix the two.
+#undef SPDLOG_COMPILED_LIB
+#undef SPDLOG_SHARED_LIB
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 

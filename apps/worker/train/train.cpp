@@ -26,11 +26,8 @@
 #include "launch/machine/machine_name.h"
 #include "runtime/comm/host/hang_limit.h"
 #include "runtime/compute/rank_device.h"
-#include "runtime/save/save_weights.h"
 #include "runtime/train/reporter.h"
 #include "runtime/train/trainer.h"
-#include "storage/export/weight_export.h"
-#include "storage/huggingface/model_folder.h"
 #include "worker/processors.h"
 #include "worker/rank_process.h"
 #include "worker/roles.h"
@@ -74,13 +71,6 @@ TrainArguments parse(int argc, char** argv, bool& help) {
         .range(0.1, 86'400.0);
     help = !app.parse({argv + 1, argv + argc});
     return arguments;
-}
-
-int64_t trainable_numel(const graph::Model& model) {
-    int64_t numel = 0;
-    for (const graph::ModelParameter& parameter : model.parameters())
-        if (parameter.tensor.requires_grad()) numel += parameter.tensor.numel();
-    return numel;
 }
 
 // One rank of a training job: sets up its parts, meets the other ranks, and takes the steps.
@@ -145,11 +135,6 @@ class TrainRole {
         rank_.set_up();
         if (!first()) return;
         const job::JobSetup& setup = rank_.setup();
-        if (!output().empty())
-            runtime::check_room_for_output(
-                setup.whole_model(),
-                {output(), trainable_numel(setup.whole_model()),
-                 std::ssize(zero::ShardOptimizer::state_names(setup.config().optimizer))});
         job::describe_run(setup,
                           {model(), output(), rank_.room().text(), rank_.room().brief(), threads(),
                            decoder::kByteVocabMax},
@@ -231,9 +216,8 @@ class TrainRole {
             log_info("comms",
                      "no operation moved data between ranks: the ranks of one host share "
                      "memory");
-        require_updates(result);
         progress_.begin("writing the weights");
-        const job::WrittenWeights written = rank_.write_weights(result.steps);
+        const job::WrittenWeights written = rank_.write_weights(result);
         rank_.leave_groups();
         finish(result, written);
     }
@@ -273,9 +257,6 @@ class TrainRole {
         std::string text = summary_of(result, rank_.config());
         if (written.any) {
             const bool is_adapter = rank_.config().lora.on();
-            // With the config next to the weights, the folder is a Hugging Face folder too.
-            if (!is_adapter && storage::model_folder_of(model()))
-                storage::copy_model_config(model(), output());
             text +=
                 written_text(output(), is_adapter, written.step == result.steps ? 0 : written.step);
         }

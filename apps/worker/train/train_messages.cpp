@@ -105,18 +105,6 @@ void warn_of_no_change(const config::RunConfig& config, const storage::TrainingS
                     : "set a rate with --lr");
 }
 
-void require_updates(const runtime::TrainResult& result) {
-    const bool none_ever = result.steps > 0 && result.updates == 0;
-    const bool none_now = result.new_steps > 0 && result.new_updates == 0;
-    if (result.asked_to_end || (!none_ever && !none_now)) return;
-    fail(ExitCode::kDiverged,
-         "none of the {} steps changed the model: all were skipped because their gradients were "
-         "not finite (the warning of each skip names the parameter and the loss scale). If only "
-         "the loss scale was too large, train more steps or lower fp16.initial_scale_power; else "
-         "lower optimizer.params.lr, or use bf16. No weights are written",
-         none_ever ? result.steps : result.new_steps);
-}
-
 void log_links(const runtime::TrainResult& result) {
     const std::string sent =
         runtime::links_text(result.links, std::max<int64_t>(1, result.new_steps));

@@ -19,10 +19,6 @@ void require_verifiable(const job::JobSetup& setup);
 // run. RESUMED is the state in which the run begins.
 void warn_of_no_change(const config::RunConfig& config, const storage::TrainingState& resumed);
 
-// Throws Error{kDiverged} if the run changed nothing. Does not throw if the run was asked to end:
-// it can be resumed from the checkpoint of its last step, which also has the loss scale up to then.
-void require_updates(const runtime::TrainResult& result);
-
 // Logs what the steps sent to other hosts, compared with the plan.
 void log_links(const runtime::TrainResult& result);
 

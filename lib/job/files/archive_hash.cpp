@@ -104,6 +104,16 @@ IdentifiedArchive identify_archive(const std::string& path, const std::string& e
     return {identity, {}};
 }
 
+std::string content_mark(const std::string& path) {
+    std::string mark;
+    for (const std::string& file : files_of(path)) {
+        const launch::FileFacts facts = launch::look_at_file(file, /*all_bytes=*/false, [] {});
+        if (!facts.error.empty()) fail(ExitCode::kInput, "{}: {}", file, facts.error);
+        mark += fmt::format("{} {}\n", facts.bytes, facts.hash);
+    }
+    return mark;
+}
+
 void require_unchanged(const IdentifiedArchive& archive, const std::string& path) {
     if (!archive.identity || identity_at(path) == *archive.identity) return;
     fail(ExitCode::kInput,

@@ -22,6 +22,10 @@ struct IdentifiedArchive {
 // it reads the whole file. If EXPECTED is empty, the FIRST rank starts a thread that logs the hash.
 [[nodiscard]] IdentifiedArchive identify_archive(const std::string& path,
                                                  const std::string& expected, bool first);
+// Returns a text that depends on the contents of the model at PATH: the size and hash of its file,
+// or of each file of its folder, as look_at_file() samples them. Throws Error{kInput} if a file
+// cannot be read; blocks while it reads.
+[[nodiscard]] std::string content_mark(const std::string& path);
 // Called after PATH has been read once more. Throws Error{kInput} unless PATH is still the file
 // whose hash was compared.
 void require_unchanged(const IdentifiedArchive& archive, const std::string& path);

@@ -229,7 +229,7 @@ void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBu
     parts.root = own_root();
     parts.claim = std::move(claim_);
     parts.keeps = {save.keep, save.best.has_value()};
-    parts.goes_on = save.goes_on;
+    parts.goes_on = save.goes_on && !options_.is_fed;  // a caller learns it from the error
     parts.via_first = via_first();
     parts.model = &setup_.whole_model();
     parts.leaves_out_frozen = setup_.config().lora.on();

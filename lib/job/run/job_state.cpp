@@ -33,7 +33,6 @@ JobState::JobState(const JobSetup& setup, const launch::WorkerEnvironment& envir
         environment.job_id.empty() ? fmt::format("alone-{}", ::getpid()) : environment.job_id;
     offload_.emplace(config, storage::SwapPlace{config.nvme_paths, job, environment.rank}, bytes);
     for (const std::string& path : offload_->paths()) add_file_of_process(path, true);
-    remove_files_at_signals();
 }
 
 zero::ZeroPlace JobState::zero_place() const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/lower/target_count.h"
@@ -18,6 +19,10 @@
 #include "job/setup/written_parameters.h"
 #include "launch/machine/machine_name.h"
 #include "plan/step/recompute_groups.h"
+#include "runtime/save/save_weights.h"
+#include "storage/export/weight_export.h"
+#include "storage/huggingface/model_folder.h"
+#include "zero/states/shard_optimizer.h"
 
 namespace dslaunch::job {
 
@@ -25,6 +30,27 @@ namespace {
 
 // Longer than a rank can live after it lost its launcher (launch::kLeaseMax).
 constexpr std::chrono::milliseconds kClaimWaitMax{150'000};
+
+int64_t trainable_numel(const graph::Model& model) {
+    int64_t numel = 0;
+    for (const graph::ModelParameter& parameter : model.parameters())
+        if (parameter.tensor.requires_grad()) numel += parameter.tensor.numel();
+    return numel;
+}
+
+// Throws Error{kDiverged} if the run changed nothing. Does not throw if the run was asked to end:
+// it can be resumed from the checkpoint of its last step, which also has the loss scale up to then.
+void require_updates(const runtime::TrainResult& result) {
+    const bool none_ever = result.steps > 0 && result.updates == 0;
+    const bool none_now = result.new_steps > 0 && result.new_updates == 0;
+    if (result.asked_to_end || (!none_ever && !none_now)) return;
+    fail(ExitCode::kDiverged,
+         "none of the {} steps changed the model: all were skipped because their gradients were "
+         "not finite (the warning of each skip names the parameter and the loss scale). If only "
+         "the loss scale was too large, train more steps or lower fp16.initial_scale_power; else "
+         "lower optimizer.params.lr, or use bf16. No weights are written",
+         none_ever ? result.steps : result.new_steps);
+}
 
 }  // namespace
 
@@ -45,6 +71,11 @@ void TrainingRank::set_up() {
     if (setup_.own_ranks().local_rank == 0) check_host_plans(setup_, place_);
     if (place_.local_rank == 0 || setup_.on_gpu)
         room_.check_host(setup_, place_, !options_.output.empty(), gpu_.backend.get());
+    if (first() && !options_.output.empty())
+        runtime::check_room_for_output(
+            setup_.whole_model(),
+            {options_.output, trainable_numel(setup_.whole_model()),
+             std::ssize(zero::ShardOptimizer::state_names(config().optimizer))});
 }
 
 void TrainingRank::reserve() {
@@ -106,6 +137,16 @@ std::chrono::milliseconds TrainingRank::time_limit() const {
 std::chrono::milliseconds TrainingRank::claim_wait_max() const {
     return std::min(kClaimWaitMax,
                     std::chrono::milliseconds(static_cast<int64_t>(options_.timeout_s * 800)));
+}
+
+WrittenWeights TrainingRank::write_weights(const runtime::TrainResult& result) {
+    require_updates(result);
+    const WrittenWeights written = saving_->write_weights(*state_, *buffers_, result.steps);
+    // With the config next to the weights, the folder is a Hugging Face folder too.
+    const std::string& model = options_.job.model_path;
+    if (first() && written.any && !config().lora.on() && storage::model_folder_of(model))
+        storage::copy_model_config(model, options_.output);
+    return written;
 }
 
 bool TrainingRank::all_leave() const {

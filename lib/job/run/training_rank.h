@@ -49,7 +49,8 @@ class TrainingRank {
                  runtime::Reporter& reporter);
 
     // Opens the device, reads config, model and data, plans the steps, and checks that the host has
-    // room for the job. Throws what set_up_job(), open_rank_device() and JobRoom throw.
+    // room for the job, and rank 0's disk for its output. Throws what set_up_job(),
+    // open_rank_device(), JobRoom and runtime::check_room_for_output() throw.
     void set_up();
     // Reserves the space on disk. Throws Error{kDisk}.
     void reserve();
@@ -69,13 +70,14 @@ class TrainingRank {
     [[nodiscard]] runtime::TokenWriterParts writer_parts();
     [[nodiscard]] runtime::TrainerParts trainer_parts();
 
-    // Called right before the first step; see JobSaving::begin_steps().
+    // Called right before the first step or save, also by the parts of a trainer (TrainerParts::
+    // begin_steps); see JobSaving::begin_steps().
     void begin_steps() { saving_->begin_steps(); }
 
-    // Called after the last step, LAST_STEP; see JobSaving::write_weights().
-    [[nodiscard]] WrittenWeights write_weights(int64_t last_step) {
-        return saving_->write_weights(*state_, *buffers_, last_step);
-    }
+    // Called after the last step; see JobSaving::write_weights(). Adds the files that accompany the
+    // weights of a Hugging Face folder. Throws Error{kDiverged} if RESULT says that no step changed
+    // the model.
+    [[nodiscard]] WrittenWeights write_weights(const runtime::TrainResult& result);
     // Returns true if any rank was asked to end. All ranks call it.
     [[nodiscard]] bool all_leave() const;
     // Leaves the groups of GPUs, after the last collective.

@@ -1,8 +1,11 @@
 #include "launch/output/job_files.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,19 +33,37 @@ struct JobFiles::Files {
 
     std::string output;
     std::string each;
-    std::unique_ptr<MetricsFeed> metrics;  // null: there is no output folder
+    // Null: there is no output folder, or the target is no model. A program has no metrics for the
+    // launcher, and its engine may write this folder's metrics.jsonl itself.
+    std::unique_ptr<MetricsFeed> metrics;
+    UniqueFd claim;  // of a program's logs
     std::vector<Rank> ranks;
     bool has_run_file = false;            // run.json of an earlier run
     std::optional<Error> run_file_error;  // of the newest run.json
 
-    void open() {
+    void open(TargetKind target) {
         if (!each.empty()) make_folder_for(each, kOtherOutput);
         if (output.empty()) return;
+        make_folder_for(output, kOtherOutput);
+        if (target == TargetKind::kModel) {
+            std::vector<std::unique_ptr<MetricsSink>> sinks;
+            // Its lock comes first: a refused job that holds it removes other files here.
+            sinks.push_back(std::make_unique<MetricsFile>(output));
+            metrics = std::make_unique<MetricsFeed>(std::move(sinks));
+        }
         has_run_file = ::access((output + "/run.json").c_str(), F_OK) == 0;
         make_folder_for(output + "/logs", kOtherOutput);
-        std::vector<std::unique_ptr<MetricsSink>> sinks;
-        sinks.push_back(std::make_unique<MetricsFile>(output));
-        metrics = std::make_unique<MetricsFeed>(std::move(sinks));
+        if (target != TargetKind::kModel) claim_logs();
+    }
+
+    // Keeps out another program's job, whose logs would be mixed with these.
+    void claim_logs() {
+        const std::string path = output + "/logs";
+        claim = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (::flock(claim.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+            fail(ExitCode::kCheckpoint,
+                 "{}: another job is writing there: wait until it ends, or give another --output",
+                 output);
     }
 
     void open_ranks(size_t count) {
@@ -71,7 +92,8 @@ JobFiles::JobFiles(const JobSpec& spec, int wake_fd)
     files_->output = output_;
     files_->each = spec.log.each_rank_directory;
     if (!place_.empty())
-        writer_.run_and_wait([files = files_] { files->open(); }, wake_fd_, opening());
+        writer_.run_and_wait([files = files_, target = spec.target_kind] { files->open(target); },
+                             wake_fd_, opening());
     keeps_run_file_ = files_->has_run_file && spec.target_kind == TargetKind::kModel;
     open_ranks(spec.world_size);
     if (spec.monitors.any()) monitors_ = std::make_unique<Monitors>(spec.monitors, wake_fd_);
@@ -108,7 +130,7 @@ void JobFiles::mark_logs(std::string_view line) {
 
 void JobFiles::metrics(const MetricsRecord& record) {
     if (monitors_ != nullptr) monitors_->add(record);
-    if (output_.empty()) return;
+    if (files_->metrics == nullptr) return;
     const auto write = [files = files_, record] { return files->metrics->add(record); };
     static_cast<void>(writer_.post(write, 2 * record.line.size() + 1));
 }

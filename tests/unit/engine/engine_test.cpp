@@ -1,5 +1,5 @@
 // An engine in one process: what a step computes, in closed form, and what it refuses and leaves
-// alone. Losses beside dslaunch's, on several ranks and after a resume, are in
+// alone. Several ranks are in engine_ranks_test.cpp, and losses beside dslaunch's in
 // tests/cluster/packages/library_test.cpp.
 #include "dslaunch/engine.h"
 
@@ -11,65 +11,20 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/csrc/jit/api/module.h>
 
-#include <filesystem>
+#include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <string>
 
 #include "support/catch.h"
 #include "support/places.h"
 #include "support/temporary_folder.h"
+#include "unit/engine/line_model.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
-
-namespace {
-
-// A line through the origin, y = w x from w = 0, with plain gradient descent: the mean of (w x -
-// y)^2 has the slope 2 mean((w x - y) x).
-struct Line {
-    Line() {
-        torch::jit::Module module("Line");
-        module.register_parameter("w", at::zeros({1}).set_requires_grad(true), false);
-        module.define("def forward(self, x, y):\n    return ((self.w * x - y) ** 2).mean()\n");
-        module.save(folder.path() + "/line.pt");
-        std::ofstream(folder.path() + "/config.json") << R"({
-            "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
-            "optimizer": {"type": "SGD", "params": {"lr": 0.125}}})";
-    }
-    [[nodiscard]] EngineOptions options() const {
-        EngineOptions options;
-        options.model = folder.path() + "/line.pt";
-        options.config = folder.path() + "/config.json";
-        options.example = {at::zeros({1, 1}), at::zeros({1, 1})};
-        options.keeps_memory = false;
-        options.threads = 1;
-        return options;
-    }
-    TemporaryFolder folder;
-};
-
-const std::vector<at::Tensor> kRows = {at::tensor({1.0F, 2.0F, 3.0F, 4.0F}).view({4, 1}),
-                                       at::tensor({2.0F, 4.0F, 6.0F, 8.0F}).view({4, 1})};
-
-// With y = 2 x and mean(x^2) = 7.5: the loss is 7.5 (w - 2)^2, and w - 2 shrinks by 1 - 0.125 * 15.
-constexpr double kFactor = 1 - 0.125 * 15;
-
-template <typename Use>
-ExitCode code_of(const Use& use, const char* part = "") {
-    try {
-        use();
-    } catch (const Error& error) {
-        INFO(error.what());
-        CHECK(std::string(error.what()).find(part) != std::string::npos);
-        return error.code();
-    }
-    return ExitCode::kOk;
-}
-
-}  // namespace
 
 TEST_CASE("an engine descends as the closed form says, and evaluates without a change") {
     const Line line;
@@ -171,13 +126,28 @@ TEST_CASE("a second engine is refused while there is one") {
               ExitCode::kUsage);
         Engine moved = std::move(first);
         CHECK(moved.train_batch(kRows).loss == Approx(30.0));
+        CHECK(code_of([&] { static_cast<void>(first.step()); }, "moved from") == ExitCode::kUsage);
     }
     Engine second = Engine::open(line.options(), {});
     second.close();
     Engine third = Engine::open(line.options(), {});
 }
 
-// The last case: a broken engine keeps its memory, and stays the only one of the process.
+TEST_CASE("a process that srun or mpirun started as one of several does not train alone") {
+    for (const auto& [name, launcher] : {std::pair{"SLURM_STEP_NUM_TASKS", "srun started 4"},
+                                         std::pair{"OMPI_COMM_WORLD_SIZE", "mpirun started 4"}}) {
+        CHECK(ranks_from_environment().world_size == 1);
+        ::setenv(name, "4", 1);
+        CHECK(code_of([] { static_cast<void>(ranks_from_environment()); }, launcher) ==
+              ExitCode::kSetup);
+        ::setenv(name, "1", 1);
+        CHECK(ranks_from_environment().world_size == 1);
+        ::unsetenv(name);
+    }
+}
+
+// The last case of the program: a broken engine keeps its memory, and stays the only one of the
+// process.
 TEST_CASE("a failed step breaks the engine, which says why again and lets the process go on") {
     const Line line;
     EngineOptions options = line.options();

@@ -67,15 +67,20 @@ void size_and_seal(const Arena::Descriptor& descriptor, Bytes bytes) {
     if (::fstat(descriptor.fd, &state) != 0)
         fail(ExitCode::kSetup, "{}: {}", text_of(descriptor), errno_text(errno));
     if (state.st_size != 0)
+        fail(
+            ExitCode::kSetup,
+            "{}: already contains {} bytes: a job uses it once. Start the job again with dslaunch, "
+            "which makes new memory; a program that dslaunch starts opens one engine",
+            text_of(descriptor), state.st_size);
+    const int seals = ::fcntl(descriptor.fd, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SEAL) != 0)
         fail(ExitCode::kSetup,
-             "{}: already contains {} bytes; each start of a job needs a new memfd",
-             text_of(descriptor), state.st_size);
+             "{}: cannot be sealed; it must be a memfd made with MFD_ALLOW_SEALING",
+             text_of(descriptor));
     if (::ftruncate(descriptor.fd, bytes.value) != 0)
         fail_without_memory(bytes, "ftruncate", errno);
     if (::fcntl(descriptor.fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
-        fail(ExitCode::kSetup,
-             "{}: cannot be sealed: {}; it must be a memfd made with MFD_ALLOW_SEALING",
-             text_of(descriptor), errno_text(errno));
+        fail(ExitCode::kSetup, "{}: cannot be sealed: {}", text_of(descriptor), errno_text(errno));
 }
 
 void wait_until_sized(const Arena::Descriptor& descriptor, const ArenaLayout& layout,

@@ -69,10 +69,11 @@ struct MeantSubcommand {
     size_t distance = 0;  // wrong letters in the typed word
 };
 
-// Returns the subcommand that WORD resembles: its name, or another word that people use for it.
-// Returns nullopt if there is none.
+// Returns the subcommand that WORD resembles: its name or, if OTHERS, another word that people use
+// for it. Returns nullopt if there is none.
 std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
-                                                std::span<const std::string> subcommands) {
+                                                std::span<const std::string> subcommands,
+                                                bool others) {
     static const std::map<std::string, std::string> kOtherWords = {{"checkpoint", "ckpt"},
                                                                    {"checkpoints", "ckpt"},
                                                                    {"help", "--help"},
@@ -105,7 +106,8 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                                                                    {"estimate", "plan"},
                                                                    {"schema", "config"}};
     std::vector<std::string> words(subcommands.begin(), subcommands.end());
-    for (const auto& [other, name] : kOtherWords) words.push_back(other);
+    if (others)
+        for (const auto& [other, name] : kOtherWords) words.push_back(other);
     const auto near = nearest(word, words);
     if (!near) return std::nullopt;
     const auto other = kOtherWords.find(*near);
@@ -154,7 +156,8 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
         spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
     const std::string next = options.arguments.empty() ? "" : options.arguments.front();
     if (here && !is_in_path(target)) storage::refuse_download(target, next);
-    const auto guess = meant_subcommand(target, subcommands);
+    // `convert` and `list` are programs too, so only subcommands' names compete with a program.
+    const auto guess = meant_subcommand(target, subcommands, /*others=*/!is_in_path(target));
     const bool is_word = (guess && guess->distance == 0) || access(next.c_str(), F_OK) == 0;
     if (here && !is_in_path(target) && !is_word && std::ranges::count(subcommands, next) > 0) {
         fail(ExitCode::kUsage,
@@ -444,6 +447,7 @@ int start_job(JobRequest request) {
     // After this point, this process is the job's only launcher.
     OwnOutput output(options, machine.directory);
     BuiltJob job = build_job(options, machine);
+    output.set_job(job.spec.job_id);
     if (slurm_copy) job.spec.held_name = slurm_copy->held_name();
     if (request.metrics) job.spec.state_directory.clear();
     if (options.dry_run) {

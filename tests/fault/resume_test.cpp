@@ -156,6 +156,54 @@ TEST_CASE("a run that goes on from an older step leaves the later ones of the ot
     CHECK(longer.says("resuming from " + job.output() + "/checkpoints/step-7"));
 }
 
+TEST_CASE("a job that is killed in its set-up goes on from the checkpoint that was named") {
+    SavingJob job;
+    job.steps = 9;
+    run_to_end(job);
+    job.steps = 12;
+    // Only the folder of the first run has later checkpoints that may be mistaken for the job's
+    // own.
+    for (const char* place : {"/out", "/other"}) {
+        resume_from(job, 3);
+        const std::string named = job.output() + "/checkpoints/step-3";
+        job.more.insert(job.more.end(), {"--max-restarts", "1"});
+        if (place != job.place) {
+            std::filesystem::copy(job.output(), job.folder.path() + place,
+                                  std::filesystem::copy_options::recursive);
+            job.place = place;
+        }
+        JobProcess process(job.folder, job.command(false));
+        kill_in_set_up(process, 2);
+        const int code = process.wait();
+        INFO(place << "\n" << process.err());
+        CHECK(code == 0);
+        CHECK(mentions(process.err(), "restart 1 of 1"));
+        CHECK(mentions(process.err(), "resuming from " + named));
+        CHECK_FALSE(mentions(process.err(), "/step-9: its weights"));
+        CHECK_FALSE(mentions(process.err(), "/step-12: its weights"));
+        CHECK(newest_whole(job.output()) == 12);
+    }
+}
+
+TEST_CASE("a job that is killed after a save goes on from there, not from what was named") {
+    SavingJob job;
+    job.steps = 6;
+    run_to_end(job);
+    resume_from(job, 3);
+    job.more.insert(job.more.end(), {"--max-restarts", "1"});
+    job.steps = 40;
+    const std::string saved = job.output() + "/checkpoints/step-9";
+    JobProcess process(job.folder, job.command(false));
+    REQUIRE(wait_until([&] { return std::filesystem::exists(saved); }));
+    REQUIRE(signal_process(workers_of(process).front(), SIGKILL));
+    const int code = process.wait();
+    INFO(process.err());
+    CHECK(code == 0);
+    const std::string after = process.err().substr(process.err().find("restart 1 of 1"));
+    CHECK(mentions(after, "resuming from "));
+    CHECK_FALSE(mentions(after, "/step-3: its weights"));
+}
+
 TEST_CASE("another batch size goes on where the samples ended") {
     SavingJob job;
     job.steps = 6;

@@ -100,6 +100,16 @@ inline void kill_one(const JobProcess& process, size_t which) {
     static_cast<void>(signal_process(workers[(which - 1) % workers.size()], SIGKILL));
 }
 
+// Kills one of the RANKS dsworkers of PROCESS as soon as all are there, in their set-up.
+inline void kill_in_set_up(const JobProcess& process, size_t ranks) {
+    std::vector<ProcessName> workers;
+    REQUIRE(wait_until([&] {
+        workers = workers_of(process);
+        return workers.size() == ranks;
+    }));
+    REQUIRE(signal_process(workers.back(), SIGKILL));
+}
+
 inline void run_to_end(const SavingJob& job) {
     JobProcess process(job.folder, job.command(/*resume=*/false));
     const int code = process.wait();

@@ -117,6 +117,14 @@ ReportSection run_section(const Json& run, NameMask& mask) {
     return section;
 }
 
+// Returns the section for a run.json that is not the job's.
+ReportSection other_run_section() {
+    return {"run.json",
+            {},
+            "not shown, because it is another run's: this job ended before its first step, or a "
+            "later one has written it"};
+}
+
 // Returns the run.json in FOLDER; nullopt if it cannot be read.
 std::optional<Json> read_run(const std::string& folder) {
     try {
@@ -147,7 +155,8 @@ std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask) {
     std::vector<ReportSection> sections = {
         section, {"last messages of dslaunch", {}, launcher_lines(job.folder)}};
     if (const auto run = read_run(job.output); run && !job.output.empty()) {
-        sections.push_back(run_section(*run, mask));
+        const bool is_own = run->is_object() && run->value("job_id", "") == job.id;
+        sections.push_back(is_own ? run_section(*run, mask) : other_run_section());
         add_rank_logs(job.output, sections);
     }
     return sections;

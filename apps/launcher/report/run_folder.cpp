@@ -128,6 +128,18 @@ void read_result(const Json& result, RunFolder& run) {
     run.measured_memory = to_text(Bytes{*measured});
 }
 
+// Adds a problem if RECORD, the content of run.json, is not JOB's. Returns JOB, or null if it is
+// not the run's.
+const KnownJob* job_of_record(const Json& record, const KnownJob* job, RunFolder& run) {
+    const std::string owner = text_at(record, "job_id");
+    if (job == nullptr || owner.empty() || owner == job->id) return job;
+    run.problems.push_back(
+        fmt::format("run.json is job {}'s: job {} ({}) ended before its first step here, or before "
+                    "the other one began",
+                    owner, job->id, state_text(*job)));
+    return nullptr;
+}
+
 void read_run_file(const KnownJob* job, RunFolder& run) {
     Json record;
     try {
@@ -141,7 +153,7 @@ void read_run_file(const KnownJob* job, RunFolder& run) {
     } catch (const std::exception& error) {
         run.problems.push_back(fmt::format("run.json: cannot be read: {}", error.what()));
     }
-    read_end(record, job, run);
+    read_end(record, job_of_record(record, job, run), run);
 }
 
 void read_metrics_file(RunFolder& run) {

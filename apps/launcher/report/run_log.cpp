@@ -29,6 +29,20 @@ std::string_view after_time(std::string_view line) {
     return line.substr(kTimeForm.size());
 }
 
+// Takes "train: memory of a rank: 182.0 MiB estimated, 184.4 MiB measured at most, …", unless
+// run.json has these numbers. The run.json of versions before 0.1 has none.
+void take_memory(std::string_view said, RunFolder& run) {
+    const size_t estimated = said.find(" estimated, ");
+    const size_t measured = said.find(" measured at most");
+    if (!run.measured_memory.empty() || !said.starts_with("train: memory of a ") ||
+        estimated == said.npos || measured == said.npos || measured < estimated)
+        return;
+    const size_t begin = said.rfind(": ", estimated) + 2;
+    const size_t middle = estimated + std::string_view(" estimated, ").size();
+    run.predicted_memory = said.substr(begin, estimated - begin);
+    run.measured_memory = said.substr(middle, measured - middle);
+}
+
 void take_line(std::string_view line, RunFolder& run) {
     const std::string_view said = after_time(line);
     if (said.starts_with("warning ") || said.starts_with("error ")) {
@@ -42,6 +56,7 @@ void take_line(std::string_view line, RunFolder& run) {
         if (!is_known)
             run.said.emplace_back(name, launch::hide_secrets(said.substr(name.size() + 2)));
     }
+    take_memory(said, run);
 }
 
 std::string end_of_log(std::vector<std::string> lines) {

@@ -6,7 +6,8 @@
 namespace dslaunch::launcher {
 
 // Sets RUN's said, warnings and last_lines from logs/rank-0.log: from its first and last 256 KiB,
-// since it may be large. Adds a problem if the file cannot be read.
+// since it may be large. If run.json has no memory, sets predicted_memory and measured_memory from
+// there too. Adds a problem if the file cannot be read.
 void read_run_log(RunFolder& run);
 
 }  // namespace dslaunch::launcher

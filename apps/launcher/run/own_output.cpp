@@ -1,17 +1,27 @@
 #include "launcher/run/own_output.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "launch/metrics/metrics_file.h"
+#include "storage/checkpoint/file_tree.h"
 #include "storage/huggingface/named_place.h"
 
 namespace dslaunch::launcher {
@@ -20,6 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRuns = "runs";
+constexpr size_t kOwnRunFileMax = 64U << 20;
 
 // Returns true if the run in FOLDER has trained a step or written weights or a checkpoint.
 bool has_results(const std::string& folder) {
@@ -57,17 +68,48 @@ std::string newest_run(const std::string& runs, const std::string& name) {
                                       newest, kRuns, newest));
 }
 
-// Makes the --output folder of a training job and returns its absolute path. Returns an empty text
-// if the folder exists, or cannot be made here; then the job itself makes it or says why not.
-std::string make_named_output(const RunOptions& options, const std::string& directory) {
+void remove_empty(const std::vector<std::string>& folders) {
+    for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
+        if (::rmdir(folder->c_str()) != 0) return;
+}
+
+// Makes FOLDER and the folders above it that are missing. Returns those that it made, the outermost
+// first; none if FOLDER exists or cannot be made.
+std::vector<std::string> make_with_parents(const std::string& folder) {
+    std::vector<std::string> wanted, made;
+    std::error_code missing;
+    for (fs::path path = folder; path.has_relative_path() && !fs::exists(path, missing);
+         path = path.parent_path())
+        wanted.push_back(path.string());
+    for (auto path = wanted.rbegin(); path != wanted.rend(); ++path)
+        if (::mkdir(path->c_str(), 0777) == 0) made.push_back(*path);
+    if (!made.empty() && made.back() == folder) return made;
+    remove_empty(made);
+    return {};
+}
+
+// Makes the --output folder of a training job. Returns what make_with_parents() returns for its
+// absolute path; if that is nothing, the job itself makes the folder or says why not.
+std::vector<std::string> make_named_output(const RunOptions& options,
+                                           const std::string& directory) {
     std::error_code missing;
     if (options.output.empty() || options.dry_run || !options.role.empty() || options.verifies ||
         target_kind_of(options) != launch::TargetKind::kModel ||
         !fs::exists(fs::path(directory) / options.working_directory / options.target, missing))
-        return "";
+        return {};
     std::string folder = (fs::path(directory) / options.output).lexically_normal().string();
     while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-    return ::mkdir(folder.c_str(), 0777) == 0 ? folder : "";
+    return make_with_parents(folder);
+}
+
+// Returns true if no rank of another job than JOB has been started in FOLDER: from then on, there
+// is a run.json.
+bool has_only(const std::string& job, const std::string& folder) {
+    std::error_code missing;
+    const std::string path = folder + "/run.json";
+    if (!fs::exists(path, missing)) return true;
+    const auto run = nlohmann::json::parse(read_file(path, kOwnRunFileMax));
+    return run.is_object() && run.value("job_id", "") == job;
 }
 
 // Returns true if the job's message fully explains an end with CODE, so that its few log lines
@@ -98,8 +140,9 @@ std::string own_output_name(const std::string& target, const std::string& direct
 
 OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
     if (!needs_own_output(options)) {
-        folder_ = make_named_output(options, directory);
-        is_named_ = !folder_.empty();
+        made_ = make_named_output(options, directory);
+        is_named_ = !made_.empty();
+        if (is_named_) folder_ = made_.back();
         return;
     }
     const std::string models = options.working_directory.empty()
@@ -119,12 +162,16 @@ OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
              printable(directory), name, errno_text(error_number));
     };
     const std::string runs = fmt::format("{}/{}", directory, kRuns);
-    made_runs_ = ::mkdir(runs.c_str(), 0777) == 0;
-    if (!made_runs_ && errno != EEXIST) refuse(errno);
+    if (::mkdir(runs.c_str(), 0777) == 0) {
+        made_.push_back(runs);
+    } else if (errno != EEXIST) {
+        refuse(errno);
+    }
     for (int number = 2;; ++number) {
         const std::string path = fmt::format("{}/{}", directory, options.output);
         if (::mkdir(path.c_str(), 0777) == 0) {
             folder_ = path;
+            made_.push_back(path);
             return;
         }
         if (errno != EEXIST) refuse(errno);
@@ -135,12 +182,32 @@ OwnOutput::OwnOutput(RunOptions& options, const std::string& directory) {
 OwnOutput::~OwnOutput() {
     if (folder_.empty() || (code_ && !is_told_whole(*code_))) return;
     if (is_named_ && code_ && *code_ == static_cast<int>(ExitCode::kInterrupted)) return;
+    try {
+        remove_files();
+    } catch (const std::exception& error) {
+        log_debug("launch", "{} stays: {}", printable(folder_), error.what());
+    }
+    remove_empty(made_);
+}
+
+// Another job may have begun in the folder while this one was still being checked. A job writes
+// there only while it holds the locks on the metrics and on the checkpoints, so what is removed
+// under both is nobody's who still runs. Throws Error{kCheckpoint} if another job is writing.
+void OwnOutput::remove_files() const {
+    std::error_code missing;
+    // The job opens this file before it writes any other.
+    if (job_.empty() || !fs::exists(folder_ + "/metrics.jsonl", missing)) return;
+    const launch::MetricsFile metrics(folder_);
+    const std::string lock = folder_ + "/checkpoints/.lock";
+    const auto tree = storage::make_disk_tree();
+    std::unique_ptr<storage::FileLock> claim;
+    const UniqueFd logs(::open((folder_ + "/logs").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (logs.valid() && ::flock(logs.get(), LOCK_EX | LOCK_NB) != 0) return;  // a program's job
+    if (fs::exists(lock, missing) && (claim = tree->lock(lock, "a refused job")) == nullptr) return;
+    if (has_results(folder_) || !has_only(job_, folder_)) return;
     std::error_code left;
-    if (has_results(folder_)) return;
     for (const char* made : {"logs", "checkpoints", "run.json", "metrics.jsonl", "tensorboard"})
         fs::remove_all(fmt::format("{}/{}", folder_, made), left);
-    if (::rmdir(folder_.c_str()) == 0 && made_runs_)
-        static_cast<void>(::rmdir(fs::path(folder_).parent_path().c_str()));
 }
 
 }  // namespace dslaunch::launcher

@@ -8,6 +8,8 @@
 #include <ctime>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "launcher/options/run_options.h"
 
@@ -33,20 +35,26 @@ class OwnOutput {
     OwnOutput(RunOptions& options, const std::string& directory);
     OwnOutput(const OwnOutput&) = delete;
     OwnOutput& operator=(const OwnOutput&) = delete;
-    // Removes the job's files if the job made the folder, trained no step and its message explained
-    // why. The logs of a rank that crashed or hung are kept, and a folder that --output names also
-    // after Ctrl-C.
+    // Removes the job's files, the folder and those above it if the job made them, trained no step
+    // and its message explained why. Leaves files that another job may have written in the
+    // meantime. The logs of a rank that crashed or hung are kept, and a folder that --output names
+    // also after Ctrl-C.
     ~OwnOutput();
 
     // Returns true if this job chose its output folder itself.
     [[nodiscard]] bool is_made() const { return !folder_.empty() && !is_named_; }
+    // Sets the id that the job has in its run.json. Without an id, no file is removed.
+    void set_job(std::string id) { job_ = std::move(id); }
     // Records that the job ended with CODE.
     void end(int code) { code_ = code; }
 
   private:
-    std::string folder_;      // absolute; empty: the job makes no folder
-    bool is_named_ = false;   // --output names it
-    bool made_runs_ = false;  // this job made runs/ too
+    void remove_files() const;
+
+    std::string folder_;             // absolute; empty: the job makes no folder
+    bool is_named_ = false;          // --output names it
+    std::vector<std::string> made_;  // the folders that this job made: folder_, after those above
+    std::string job_;                // see set_job()
     std::optional<int> code_;
 };
 

@@ -75,10 +75,9 @@ void read_ranks(JobView& view) {
     }
 }
 
-// Returns the value of dslaunch.steps in run.json.
-std::optional<int64_t> planned_steps(const std::string& output) {
+// Returns the value of dslaunch.steps in RECORD, a run.json.
+std::optional<int64_t> planned_steps(const Json& record) {
     try {
-        const Json record = parsed_file(output + "/run.json");
         for (const Json& value : record.at("run").at("config").at("values"))
             if (value.at("path") == "dslaunch.steps") return value.at("value").get<int64_t>();
     } catch (const Json::exception&) {
@@ -108,15 +107,20 @@ std::optional<double> JobView::newest_growth(std::string_view name) const {
     return std::max(0.0, sums->back().value - (sums->end() - 2)->value);
 }
 
-std::optional<int64_t> PlannedSteps::of(const std::string& output) {
+std::optional<int64_t> PlannedSteps::of(const KnownJob& job) {
     std::error_code failed;
-    const auto changed_at = std::filesystem::last_write_time(output + "/run.json", failed);
+    const std::string path = job.output + "/run.json";
+    const auto changed_at = std::filesystem::last_write_time(path, failed);
     if (failed) return std::nullopt;
-    const auto found = known_.find(output);
-    if (found != known_.end() && found->second.changed_at == changed_at) return found->second.steps;
-    const auto steps = planned_steps(output);
-    known_[output] = {changed_at, steps};
-    return steps;
+    auto found = known_.find(job.output);
+    if (found == known_.end() || found->second.changed_at != changed_at) {
+        const Json record = parsed_file(path);
+        const std::string id = record.is_object() ? record.value("job_id", "") : "";
+        found =
+            known_.insert_or_assign(job.output, Known{changed_at, id, planned_steps(record)}).first;
+    }
+    // In its set-up, a job leaves an earlier run's file.
+    return found->second.job == job.id ? found->second.steps : std::nullopt;
 }
 
 JobView view_job(const KnownJob& job) {
@@ -131,7 +135,7 @@ JobView view_job(const KnownJob& job, PlannedSteps& planned) {
     // The lines in the folder of a job that has ended without a step are an earlier job's.
     if (!job.output.empty() && (job.lives || job.step)) {
         lines = last_lines_of(job.output + "/metrics.jsonl");
-        view.steps = planned.of(job.output);
+        view.steps = planned.of(job);
     }
     if (lines.empty()) lines = last_lines_of(job.folder + "/progress.json");
     std::istringstream text(lines);

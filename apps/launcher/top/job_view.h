@@ -50,13 +50,14 @@ struct JobView {
 // The planned steps of runs. run.json is read again only after it was changed.
 class PlannedSteps {
   public:
-    // Returns the value of dslaunch.steps in run.json of the folder OUTPUT; nothing if it is not
-    // there yet.
-    [[nodiscard]] std::optional<int64_t> of(const std::string& output);
+    // Returns the value of dslaunch.steps in run.json of JOB's output folder; nothing if it is not
+    // there yet, or if the file is another job's.
+    [[nodiscard]] std::optional<int64_t> of(const KnownJob& job);
 
   private:
     struct Known {
         std::filesystem::file_time_type changed_at;
+        std::string job;  // whose file it is
         std::optional<int64_t> steps;
     };
     std::map<std::string, Known> known_;  // by folder

@@ -191,7 +191,6 @@ class TrainRole {
         const graph::TensorGroupScope scope(rank_.comms().tensor());
         runtime::Trainer trainer(std::move(parts));
         const std::jthread heartbeats = progress_.follow(trainer);
-        rank_.begin_steps();
         tell_ready(resumed);
         std::optional<BusyNeighbours> neighbours;
         if (rank_.place().local_rank == 0) neighbours.emplace("train", processor_share());

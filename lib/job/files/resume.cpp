@@ -30,11 +30,14 @@ std::string agreed(runtime::Collectives& collectives, std::string text) {
 }
 
 // Returns the checkpoints in ROOT that are complete and contain no NaN or infinity, newest first;
-// empty if the folder does not exist. Warns about each skipped checkpoint that is newer than the
-// first one returned.
-std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root) {
+// empty if the folder does not exist. Begins with the newest one that LAUNCH has saved, unless
+// LAUNCH is empty. Warns about each skipped checkpoint that is newer than the first one returned.
+std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root,
+                                       const std::string& launch = "") {
     std::vector<std::string> folders;
     for (const storage::StoredCheckpoint& stored : storage::CheckpointStore(tree, root, 0).list()) {
+        if (folders.empty() && !launch.empty() && stored.is_complete && stored.launch != launch)
+            continue;
         if (stored.is_complete && stored.is_finite) {
             folders.push_back(stored.folder);
         } else if (folders.empty()) {
@@ -168,13 +171,16 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     const bool own_first = request.from == kAuto || (request.restarted && !request.output.empty());
     std::string path = own_first ? request.output : request.from;
     if (path.empty()) return nullptr;
+    const bool named = !request.from.empty() && request.from != kAuto;
     std::vector<std::string> folders;
+    // A restarted job may have been ended before it set aside what it does not continue, so that a
+    // newer checkpoint in its folder need not be its own.
     if (first)
-        folders =
-            own_first ? candidates_in(tree, path + "/checkpoints") : candidates_of(tree, path);
+        folders = own_first ? candidates_in(tree, path + "/checkpoints",
+                                            named ? request.launch : std::string())
+                            : candidates_of(tree, path);
     const auto list = [&] { return agreed(collectives, join(folders, "\n")); };
     std::string found = list();
-    const bool named = !request.from.empty() && request.from != kAuto;
     if (found.empty() && own_first && named) {  // nothing was saved since the job began
         path = request.from;
         if (first) folders = candidates_of(tree, path);

@@ -16,8 +16,9 @@ struct ResumeRequest {
     // otherwise a folder that must contain a checkpoint.
     std::string from;
     std::string output;      // folder of the run
-    bool restarted = false;  // true: this launcher restarted the job, and the job's own checkpoints
-                             // come first
+    bool restarted = false;  // true: this launcher restarted the job, and the checkpoints that it
+                             // has saved come first
+    std::string launch;      // Checkpoint::launch of the job's own ones; empty: all in OUTPUT are
     bool via_first = false;  // true: hosts share no file system; rank 0's checkpoint is sent to the
                              // other hosts
 };

@@ -63,8 +63,9 @@ void JobSaving::claim() {
 void JobSaving::resume() {
     claim();
     if (saves() && !via_first()) require_shared_folder(*files_, comms_.job(), options_.output);
-    reader_ = find_resume(*files_, comms_.job(),
-                          {options_.resume, options_.output, options_.restarted, via_first()});
+    reader_ = find_resume(
+        *files_, comms_.job(),
+        {options_.resume, options_.output, options_.restarted, options_.launch, via_first()});
     if (setup_.config().lora.on() && (saves() || reader_ != nullptr))
         base_ = graph::base_fingerprint(setup_.whole_model());
     if (place().rank() == 0 && !options_.is_fed && (saves() || reader_ != nullptr))
@@ -204,15 +205,16 @@ void JobSaving::begin(runtime::SavableState& state, runtime::ModelBuffers& buffe
 }
 
 // Returns true on rank 0 if the user named an earlier checkpoint of this run: the later ones are
-// then set aside, so that a restart before the first save does not continue from one of them.
+// then set aside, so that a later --resume does not continue from one of them.
 bool JobSaving::sets_aside() const {
     const bool is_named = !options_.resume.empty() && options_.resume != "auto";
-    if (!saves() || !is_named || options_.restarted || place().rank() != 0) return false;
+    if (!saves() || !is_named || place().rank() != 0) return false;
     std::error_code unreadable;  // then the folder is not this run's
     return std::filesystem::equivalent(folder_of(reader_->folder()), own_root(), unreadable);
 }
 
 void JobSaving::begin_steps() {
+    comms_.job().barrier();
     if (!aside_after_) return;
     std::random_device random;
     storage::CheckpointStore(*files_, own_root(), {})
@@ -270,6 +272,7 @@ storage::Checkpoint JobSaving::about() const {
     storage::Checkpoint checkpoint;
     const config::RunConfig& config = setup_.config();
     checkpoint.version = DSL_VERSION;
+    checkpoint.launch = options_.launch;
     checkpoint.zero_stage = setup_.plan_options.stage;
     checkpoint.optimizer = zero::ShardOptimizer::name(config.optimizer);
     checkpoint.states = zero::ShardOptimizer::state_names(config.optimizer);

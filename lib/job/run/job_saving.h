@@ -28,6 +28,7 @@ struct SavingOptions {
     // model's folder.
     std::string model_path;
     std::string owner;      // owner of the folder, for messages: job, attempt, host
+    std::string launch;     // see Checkpoint::launch
     bool new_data = false;  // true: may continue with other data than the checkpoint's
     bool is_fed = false;    // true: data come from the caller, so no checkpoint says which they are
     // The longest wait for the claim on the folder. After a restart, a rank of the previous attempt
@@ -65,9 +66,10 @@ class JobSaving {
     // STATE. OWN_BUFFERS is true if the buffers of each rank differ. STATE and BUFFERS must outlive
     // the training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
-    // Called by all ranks once nothing but the first step is left to do, so that a run that is
-    // refused before changes no file of an earlier one: if training goes back to an earlier
-    // checkpoint in the folder of the run, sets the later ones aside. Throws Error{kDisk}.
+    // Called by all ranks once nothing but the first step or save is left to do, so that a run that
+    // is refused before, on any rank, changes no file of an earlier one: waits for all ranks. Then,
+    // if training goes back to an earlier checkpoint in the folder of the run, rank 0 sets the
+    // later ones aside. Throws Error{kDisk}.
     void begin_steps();
     // Returns null if the job does not save.
     [[nodiscard]] runtime::Checkpointer* checkpointer() {

@@ -100,6 +100,7 @@ void TrainingRank::resume() {
     saving.restarted = restarted || options_.begins_if_new;
     saving.model_path = options_.job.model_path;
     saving.owner = describe_owner();
+    saving.launch = environment_.launch_id.empty() ? environment_.job_id : environment_.launch_id;
     saving.new_data = options_.new_data;
     saving.is_fed = options_.job.fed_data != nullptr;
     if (restarted) saving.claim_wait_max = claim_wait_max();
@@ -259,6 +260,7 @@ runtime::TrainerParts TrainingRank::trainer_parts() {
     parts.account = state_.get();
     parts.reporter = &reporter_;
     parts.checkpointer = saving_->checkpointer();
+    parts.begin_steps = [this] { begin_steps(); };
     parts.between = &*steps_;
     parts.save_by = runtime::last_save_time(config().save.time_limit_s, start_);
     parts.tokens_per_sample = setup_.data->train.tokens_read();

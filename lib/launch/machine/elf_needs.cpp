@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -254,6 +255,20 @@ std::vector<SharedLibrary> loaded_libraries(const std::string& file,
     return parse_library_list(text);
 }
 
+// Returns the libraries that the loader loads with the library at PATH; nullopt
+// if it could not be opened here either, such as a link to a file that is gone.
+std::optional<std::vector<SharedLibrary>> needed_to_open(const std::string& path,
+                                                         const EnvironmentList& environment) {
+    try {
+        std::vector<SharedLibrary> needed = loaded_libraries(path, environment);
+        const auto is_missing = [](const SharedLibrary& one) { return one.path.empty(); };
+        if (std::ranges::any_of(needed, is_missing)) return std::nullopt;
+        return needed;
+    } catch (const Error&) {
+        return std::nullopt;  // the loader has refused it
+    }
+}
+
 }  // namespace
 
 ElfNeeds read_elf_needs(const std::string& path) {
@@ -311,12 +326,10 @@ std::vector<SharedLibrary> list_libraries(const std::string& file,
     for (size_t i = 0; i < found.size(); ++i) {
         for (SharedLibrary& opened : opened_by(SharedLibrary(found[i]))) {
             if (has_name(found, opened.name)) continue;
-            std::vector<SharedLibrary> needed = loaded_libraries(opened.path, environment);
-            const auto is_missing = [](const SharedLibrary& one) { return one.path.empty(); };
-            if (std::ranges::any_of(needed, is_missing))
-                continue;  // it cannot be opened here either
+            auto needed = needed_to_open(opened.path, environment);
+            if (!needed) continue;
             found.push_back(std::move(opened));
-            for (SharedLibrary& one : needed)
+            for (SharedLibrary& one : *needed)
                 if (!has_name(found, one.name)) found.push_back(std::move(one));
         }
     }

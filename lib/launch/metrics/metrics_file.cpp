@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,21 +27,30 @@ void cut_torn_line(const UniqueFd& file, const std::string& path) {
     }
 }
 
+bool is_removed(const UniqueFd& file) {
+    struct stat status {};
+    return ::fstat(file.get(), &status) == 0 && status.st_nlink == 0;
+}
+
 }  // namespace
 
 MetricsFile::MetricsFile(std::string folder) : folder_(std::move(folder)) {
-    file_ = open_for_append(path());
-    // A file with the lines of two jobs would be useless.
-    if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) {
-            fail(ExitCode::kCheckpoint,
-                 "{}: another job is writing there: wait until it ends, or give another --output",
-                 folder_);
-        }
-        log_warn("launch", "cannot lock {}: {}; make sure that no other job writes there", path(),
-                 errno_text(errno));
-    }
+    do {
+        file_ = open_for_append(path());
+        lock();
+    } while (is_removed(file_));  // a refused job removes its file while it holds the lock
     cut_torn_line(file_, path());
+}
+
+// A file with the lines of two jobs would be useless.
+void MetricsFile::lock() const {
+    if (::flock(file_.get(), LOCK_EX | LOCK_NB) == 0) return;
+    if (errno == EWOULDBLOCK)
+        fail(ExitCode::kCheckpoint,
+             "{}: another job is writing there: wait until it ends, or give another --output",
+             folder_);
+    log_warn("launch", "cannot lock {}: {}; make sure that no other job writes there", path(),
+             errno_text(errno));
 }
 
 int MetricsFile::begin(int64_t /*samples*/, bool is_new_run) {

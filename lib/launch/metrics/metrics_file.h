@@ -26,6 +26,7 @@ class MetricsFile final : public MetricsSink {
 
   private:
     [[nodiscard]] std::string path() const { return folder_ + "/metrics.jsonl"; }
+    void lock() const;
     int set_aside();
 
     std::string folder_;

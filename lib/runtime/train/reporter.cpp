@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -78,14 +79,18 @@ class FileReporter final : public Reporter {
         if (output.empty()) return;
         static_cast<void>(make_folders(output));  // opening the file reports the error
         const std::string path = output + "/metrics.jsonl";
-        metrics_.reset(
-            ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+        metrics_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
         if (!metrics_.valid())
             fail(ExitCode::kDisk, "{}: cannot be written: {}", path, errno_text(errno));
+        keeps_run_file_ = ::access((output + "/run.json").c_str(), F_OK) == 0;
     }
 
     void metrics(std::string_view line) override {
         if (!metrics_.valid()) return;
+        // An earlier run's lines stay until this run has some.
+        if (!std::exchange(has_lines_, true) && ::ftruncate(metrics_.get(), 0) != 0)
+            fail(ExitCode::kDisk, "{}/metrics.jsonl: cannot be emptied: {}", output_,
+                 errno_text(errno));
         const std::string text = std::string(line) + "\n";
         if (const int status = write_full(metrics_.get(), text); status != 0)
             fail(ExitCode::kDisk, "{}/metrics.jsonl: writing failed: {}", output_,
@@ -93,11 +98,13 @@ class FileReporter final : public Reporter {
     }
     void run_info(std::string_view json) override {
         info_ = json;
-        write_run_file("null");
+        if (!keeps_run_file_) write_run_file("null");
     }
     void run_result(std::string_view json) override { write_run_file(json); }
     void progress(std::string_view line) override { log_info("train", "{}", line); }
-    void ready() override {}
+    void ready() override {
+        if (std::exchange(keeps_run_file_, false)) write_run_file("null");
+    }
     void heartbeat(const launch::Heartbeat&) override {}
     void health(std::string_view) override {}
     void failure(ExitCode, std::string_view) override {}
@@ -113,6 +120,8 @@ class FileReporter final : public Reporter {
 
     std::string output_;
     std::string info_ = "null";
+    bool keeps_run_file_ = false;  // run.json is an earlier run's
+    bool has_lines_ = false;       // metrics.jsonl is this run's
     UniqueFd metrics_;
 };
 

@@ -31,7 +31,7 @@ class Reporter {
     virtual void run_result(std::string_view json) = 0;
     // Sends one line for the terminal.
     virtual void progress(std::string_view line) = 0;
-    // Reports that the first step begins.
+    // Reports that the first step begins: from now on the run may replace an earlier run's files.
     virtual void ready() = 0;
     // Reports this rank's position in its work, once a second.
     virtual void heartbeat(const launch::Heartbeat& heartbeat) = 0;

@@ -141,7 +141,6 @@ launch::Heartbeat Trainer::heartbeat() const {
 TrainResult Trainer::run() {
     const config::RunConfig& config = *parts_.config;
     TrainResult result;
-    parts_.reporter->ready();
     evaluate_before(result);
     begin();
     while (step_ < config.steps && !result.ends()) {
@@ -185,7 +184,14 @@ void Trainer::adapt_plan(int64_t step, const StepFacts& facts) {
     if (plan != nullptr) change_plan(*plan, step);
 }
 
+// Changes files of an earlier run for the first time, if that has not happened yet.
+void Trainer::begin_steps() {
+    const std::function<void()> begin = std::exchange(parts_.begin_steps, {});
+    if (begin) begin();
+}
+
 StepFacts Trainer::take_step() {
+    begin_steps();
     StepFacts facts = next_step();
     if (parts_.checkpointer != nullptr) parts_.checkpointer->advance(facts.saves);
     if (!is_saving(facts.saves)) adapt_plan(step_, facts);
@@ -205,13 +211,16 @@ TrainResult Trainer::end() {
 
 // Evaluates before the first step in two cases: in a new run, because later losses are compared
 // with this one, and in a run that was ended after its last save, before the evaluation of that
-// step.
+// step. This evaluation is the last thing that can be refused before files of an earlier run
+// change.
 void Trainer::evaluate_before(TrainResult& result) {
     const storage::TrainingState& resumed = parts_.resumed;
     const int64_t before = resumed.step;
     const bool is_missing = held_out_ && !held_out_->judge().has_judged(before);
     if (is_eval_due(before) && (before == 0 || is_missing))
         result.eval_loss = evaluate(before, /*counts=*/before > 0);
+    begin_steps();
+    parts_.reporter->ready();
     if (is_best_news(before) && parts_.checkpointer) save(before, resumed.loss, /*waits=*/false);
     if (is_over() && before < parts_.config->steps)
         result.ended_early = held_out_->judge().why_over();

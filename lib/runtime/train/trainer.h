@@ -43,7 +43,10 @@ struct TrainerParts {
     std::function<void(int64_t step)> after_evaluation = {};
     const BatchLoader* loader = nullptr;   // Load waits for it; null: batches need no wait
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
-    BetweenSteps* between = nullptr;       // null: steps follow each other directly
+    // All ranks call it once, right before the first step or save, and after the evaluation before
+    // the first step. Empty: there is nothing to do.
+    std::function<void()> begin_steps = {};
+    BetweenSteps* between = nullptr;  // null: steps follow each other directly
     // The time by which the last save must be done; nullopt: there is no limit.
     std::optional<std::chrono::system_clock::time_point> save_by;
     storage::TrainingState resumed;  // state of earlier runs; by default nothing
@@ -105,7 +108,10 @@ class Trainer {
     [[nodiscard]] double evaluate();
     // Begins to save the last step. WAITS: until the save has ended. REQUIRES: there is a
     // checkpointer, and begin() or a step came before.
-    void save(bool waits) { save(step_, last_loss_, waits); }
+    void save(bool waits) {
+        begin_steps();
+        save(step_, last_loss_, waits);
+    }
     // Ends a save that is under way, and returns the facts of the whole run.
     [[nodiscard]] TrainResult end();
 
@@ -121,6 +127,7 @@ class Trainer {
     [[nodiscard]] launch::Heartbeat heartbeat() const;
 
   private:
+    void begin_steps();
     [[nodiscard]] StepFacts next_step();
     [[nodiscard]] StepFacts run_step(int64_t step);
     void adapt_plan(int64_t step, const StepFacts& facts);

@@ -59,6 +59,7 @@ void look_into(const FileTree& tree, StoredCheckpoint& stored) {
     if (stored.step == kAnyStep) stored.step = checkpoint.training.step;
     if (checkpoint.training.step != stored.step)
         fail(ExitCode::kCheckpoint, "its manifest belongs to step {}", checkpoint.training.step);
+    stored.launch = checkpoint.launch;
     stored.fault = missing(checkpoint, *entries);
     stored.is_complete = stored.fault.empty();
     stored.is_finite = stored.is_complete && checkpoint.is_finite();

@@ -27,6 +27,7 @@ struct StoredCheckpoint {
     bool is_finite = false;
     bool is_verified = false;  // all of it was read and its hashes matched
     std::string fault;         // why it is not complete
+    std::string launch = {};   // see Checkpoint::launch
     // The run's record of evaluations, if one was made right after this step.
     std::optional<EvalRecord> evaluated = {};
     std::string judged_by = {};  // metric and held-out data; only equal ones are comparable

@@ -170,6 +170,7 @@ std::string manifest_text(const Checkpoint& checkpoint) {
         .field("version", checkpoint.version)
         .field("id", checkpoint.id)
         .field("created", checkpoint.created);
+    if (!checkpoint.launch.empty()) json.field("launch", checkpoint.launch);
     write_training(json, checkpoint.training);
     json.field("world_size", checkpoint.world_size)
         .field("zero_stage", checkpoint.zero_stage)

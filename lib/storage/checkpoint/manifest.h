@@ -191,6 +191,7 @@ struct Checkpoint {
     std::string version;  // the version of dslaunch that wrote it
     std::string id;       // identifies the save; the same in each of its files
     std::string created;  // UTC, ISO 8601
+    std::string launch;   // the launch whose job saved it; empty: not known
     TrainingState training;
     int64_t world_size = 1;
     int64_t zero_stage = 0;

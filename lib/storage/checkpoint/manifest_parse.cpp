@@ -215,6 +215,7 @@ Checkpoint checkpoint_of(const Json& json) {
     checkpoint.version = text(json, "version");
     checkpoint.id = text(json, "id");
     checkpoint.created = text(json, "created");
+    if (json.contains("launch")) checkpoint.launch = text(json, "launch");
     checkpoint.training = training_of(member(json, "training"));
     checkpoint.world_size = integer(json, "world_size", 1);
     checkpoint.zero_stage = integer(json, "zero_stage", 0);

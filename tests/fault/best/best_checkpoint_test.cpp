@@ -99,6 +99,29 @@ TEST_CASE("--resume=best goes back to the best checkpoint and sets the later one
     CHECK(kept_in(job).steps.front() == before.best + 2);
 }
 
+TEST_CASE("a job that is killed in its set-up still goes back to the best checkpoint") {
+    SavingJob job;
+    make_rise(job);
+    REQUIRE(run_rising(job, false).code == 0);
+    const KeptCheckpoints before = kept_in(job);
+    job.more = {"--resume=best",
+                "--set",
+                "dslaunch.patience=null",
+                "--steps",
+                std::to_string(before.best + 2),
+                "--max-restarts",
+                "1"};
+    JobProcess process(job.folder, job.command(false));
+    kill_in_set_up(process, 2);
+    const int code = process.wait();
+    INFO(process.err());
+    REQUIRE(code == 0);
+    CHECK(mentions(process.err(), "restart 1 of 1"));
+    CHECK(mentions(process.err(), "resuming from " + job.output() + "/checkpoints/step-" +
+                                      std::to_string(before.best) + ":"));
+    CHECK(kept_in(job).steps.front() == before.best + 2);
+}
+
 TEST_CASE("a run that evaluates more rarely than it saves saves from its first step on") {
     SavingJob job;
     job.steps = 4;

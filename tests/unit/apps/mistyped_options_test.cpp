@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,8 @@
 #include "base/text.h"
 #include "launcher/run/build_job.h"
 #include "support/catch.h"
+#include "support/job_process.h"
+#include "support/temporary_folder.h"
 #include "support/text_tools.h"
 
 using namespace dslaunch;
@@ -54,6 +57,26 @@ TEST_CASE("an unknown option that another tool has is named as it is here") {
         CAPTURE(typed);
         CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains("`: "));
         CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains(here));
+    }
+}
+
+TEST_CASE("a program in PATH is refused only if it is near a subcommand's own name") {
+    const test::TemporaryFolder programs;
+    // Other words for subcommands, words near these, and one that is near `plan`.
+    for (const char* name : {"convert", "list", "lisp", "doctors", "plann"}) {
+        INFO(name);
+        const std::string path = programs.path() + "/" + name;
+        test::write_file(path, "#!/bin/sh\necho started\n");
+        std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+        test::JobProcess process(
+            programs, {"/usr/bin/env", "PATH=" + programs.path() + ":/usr/bin:/bin",
+                       std::string(test::binary_dir()) + "/dslaunch", "--num_gpus", "1", name});
+        const int code = process.wait();
+        INFO(process.err());
+        const bool is_refused = name == std::string("plann");
+        CHECK(code == (is_refused ? 64 : 0));
+        CHECK(test::mentions(process.out(), "started") == !is_refused);
+        CHECK(test::mentions(process.err(), "did you mean `plan`") == is_refused);
     }
 }
 

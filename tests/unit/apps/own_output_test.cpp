@@ -11,8 +11,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/metrics/metrics_file.h"
 #include "launcher/jobs/next_command.h"
 #include "launcher/options/parse_run.h"
+#include "storage/checkpoint/file_tree.h"
 #include "support/catch.h"
 #include "support/child.h"
 #include "support/temporary_folder.h"
@@ -33,6 +35,13 @@ class ModelFolder : public TemporaryFolder {
   public:
     ModelFolder() { write_file(path() + "/train.pt", ""); }
 };
+
+// Writes the files that job ID has in the folder RUN before its first step.
+void begin_job(const std::string& run, const std::string& id) {
+    std::filesystem::create_directories(run + "/logs");
+    write_file(run + "/metrics.jsonl", "");
+    write_file(run + "/run.json", R"({"job_id": ")" + id + R"("})");
+}
 
 bool exists(const TemporaryFolder& folder, const std::string& name) {
     return std::filesystem::exists(folder.path() + "/" + name);
@@ -136,6 +145,8 @@ TEST_CASE("a job that trained no step leaves nothing but the logs of a crash") {
         RunOptions options = options_of("train.pt");
         {
             OwnOutput output(options, folder.path());
+            output.set_job("a");
+            begin_job(folder.path() + "/" + options.output, "a");
             const std::string path = folder.path() + "/" + options.output + "/" + row.file;
             std::filesystem::create_directories(std::filesystem::path(path).parent_path());
             write_file(path, row.content);
@@ -159,12 +170,73 @@ TEST_CASE("a folder that --output names goes with a refused job only if that job
                 OwnOutput output(options, folder.path());
                 CHECK_FALSE(output.is_made());
                 CHECK(exists(folder, "run"));
-                write_file(run + "/run.json", "{}");
+                output.set_job("a");
+                begin_job(run, "a");
                 output.end(code);
             }
             CHECK(options.output == "run");
             CHECK(exists(folder, "run/run.json") == (!is_new || code != 66));
         }
+}
+
+TEST_CASE("a refused job leaves what another job has begun in the folder that it made") {
+    for (const char* line : {"train.pt -o run", "train.pt"})
+        for (const int code : {73, 66, 0}) {  // 0: an exception ends the job
+            const ModelFolder folder;
+            RunOptions options = options_of(line);
+            auto refused = std::make_unique<OwnOutput>(options, folder.path());
+            refused->set_job("a");
+            const std::string run = folder.path() + "/" + options.output;
+            begin_job(run, "b");
+            const auto other = std::make_unique<launch::MetricsFile>(run);
+            std::filesystem::remove(run + "/run.json");  // b has started no rank yet
+            if (code != 0) refused->end(code);
+            refused.reset();
+            INFO(line << " " << code);
+            CHECK(exists(folder, options.output + "/logs"));
+            CHECK(exists(folder, options.output + "/metrics.jsonl"));
+        }
+}
+
+TEST_CASE("a refused job leaves the files of a job that has ended or saves in its folder") {
+    for (const bool saves : {true, false}) {
+        const ModelFolder folder;
+        RunOptions options = options_of("train.pt -o run");
+        auto refused = std::make_unique<OwnOutput>(options, folder.path());
+        refused->set_job("a");
+        const std::string run = folder.path() + "/run";
+        begin_job(run, saves ? "a" : "b");
+        std::filesystem::create_directories(run + "/checkpoints");
+        write_file(run + "/logs/rank-0.log", "Segmentation fault\n");
+        const auto tree = storage::make_disk_tree();
+        std::unique_ptr<storage::FileLock> claim;
+        if (saves) claim = tree->lock(run + "/checkpoints/.lock", "b");
+        refused->end(73);
+        refused.reset();
+        INFO(saves);
+        CHECK(exists(folder, "run/logs/rank-0.log"));
+        CHECK(exists(folder, "run/run.json"));
+        CHECK(exists(folder, "run/checkpoints"));
+    }
+}
+
+TEST_CASE("the folders above --output go with a refused job that has made them") {
+    const ModelFolder folder;
+    std::filesystem::create_directories(folder.path() + "/there");
+    for (const char* place : {"new/a/b", "there/a/b", "new/a/"}) {
+        INFO(place);
+        RunOptions options = options_of(std::string("train.pt -o ") + place);
+        {
+            OwnOutput output(options, folder.path());
+            output.set_job("a");
+            CHECK(exists(folder, place));
+            begin_job(folder.path() + "/" + place, "a");
+            output.end(66);
+        }
+        CHECK_FALSE(exists(folder, "new"));
+        CHECK(exists(folder, "there"));
+        CHECK_FALSE(exists(folder, "there/a"));
+    }
 }
 
 TEST_CASE("a folder that cannot be made ends the job with the way out") {

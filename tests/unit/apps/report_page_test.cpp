@@ -7,9 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "launcher/jobs/report.h"
 #include "launcher/report/html_report.h"
 #include "launcher/report/run_folder.h"
 #include "launcher/run/commands.h"
+#include "launcher/top/job_view.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
@@ -54,6 +57,40 @@ std::string page_of(const std::vector<std::string>& paths) {
 }
 
 }  // namespace
+
+TEST_CASE("a report on a job shows no run.json of another job as its own") {
+    TemporaryFolder folder;
+    write_run(folder.path() + "/run", "train.pt", "0.002");
+    const std::string path = folder.path() + "/run/run.json";
+    const std::string content = content_of(path);
+    KnownJob job;
+    job.id = "cafe0001";
+    job.output = folder.path() + "/run";
+    job.exit_code = 66;
+    for (const char* owner : {"cafe0002", "cafe0001"}) {
+        const bool is_own = job.id == owner;
+        INFO(owner);
+        write_file(path, "{\"job_id\": \"" + std::string(owner) + "\", " + content.substr(1));
+        NameMask mask;
+        const std::string text = report_text(job_report(job, mask), mask);
+        CHECK(mentions(text, "optimizer.params.lr") == is_own);
+        CHECK(mentions(text, "is another run's") == !is_own);
+        const RunFolder run = read_run_folder(job.output, &job);
+        CHECK(mentions(join(run.problems, "\n"), "run.json is job cafe0002's") == !is_own);
+        CHECK(PlannedSteps().of(job) == (is_own ? std::optional<int64_t>(3) : std::nullopt));
+    }
+}
+
+TEST_CASE("a page shows the memory of a run whose run.json has none from its log") {
+    TemporaryFolder folder;
+    write_file(folder.path() + "/run/run.json", "{\"run\": {\"config\": {\"values\": []}}}");
+    write_file(folder.path() + "/run/logs/rank-0.log",
+               "21:48:41.534 train: memory of a rank: 182.0 MiB estimated, 184.4 MiB measured at "
+               "most, 1.01 of it\n");
+    const RunFolder run = read_run_folder(folder.path() + "/run", nullptr);
+    CHECK(run.predicted_memory == "182.0 MiB");
+    CHECK(run.measured_memory == "184.4 MiB");
+}
 
 TEST_CASE("a page tells a run's facts, curves, memory, hosts and config") {
     TemporaryFolder folder;

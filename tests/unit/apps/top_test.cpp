@@ -39,9 +39,11 @@ KnownJob running_job(const TemporaryFolder& folder, int ranks) {
             "\"disk\": 0}}, \"link_bytes\": {{\"sent\": {2}, \"received\": {2}}}}}\n",
             step, 41 - step, step * 1024);
     write_file(job.output + "/metrics.jsonl", lines + "{\"step\": 41, \"lo");
-    write_file(job.output + "/run.json",
-               "{\"run\": {\"config\": {\"values\": [{\"path\": \"dslaunch.steps\", \"value\": "
-               "100}]}}}");
+    write_file(
+        job.output + "/run.json",
+        "{\"job_id\": \"" + job.id +
+            "\", \"run\": {\"config\": {\"values\": [{\"path\": \"dslaunch.steps\", \"value\": "
+            "100}]}}}");
     std::string entries;
     for (int rank = 0; rank < ranks; ++rank)
         entries += fmt::format(

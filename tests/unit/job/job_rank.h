@@ -49,6 +49,8 @@ struct Job {
     // Called before the first step. Returns the work to do between steps, or null. It must outlive
     // the training.
     std::function<runtime::BetweenSteps*(const job::VerifierParts& parts)> watch = {};
+    // Called before the training, which uses what it sets.
+    std::function<void(runtime::TrainerParts& parts)> change = {};
     std::function<void()> trained = [] {};  // called after the last step
 };
 
@@ -74,7 +76,7 @@ class Rank {
         states_->add_slices(arena);
         comms_.open(environment_, setup_, std::move(arena), kLimit);
         job::JobSaving saving(setup_, comms_,
-                              {job_.output, job_.resume, false, "", "a test", false, false,
+                              {job_.output, job_.resume, false, "", "a test", "", false, false,
                                std::chrono::seconds(60)});
         saving.resume();
         runtime::ModelBuffers buffers(*setup_.model, *comms_.own().collectives);
@@ -129,6 +131,7 @@ class Rank {
         runtime::BetweenSteps nothing;
         if (job_.watch)
             parts.between = job_.watch({&setup_, &comms_, &state, &nothing, job_.model, ""});
+        if (job_.change) job_.change(parts);
         const runtime::TrainResult result = runtime::Trainer(std::move(parts)).run();
         job_.trained();
         Outcome outcome;

@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "job_rank.h"
@@ -101,6 +103,23 @@ std::string difference(const Spoil& spoil, const std::string& extra = "") {
 }
 
 }  // namespace
+
+TEST_CASE("an earlier run's files change once, after the evaluation before the first step") {
+    const test::TemporaryFolder folder;
+    Job job = testing::job_of(folder, "", 2);
+    std::string config = test::content_of(job.config);
+    config.replace(config.find("\"seed\""), 0, "\"eval_interval\": 1, ");
+    test::write_file(job.config, config);
+    std::vector<std::string> order;
+    job.change = [&](runtime::TrainerParts& parts) {
+        parts.after_evaluation = [&](int64_t step) {
+            order.push_back("evaluated " + std::to_string(step));
+        };
+        parts.begin_steps = [&] { order.emplace_back("begun"); };
+    };
+    static_cast<void>(testing::Rank(job, nullptr, c10::kCPU).run());
+    CHECK(order == std::vector<std::string>{"evaluated 0", "begun", "evaluated 1", "evaluated 2"});
+}
 
 TEST_CASE("a job is what one rank alone computes, to the bit in fp32") {
     for (const char* extra : {"", R"("zero_optimization": {"stage": 3},)",

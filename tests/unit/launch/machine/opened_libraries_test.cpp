@@ -74,6 +74,13 @@ TEST_CASE("libraries that others open at run time are listed with them") {
                      "libtorch_python.so"}) == std::set<std::string>{"libtorch_cuda.so",
                                                                      "libtorch_cuda_linalg.so",
                                                                      "libcaffe2_nvrtc.so"});
+    // What the loader refuses could not be opened here either.
+    const std::string damaged = folder.path() + "/damaged";
+    fs::create_directories(damaged);
+    fs::create_symlink("gone.so", damaged + "/libcudnn_ops.so.9");
+    std::ofstream(damaged + "/libcudnn_cnn.so.9") << "no library";
+    CHECK(listed_in(damaged, "libcudnn.so.9", cudnn) ==
+          std::set<std::string>(cudnn.begin(), cudnn.end()));
     // Without its opener none is listed.
     CHECK(
         listed_in(folder.path() + "/none", "libother.so", {"libother.so", "libcudnn_graph.so.9"}) ==

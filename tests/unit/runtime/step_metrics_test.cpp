@@ -3,8 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/train/reporter.h"
 #include "runtime/train/step_facts.h"
 #include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "support/text_tools.h"
 #include "support/world.h"
 
 namespace dslaunch {
@@ -111,6 +114,25 @@ TEST_CASE("a step's bytes between hosts stand by kind, beside the plan's, and by
         CHECK((all.links.moved.by_host == metrics.step_links.moved.by_host));
         CHECK(all.links.planned == metrics.step_links.planned);
     });
+}
+
+TEST_CASE("a worker without a launcher leaves an earlier run's files until it has something new") {
+    const test::TemporaryFolder folder;
+    const std::string run = folder.path() + "/run.json";
+    const std::string metrics = folder.path() + "/metrics.jsonl";
+    test::write_file(run, "earlier");
+    test::write_file(metrics, "earlier\n");
+    const auto reporter = make_file_reporter(folder.path());
+    reporter->run_info("{}");
+    CHECK(test::content_of(run) == "earlier");
+    CHECK(test::content_of(metrics) == "earlier\n");
+    reporter->ready();
+    CHECK(Json::parse(test::content_of(run)).at("run") == Json::object());
+    reporter->metrics("{\"step\": 1}");
+    reporter->metrics("{\"step\": 2}");
+    CHECK(test::content_of(metrics) == "{\"step\": 1}\n{\"step\": 2}\n");
+    reporter->run_result("{}");
+    CHECK(Json::parse(test::content_of(run)).at("result") == Json::object());
 }
 
 }  // namespace dslaunch

@@ -106,3 +106,27 @@ TEST_CASE("with LoRA an engine trains and writes adapters only") {
     CHECK(fs::exists(options.output + "/adapter/adapter_model.safetensors"));
     CHECK_FALSE(fs::exists(options.output + "/model.safetensors"));
 }
+
+TEST_CASE("weights of a Hugging Face folder are written with its config, and make a folder again") {
+    TemporaryFolder folder;
+    std::ofstream(folder.path() + "/config.json") << R"({"train_micro_batch_size_per_gpu": 2})";
+    EngineOptions options;
+    options.model = std::string(source_dir()) + "/tests/fixtures/huggingface/llama";
+    options.config = folder.path() + "/config.json";
+    options.output = folder.path() + "/out";
+    options.threads = 1;
+    const at::Tensor tokens = at::zeros({2, 8}, at::kLong);
+    options.example = {tokens, tokens};
+    double trained = 0;
+    {
+        Engine engine = Engine::open(options, {});
+        static_cast<void>(engine.train_batch({tokens, tokens}));
+        trained = engine.evaluate({tokens, tokens});
+        engine.export_weights();
+    }
+    CHECK(fs::exists(options.output + "/config.json"));
+    options.model = options.output;
+    options.output.clear();
+    Engine engine = Engine::open(options, {});
+    CHECK(engine.evaluate({tokens, tokens}) == Approx(trained).epsilon(1e-6));
+}

@@ -13,6 +13,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -151,11 +152,18 @@ TEST_CASE("a process that srun or mpirun started as one of several does not trai
 TEST_CASE("a failed step breaks the engine, which says why again and lets the process go on") {
     const Line line;
     EngineOptions options = line.options();
+    const std::string disk = line.folder.path() + "/disk";
+    std::filesystem::create_directory(disk);
+    options.set = {"optimizer.type=AdamW", "zero_optimization.stage=3",
+                   "zero_optimization.offload_optimizer.device=nvme",
+                   "zero_optimization.offload_optimizer.nvme_path=" + disk};
     Engine engine = Engine::open(options, {});
+    CHECK_FALSE(std::filesystem::is_empty(disk));
     const at::Tensor nan = at::full({4, 1}, std::numeric_limits<float>::quiet_NaN());
     CHECK(code_of([&] {
               static_cast<void>(engine.train_batch({nan, nan}));
           }) == ExitCode::kDiverged);
+    CHECK(std::filesystem::is_empty(disk));  // the process may live on, or end at any time
     CHECK(code_of([&] { static_cast<void>(engine.train_batch(kRows)); }) == ExitCode::kDiverged);
     CHECK(code_of([&] { engine.close(); }) == ExitCode::kDiverged);
 }

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "launch/metrics/metrics_file.h"
 #include "launch/output/job_files.h"
 #include "support/catch.h"
 #include "support/job_process.h"
@@ -139,6 +141,20 @@ TEST_CASE("half a line that a killed launcher left in the metrics is cut off, wh
         output.metrics("{\"step\": 2}");
         files.finish();
         CHECK(folder.read("metrics.jsonl") == kept + "{\"step\": 2}\n");
+    }
+}
+
+TEST_CASE("a program's job leaves the metrics to its engine, and its logs to no other job") {
+    const TemporaryFolder folder;
+    const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path());
+    const JobFiles files(spec);
+    CHECK_FALSE(std::filesystem::exists(folder.path() + "/metrics.jsonl"));
+    CHECK_NOTHROW(MetricsFile(folder.path()));
+    try {
+        const JobFiles other(spec);
+        FAIL("two jobs write one log");
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kCheckpoint);
     }
 }
 

@@ -149,7 +149,7 @@ void HealthRole::come_together(const std::string& name, Duration limit) {
     const std::vector<int> missing = runtime::meet(*group_, {name, all, environment_.rank, limit});
     if (missing.empty()) return;
     const std::string text =
-        fmt::format("rank {} does not answer: it did not come to {}", missing.front(), name);
+        fmt::format("rank {} does not answer: it did not reach {}", missing.front(), name);
     report(health::HealthFault{missing.front(), text});
     fail(ExitCode::kHang, "{} within {:.0f} s", text, to_milliseconds(limit) / 1000);
 }
@@ -244,7 +244,7 @@ void HealthRole::say_goodbye() {
     for (int rank = 1; rank < environment_.world_size; ++rank) {
         if (group_->get(fmt::format("bye/{}", rank), kOperationMax)) continue;
         const std::string text =
-            fmt::format("rank {} does not answer: it did not come to the end", rank);
+            fmt::format("rank {} does not answer: it did not reach the end", rank);
         report(health::HealthFault{rank, text});
         fail(ExitCode::kHang, "{}", text);
     }

@@ -66,7 +66,8 @@ CodePoints::CodePoints() : classes_(std::begin(kClasses), std::end(kClasses)), s
         run_ends_.push_back(static_cast<char32_t>(all.size()));
     }
     DSL_CHECK(all.size() == kCodePointLimit,
-              "the runs contain {} code points, which is the wrong number", all.size());
+              "the table's runs of code points contain {} code points, expected {}", all.size(),
+              static_cast<size_t>(kCodePointLimit));
     std::map<std::array<uint8_t, 256>, uint16_t> seen;
     for (size_t block = 0; block < stages_.size(); ++block) {
         std::array<uint8_t, 256> content;

@@ -279,7 +279,6 @@ void EngineRun::set_up() {
     rank_.place_weights({});
     const CallScope scope(rank_);
     running_ = std::make_unique<Running>(*this);
-    rank_.begin_steps();
     running_->trainer.begin();
 }
 

@@ -51,7 +51,9 @@ TEST_CASE("a run goes on from its newest checkpoint, or from a named one with la
         Engine engine = Engine::open(options, {});
         CHECK(engine.step() == 2);
         CHECK(engine.rows_seen() == 8);
+        CHECK(fs::exists(saved + "4"));  // a program may only evaluate
         train_to(engine, 3, /*saves=*/false);
+        CHECK_FALSE(fs::exists(saved + "4"));
         engine.close();
     }
     options.resume = "auto";

@@ -129,4 +129,9 @@ TEST_CASE("this machine is known by its names") {
 TEST_CASE("a missing hostfile is an error that names it") {
     CHECK_THROWS_WITH(read_hostfile("/proc/nonexistent/hosts"),
                       Catch::Contains("/proc/nonexistent/hosts"));
+    CHECK_THROWS_WITH(read_hostfile("/proc/self"),
+                      Catch::Contains("is a folder: give a file with one host per line"));
+    for (const char* yaml : {"hosts:\n  - node1\n", "---\nnode1 slots=1\n", "- node1\n"})
+        CHECK_THAT(message_of(yaml, "h"),
+                   Catch::Contains("this is YAML, but a hostfile has one host per line"));
 }

@@ -131,7 +131,7 @@ TEST_CASE("another version of torch is passed over, and named if there is no oth
           machine.path("conda/lib/python3.12/site-packages/torch/lib"));
     const std::string message = machine.refusal(machine.seeker(), {both.front()});
     CHECK_THAT(message, Catch::Contains("built with LibTorch 2.11"));
-    CHECK_THAT(message, Catch::Contains("site-packages/torch is version 2.15.0"));
+    CHECK_THAT(message, Catch::Contains("site-packages/torch, which is version 2.15.0"));
     CHECK_THAT(message, Catch::Contains("pip install 'torch==2.11.*'"));
     CHECK_THAT(message, Catch::Contains("set DSLAUNCH_TORCH"));
     TorchSeeker seeker = machine.seeker();

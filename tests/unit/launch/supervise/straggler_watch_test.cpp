@@ -122,7 +122,7 @@ TEST_CASE("another rank takes the place of the slow one only if it keeps even th
     REQUIRE(lines.size() == 2);
     CHECK_THAT(lines[0],
                Catch::Contains("rank 1 on n1") && Catch::Contains("no longer the slowest"));
-    CHECK_THAT(lines[1], Catch::Contains("rank 2 on n2 works"));
+    CHECK_THAT(lines[1], Catch::Contains("rank 2 on n2 has worked"));
 }
 
 TEST_CASE("the lane is named, and compared only among the ranks that have it") {

@@ -100,7 +100,9 @@ class Decompressor {
     ZSTD_inBuffer in_{nullptr, 0, 0};
 };
 
-void append_file(Compressor& out, const BundleFile& file, const BundleEntry& entry) {
+// Adds FILE to OUT. Calls ADDED with the length of each block.
+void append_file(Compressor& out, const BundleFile& file, const BundleEntry& entry,
+                 const std::function<void(int64_t bytes)>& added) {
     out.write(launch::ustar_header({entry.name, entry.bytes, entry.mode, 0}));
     const UniqueFd in(::open(file.local_path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!in.valid()) fail(ExitCode::kInput, "{}: {}", file.local_path, errno_text(errno));
@@ -117,6 +119,7 @@ void append_file(Compressor& out, const BundleFile& file, const BundleEntry& ent
         hash.add(piece);
         out.write(piece);
         bytes += n;
+        added(n);
     }
     if (bytes != entry.bytes || hash.hex() != entry.sha256) {
         fail(ExitCode::kInput, "{}: the file changed while it was read; run the command again",
@@ -156,7 +159,8 @@ void extract(Decompressor& in, const BundleEntry& entry, const std::string& fold
 
 }  // namespace
 
-int64_t write_bundle(const std::string& path, std::vector<BundleFile> files) {
+int64_t write_bundle(const std::string& path, std::vector<BundleFile> files,
+                     const BundleProgress& progress) {
     std::sort(files.begin(), files.end(),
               [](const BundleFile& a, const BundleFile& b) { return a.name < b.name; });
     std::vector<BundleEntry> entries;
@@ -173,8 +177,9 @@ int64_t write_bundle(const std::string& path, std::vector<BundleFile> files) {
                  file.name);
         }
         const bool runs = (status.st_mode & 0100) != 0;
-        entries.push_back({file.name, status.st_size, runs ? 0755 : 0644,
-                           launch::hash_whole_file(file.local_path, cache, [] {})});
+        entries.push_back(
+            {file.name, status.st_size, runs ? 0755 : 0644,
+             launch::hash_whole_file(file.local_path, cache, [&] { progress(0, 0); })});
         bytes_all += status.st_size;
     }
     cache.save();
@@ -184,7 +189,13 @@ int64_t write_bundle(const std::string& path, std::vector<BundleFile> files) {
     const auto length = static_cast<int64_t>(manifest.size());
     compressor.write(launch::ustar_header({kBundleManifest, length, 0644, 0}) + manifest +
                      std::string(launch::ustar_padding(length), '\0'));
-    for (size_t i = 0; i < files.size(); ++i) append_file(compressor, files[i], entries[i]);
+    int64_t bytes_in = 0;
+    for (size_t i = 0; i < files.size(); ++i) {
+        append_file(compressor, files[i], entries[i], [&](int64_t bytes) {
+            bytes_in += bytes;
+            progress(bytes_in, bytes_all);
+        });
+    }
     compressor.write(launch::ustar_end());
     compressor.finish();
     out.commit();

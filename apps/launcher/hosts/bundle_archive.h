@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,16 @@ struct BundleFile {
     std::string name;  // in the bundle: bin/…, lib/dslaunch/…, files/…
 };
 
+// Called after each block with the bytes of files that are in the archive, and the bytes of all
+// files. May throw to give up.
+using BundleProgress = std::function<void(int64_t bytes, int64_t bytes_all)>;
+
 // Writes PATH whole or not at all and returns its size in bytes. Throws Error{kInput} if a file
 // cannot be read, changes while it is read, or has a name that is too long or not allowed in a
 // bundle; throws Error{kDisk} if PATH cannot be written.
-int64_t write_bundle(const std::string& path, std::vector<BundleFile> files);
+int64_t write_bundle(
+    const std::string& path, std::vector<BundleFile> files,
+    const BundleProgress& progress = [](int64_t, int64_t) {});
 
 // Unpacks PATH into FOLDER, which must be empty and not used by others, and returns the entries.
 // Throws Error{kInput} unless PATH is a bundle whose files match its manifest: for damage, a

@@ -1,13 +1,17 @@
 // `dslaunch bundle OUT.tar.zst [FILE…]`: packs the installation and files into one archive.
 #include <fmt/core.h>
+#include <poll.h>
 
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/fd.h"
+#include "base/terminal/progress.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "launch/push/push_sender.h"
+#include "launch/supervise/job.h"
 #include "launcher/hosts/bundle_archive.h"
 #include "launcher/hosts/push_files.h"
 #include "launcher/run/commands.h"
@@ -25,6 +29,27 @@ HelpPage bundle_page() {
             .examples = {"dslaunch bundle dslaunch.tar.zst",
                          "dslaunch bundle job.tar.zst train.pt corpus.tokens"},
             .docs = "docs/guide/hosts.md"};
+}
+
+// Writes the bundle OUT and shows the progress. Returns its size in bytes. Throws
+// Error{kInterrupted} after a signal that asks for the end.
+int64_t write_with_progress(const std::string& out, std::vector<BundleFile> files) {
+    constexpr int64_t kMegabyte = 1'000'000;
+    const UniqueFd signals = launch::open_end_signals();
+    Progress shown("bundle", "reading the files");
+    bool writes = false;
+    const int64_t bytes =
+        write_bundle(absolute_path(out), std::move(files), [&](int64_t done, int64_t all) {
+            pollfd wait{signals.get(), POLLIN, 0};
+            if (::poll(&wait, 1, 0) > 0)
+                fail(ExitCode::kInterrupted, "interrupted: {} was not written", printable(out));
+            if (all == 0) return;
+            if (!writes) shown.begin("compressing", all / kMegabyte, "MB");
+            writes = true;
+            shown.done(done / kMegabyte);
+        });
+    launch::release_end_signals();  // from here on Ctrl-C ends this program at once
+    return bytes;
 }
 
 }  // namespace
@@ -59,7 +84,7 @@ int bundle_command(std::span<const std::string> arguments) {
         return 0;
     }
     const size_t files_all = files.size();
-    const int64_t bytes = write_bundle(absolute_path(out), std::move(files));
+    const int64_t bytes = write_with_progress(out, std::move(files));
     fmt::print("{}: {} files, {}\n", printable(out), files_all, to_text(Bytes{bytes}));
     return 0;
 }

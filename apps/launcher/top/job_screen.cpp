@@ -142,19 +142,25 @@ std::string lane_text(const RankView& rank, const std::string& lane) {
 std::vector<std::string> rank_lines(const JobView& view, const ScreenSize& size, size_t room) {
     if (view.ranks.empty()) return {};
     const std::vector<std::string> lanes = lanes_of(view);
-    std::vector<std::vector<std::string>> rows = {{"rank", "host", "state", "steps"}};
-    for (const std::string& lane : lanes) rows[0].push_back(printable(lane) + " ms");
-    rows[0].insert(rows[0].end(), {"memory", "heard", "where"});
+    // The last heartbeats do not say where a job has ended.
+    const bool is_over = !view.job.lives;
+    std::vector<std::vector<std::string>> rows = {{"rank", "host", "state"}};
+    if (!is_over) {
+        rows[0].emplace_back("steps");
+        for (const std::string& lane : lanes) rows[0].push_back(printable(lane) + " ms");
+        rows[0].insert(rows[0].end(), {"memory", "heard", "where"});
+    }
     for (const RankView& rank : view.ranks) {
-        std::vector<std::string> row = {std::to_string(rank.rank), printable(rank.host),
-                                        printable(rank.state), fmt::format("{:.1f}", rank.steps)};
+        std::vector<std::string>& row = rows.emplace_back(std::vector<std::string>{
+            std::to_string(rank.rank), printable(rank.host), printable(rank.state)});
+        if (is_over) continue;
+        row.push_back(fmt::format("{:.1f}", rank.steps));
         for (const std::string& lane : lanes) row.push_back(lane_text(rank, lane));
         row.push_back(rank.resident_bytes ? to_text(Bytes{*rank.resident_bytes}) : "-");
         row.push_back(rank.heard_ms ? fmt::format("{:.0f} s", *rank.heard_ms / 1e3) : "-");
         row.push_back(rank.where.empty() ? "-" : printable(rank.where));
-        rows.push_back(std::move(row));
     }
-    const std::string align = "><<" + std::string(lanes.size() + 3, '>') + "<";
+    const std::string align = is_over ? "><<" : "><<" + std::string(lanes.size() + 3, '>') + "<";
     std::vector<std::string> lines = split(text_table(rows, {.align = align}), '\n');
     lines.pop_back();  // the table ends with a newline
     if (size.rows > 0 && lines.size() > room) {

@@ -3,6 +3,7 @@
 #include <zstd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -77,6 +78,19 @@ TEST_CASE("a bundle reads back, tar reads it too, and equal files make equal bun
     REQUIRE(std::system(("touch -d 2001-01-01 " + at + "one").c_str()) == 0);
     write_bundle(at + "b2", {files.rbegin(), files.rend()});
     CHECK(folder.read("b1") == folder.read("b2"));
+    int64_t done = 0, of_all = 0;
+    write_bundle(at + "b3", files, [&](int64_t bytes, int64_t bytes_all) {
+        CHECK(bytes >= done);
+        done = bytes;
+        of_all = bytes_all;
+    });
+    CHECK(done == 3'000'003);
+    CHECK(of_all == done);
+    const auto give_up = [](int64_t bytes, int64_t) {
+        if (bytes > 1'000'000) fail(ExitCode::kInterrupted, "enough");
+    };
+    CHECK_THROWS_WITH(write_bundle(at + "b4", files, give_up), "enough");
+    CHECK_FALSE(std::filesystem::exists(at + "b4"));
     const ScratchFolder scratch;
     const auto entries = unpack_bundle(at + "b1", scratch.path());
     REQUIRE(entries.size() == 2);

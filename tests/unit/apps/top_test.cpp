@@ -85,6 +85,17 @@ TEST_CASE("top shows steps, loss, speed, memory, links and ranks of a job") {
     CHECK(json["jobs"][0]["ranks"][1]["lane_ms"]["compute"] == 45.0);
 }
 
+TEST_CASE("top shows neither steps nor places of ranks once their job has ended") {
+    TemporaryFolder folder;
+    KnownJob job = running_job(folder, 2);
+    job.state = "ended";
+    job.lives = false;
+    const std::string text = joined(job_screen(view_job(job), 1100, {160, 0}));
+    CHECK(mentions(text, "rank  host"));
+    for (const char* word : {"where", "heard", "compute", "40.0"})
+        CHECK_FALSE(mentions(text, word));
+}
+
 TEST_CASE("no line of top is wider than the terminal, and ranks that do not fit are counted") {
     TemporaryFolder folder;
     const JobView view = view_job(running_job(folder, 40));

@@ -239,6 +239,13 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         {"question\tanswer\nt3\tt4\n", "from_csv(\"FILE\", sep=\"\\t\")"},
         {"\x1f\x8b\x08\n", "is compressed (gzip): decompress it into the pipe: `gunzip -c FILE |"},
         {"\x28\xb5\x2f\xfd\n", "is compressed (zstd)"},
+        {"7z\xbc\xaf\n", "is compressed (7z)"},
+        {"Rar!\x1a\n", "is compressed (rar)"},
+        {"\x04\x22\x4d\x18\n", "is compressed (lz4)"},
+        {"chats.jsonl" + std::string(246, '\0') + "ustar\n{\"text\": \"a\"}\n",
+         "is a tar archive: unpack it"},
+        {"\xff\xff\xff\xff\n", "datasets.Dataset.from_file(\"FILE\").to_json"},
+        {"ARROW1\n", "pandas.read_feather(\"FILE\").to_json"},
         {std::string("\xff\xfe{\0\"\0", 6), "is UTF-16, but must be UTF-8"},
         {std::string("{\0\"\0t\0", 6), "is UTF-16, but must be UTF-8"},
         {std::string("{\"text\": \"a\0b\"}", 15), "invalid JSON at byte"},
@@ -259,6 +266,13 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
                Catch::Contains("is YAML, but lines of JSON are expected"));
     CHECK_THAT(preparing.prepare({preparing.folder().path()}).said,
                Catch::Contains("is a folder: name the files in it"));
+    std::filesystem::create_directory(preparing.folder().path() + "/saved");
+    static_cast<void>(write("saved/dataset_info.json", "{}"));
+    const std::string saved = preparing.folder().path() + "/saved";
+    CHECK_THAT(preparing.prepare({saved}).said,
+               Catch::Contains("datasets.load_from_disk(\"" + saved + "\").to_json"));
+    static_cast<void>(write("saved/dataset_dict.json", "{}"));
+    CHECK_THAT(preparing.prepare({saved}).said, Catch::Contains("\")[\"train\"].to_json"));
 }
 
 TEST_CASE("a plain text gives the rows of a line of JSON that holds it whole") {

@@ -50,6 +50,16 @@ const OptionRow* row_in(Group group, const std::string& word) {
     return row != nullptr && row->group == group ? row : nullptr;
 }
 
+// Returns the row of `run` for WORD, which may also be the option's name in another tool; null if
+// there is none.
+const OptionRow* row_of_any_name(const std::string& word) {
+    if (const OptionRow* const row = find_option_row(word)) return row;
+    const std::string name = with_dashes(word.substr(0, word.find('=')));
+    for (const auto& [other, own] : kOtherOptionNames)
+        if (name == fmt::format("--{}", other)) return find_option_row(fmt::format("--{}", own));
+    return nullptr;
+}
+
 // Refuses the word ARGUMENTS[INDEX] if it is a value after an option that takes none, as in `--bf16
 // True`, which transformers' Trainer accepts. A program may be called `true`, so only True and
 // False are refused after options that are not for training.
@@ -57,7 +67,7 @@ void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
     static constexpr std::array<std::string_view, 4> kValues = {"True", "False", "true", "false"};
     const std::string& word = arguments[index];
     if (index == 0 || std::ranges::find(kValues, word) == kValues.end()) return;
-    const OptionRow* const row = find_option_row(arguments[index - 1]);
+    const OptionRow* const row = row_of_any_name(arguments[index - 1]);
     if (row == nullptr || arguments[index - 1].find('=') != std::string::npos) return;
     if (row->group != Group::kTraining && (word == "true" || word == "false")) return;
     if (row->value_name.empty() || row->value_name.starts_with('['))
@@ -80,7 +90,7 @@ std::string resume_advice(const RunOptions& o, const std::string& word) {
 std::string word_advice(const RunOptions& o, std::span<const std::string> arguments, size_t index) {
     size_t option = index;
     while (option > 0 && !arguments[option].starts_with('-')) --option;
-    const OptionRow* const row = find_option_row(arguments[option]);
+    const OptionRow* const row = row_of_any_name(arguments[option]);
     const std::string names = row == nullptr ? "" : std::string(row->names);
     const bool has_value = option + 1 < index || arguments[option].find('=') != std::string::npos;
     if (names == "lora" && has_value)

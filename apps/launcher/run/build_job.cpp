@@ -44,6 +44,7 @@ class Builder {
     [[nodiscard]] launch::Host this_machine() const;
     [[nodiscard]] bool is_cpu() const;  // this machine's workers run on the CPU
     void require_worker_slots() const;
+    void note_same_machine();
     void check_meeting();
     void choose_device(launch::PlanRequest& request);
     void plan_nodes(launch::PlanRequest request);
@@ -99,6 +100,25 @@ void Builder::choose_hosts() {
     hosts_ = launch::apply_filter(listed_hosts(options_, std::move(hosts)), options_.filter);
     if (source_ == HostSource::kThisMachine && is_cpu() && !options_.filter.include.empty())
         require_worker_slots();
+    if (source_ == HostSource::kHostfile && !options_.force_multi) note_same_machine();
+}
+
+// Adds a note if several of the hosts are names of this machine.
+void Builder::note_same_machine() {
+    std::vector<std::string> names;
+    size_t slots = 0;
+    for (const launch::HostSlots& entry : hosts_) {
+        if (!entry.host.address.empty() ||
+            !launch::is_this_machine(entry.host.name, machine_.host_name))
+            continue;
+        names.push_back(entry.host.name);
+        slots += entry.slots.size();
+    }
+    if (names.size() < 2) return;
+    note(fmt::format(
+        "{} are one machine, this one, so their workers share its processors and GPUs; to mean one "
+        "host, write one line with all slots: `{} slots={}`",
+        join(names, " and "), names.front(), slots));
 }
 
 // Refuses an --include that leaves out slots of this machine below the last one: such numbers are

@@ -35,7 +35,11 @@ void write_training_options(const RunOptions& options, const Machine& machine,
         if (!value.empty()) request.command_tail.push_back(fmt::format("--{}={}", name, value));
     };
     add("config", options.config);
-    for (const std::string& entry : options.set) add("set", entry);
+    for (const std::string& entry : options.set) {
+        // The ranks' messages name the option that was typed.
+        const auto by = options.set_by.find(entry.substr(0, entry.find('=')));
+        add("set", by == options.set_by.end() ? entry : fmt::format("{}:{}", by->second, entry));
+    }
     for (const auto& entry : begun_of(options, spec.output_directory)) add("begun", entry);
     if (options.device_given && options.device != launch::DeviceRequest::kAuto) {
         add("set", fmt::format("dslaunch.device=\"{}\"",

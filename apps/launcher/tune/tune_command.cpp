@@ -35,10 +35,10 @@ constexpr const char* kOptimalName = "ds_config_optimal.json";
 // Prints where the config is and how to train with it.
 void tell_config(const TuneOptions& options, const std::vector<std::string>& set) {
     if (!options.output.empty()) {
-        print_message(
-            fmt::format("dslaunch: the config is in {0}; train with the same options and "
-                        "--config {0}",
-                        shell_word(options.output)));
+        print_message(fmt::format(
+            "dslaunch: the config is in {0}; train with the same options{1} and "
+            "--config {0}",
+            shell_word(options.output), options.by_autotuning ? ", without --autotuning," : ""));
         return;
     }
     if (set.empty()) return;
@@ -140,6 +140,7 @@ TuneOutcome autotune(RunOptions options) {
     require_startable(options);
     TuneOptions wishes;
     wishes.run = std::move(options);
+    wishes.by_autotuning = true;
     wishes.run.output.clear();
     const Machine machine = Machine::this_one();
     const JobConfig config = config_of_job(wishes.run, build_job(wishes.run, machine).spec);

@@ -21,6 +21,7 @@ struct TuneOptions {
     bool force = false;         // OUTPUT may be replaced
     bool json = false;
     bool help = false;
+    bool by_autotuning = false;  // true: `--autotuning` of a run asked for the search
 };
 
 // Parses WORDS. Throws Error{kUsage} under the same conditions as parse_run_options(), for a target

@@ -1,14 +1,20 @@
 // dsworker data stats: prints how many rows, tokens and targets a file has.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "storage/files/file_kind.h"
 #include "storage/files/input_file.h"
+#include "storage/files/mapped_file.h"
+#include "storage/tokens/token_file.h"
 #include "text/rows/row_packer.h"
 #include "worker/data/data_commands.h"
 #include "worker/data/token_rows.h"
@@ -16,9 +22,54 @@
 namespace dslaunch::worker {
 namespace {
 
+// Returns true if PATH is probably a file of raw tokens.
+bool has_raw_tokens(const std::string& path) {
+    if (storage::is_row_file(path)) return false;
+    try {
+        const storage::MappedFile file(path);
+        return storage::file_kind(file.bytes()) == storage::FileKind::kOther;
+    } catch (const Error&) {
+        return false;  // the reader of rows reports the fault
+    }
+}
+
+// Opens the raw tokens at PATH in the narrowest type that they may have, and sets TYPE to its name.
+storage::TokenFile open_tokens(const std::string& path, const char*& type) {
+    try {
+        type = "uint16";
+        return {path, DType::kU16};
+    } catch (const Error&) {
+        try {
+            type = "uint32";
+            return {path, DType::kU32};
+        } catch (const Error&) {
+            type = "int64";
+            return {path, DType::kI64};
+        }
+    }
+}
+
+// Prints the number of tokens at PATH, the largest one, and their type.
+void show_raw_stats(const std::string& path) {
+    constexpr int64_t kBlockTokens = int64_t{1} << 16;
+    const char* type = nullptr;
+    const storage::TokenFile file = open_tokens(path, type);
+    std::vector<int64_t> tokens;
+    int64_t largest = 0;
+    for (int64_t first = 0; first < file.token_count(); first += kBlockTokens) {
+        tokens.resize(static_cast<size_t>(std::min(kBlockTokens, file.token_count() - first)));
+        file.read(first, tokens);
+        largest = std::max(largest, std::ranges::max(tokens));
+    }
+    fmt::print("tokens   {}\nlargest  {}\ntype     {}\n", file.token_count(), largest, type);
+    log_info("data", "{}: raw tokens, not rows: --context N of a training makes samples of them",
+             printable(path));
+}
+
 // Prints the number of rows, tokens, targets that count, and padding; for pairs also the model
 // whose reference they have.
 void show_stats(const std::string& file) {
+    if (has_raw_tokens(file)) return show_raw_stats(file);
     storage::require_rows(file);
     const TokenRows rows(file);
     int64_t learned = 0, padding = 0;
@@ -48,7 +99,7 @@ std::function<void()> add_data_stats(CommandLine& app) {
         app.subcommand("stats", {.does = "Prints how many rows, tokens and targets a file has.",
                                  .examples = {"dslaunch data stats rows.safetensors"},
                                  .docs = kDataDocs});
-    stats.add("FILE", *file, "a file of rows").required();
+    stats.add("FILE", *file, "a file of rows, or of raw tokens").required();
     return [file] { show_stats(*file); };
 }
 

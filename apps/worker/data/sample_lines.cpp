@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <iostream>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -32,13 +33,55 @@ bool is_blank(int byte) {
 struct Packing {
     std::string_view begin, name, remedy;
 };
-constexpr std::array<Packing, 5> kPackings = {{{"\x1f\x8b", "gzip", "gunzip -c"},
+constexpr std::array<Packing, 8> kPackings = {{{"\x1f\x8b", "gzip", "gunzip -c"},
                                                {"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"},
                                                {"\xfd"
                                                 "7zXZ",
                                                 "xz", "xz -dc"},
                                                {"BZh", "bzip2", "bzip2 -dc"},
-                                               {"PK\x03\x04", "zip", "unzip -p"}}};
+                                               {"PK\x03\x04", "zip", "unzip -p"},
+                                               {"7z\xbc\xaf", "7z", "7z x -so"},
+                                               {"Rar!\x1a", "rar", "unrar p -inul"},
+                                               {"\x04\x22\x4d\x18", "lz4", "lz4 -dc"}}};
+
+// Returns the refusal of the folder at PATH: how to make lines of JSON from a folder that Python's
+// datasets wrote, or names like the folder's own files.
+std::string folder_text(const std::string& path) {
+    std::set<std::string> names, endings;
+    std::error_code unreadable;
+    for (const auto& entry : std::filesystem::directory_iterator(path, unreadable)) {
+        names.insert(entry.path().filename().string());
+        endings.insert(entry.path().extension().string());
+    }
+    const std::string name = printable(path);
+    const bool is_split = names.contains("dataset_dict.json");
+    if (is_split || names.contains("dataset_info.json") || endings.contains(".arrow"))
+        return fmt::format(
+            "{0}: is a folder that datasets' save_to_disk wrote, but lines of JSON are expected: "
+            "in Python datasets.load_from_disk(\"{0}\"){1}.to_json(\"rows.jsonl\")",
+            name, is_split ? "[\"train\"]" : "");
+    for (const char* ending : {".jsonl", ".json", ".parquet", ".txt"})
+        if (endings.contains(ending))
+            return fmt::format("{0}: is a folder: name the files in it, e.g. {0}/*{1}", name,
+                               ending);
+    return fmt::format("{0}: is a folder: name the files in it, e.g. {0}/*.jsonl", name);
+}
+
+// Refuses a file of several files, or of Arrow's columns. The decision is based on LINE, the first
+// line. NAME names the file.
+void refuse_container(const std::string& line, const std::string& name) {
+    constexpr size_t kTarMarkAt = 257;
+    if (line.size() > kTarMarkAt && line.compare(kTarMarkAt, 5, "ustar") == 0)
+        fail(ExitCode::kInput,
+             "{}: is a tar archive: unpack it (tar -xf FILE), and name the files in it", name);
+    const bool is_stream = line.starts_with("\xff\xff\xff\xff");
+    if (is_stream || line.starts_with("ARROW1"))
+        fail(ExitCode::kInput, "{}: is an Arrow file, but lines of JSON are expected: in Python {}",
+             name,
+             is_stream ? "datasets.Dataset.from_file(\"FILE\").to_json(\"FILE.jsonl\")"
+                       : "pandas.read_feather(\"FILE\").to_json(\"FILE.jsonl\", "
+                         "orient=\"records\", lines=True)");
+}
 
 // Returns true for a CSV file or the like. It is recognized by its name, or by column names in
 // LINE, the first line.
@@ -163,8 +206,7 @@ bool SampleLines::open_next() {
     }
     std::error_code unreadable;
     if (std::filesystem::is_directory(path(), unreadable))
-        fail(ExitCode::kInput, "{0}: is a folder: name the files in it, e.g. {0}/*.jsonl",
-             printable(path()));
+        throw Error(ExitCode::kInput, folder_text(path()));
     opened_ = std::ifstream(path());
     if (!opened_)
         fail(ExitCode::kInput, "{}: cannot be read: {}", printable(path()), errno_text(errno));
@@ -247,6 +289,7 @@ void SampleLines::check_begin(const std::string& line) const {
             ExitCode::kInput,
             "{}: is a Parquet file, which cannot be read from a pipe: give the file's name instead",
             name);
+    refuse_container(line, name);
     for (const auto& [begin, kind, remedy] : kPackings)
         if (line.starts_with(begin))
             fail(ExitCode::kInput,

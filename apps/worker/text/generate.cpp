@@ -72,7 +72,7 @@ void declare(CommandLine& app, GenerateArguments& arguments) {
             "--chat and --file, the text is read from stdin");
     app.add("--prompt-ids LIST", arguments.prompt.ids, "token ids to continue, e.g. 5,17,2");
     app.add("--chat TEXT", arguments.prompt.chat,
-            "a user's message to the model, in its chat template");
+            "a user's message to the model, in its chat template; or a JSON list of messages");
     app.add("--system TEXT", arguments.prompt.system, "with --chat: the system message");
     app.add("--chat-template-kwargs JSON", arguments.prompt.template_kwargs,
             "with --chat or --file: variables of the chat template, e.g. '{\"enable_thinking\": "

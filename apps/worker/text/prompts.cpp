@@ -78,6 +78,45 @@ std::vector<int32_t> tokens_of_option(const std::string& text) {
     return checked_tokens(ids, "--prompt-ids");
 }
 
+bool is_message(const Value& value) {
+    return value.is(ValueKind::kDict) && text::jinja::find_key(value.dict(), "role") != nullptr;
+}
+
+// Returns the messages in TEXT if it is JSON: one message, or a list of them. Returns an empty list
+// for any other text, and warns if it begins like such a list.
+text::jinja::Values messages_in(const std::string& text) {
+    const std::string_view begin = trim(text);
+    if (!begin.starts_with('[') && !begin.starts_with('{')) return {};
+    text::jinja::Values messages;
+    try {
+        const Value value = text::jinja::value_of_json(text);
+        if (is_message(value)) return {value};
+        if (!value.is(ValueKind::kList)) return {};
+        for (const Value& item : value.items()) {
+            if (!is_message(item)) return {};
+            messages.push_back(item);
+        }
+    } catch (const text::jinja::Fault& fault) {
+        if (begin.find("\"role\"") != std::string_view::npos ||
+            begin.find("'role'") != std::string_view::npos)
+            log_warn("generate",
+                     "--chat: begins like a list of messages, but is not JSON, so all of it is one "
+                     "user's message: {}",
+                     printable(fault.what()));
+    }
+    return messages;
+}
+
+// Warns if TEXT, the value of OPTION, is the name of a file.
+void warn_of_file(const char* option, const std::string& text) {
+    std::error_code unreadable;
+    if (text.empty() || !std::filesystem::is_regular_file(text, unreadable)) return;
+    log_warn("generate",
+             "{} {}: is taken as the text itself, but a file has this name; to pass the file's "
+             "text, write {} \"$(cat {})\"",
+             option, printable(text), option, shell_word(text));
+}
+
 Prompt chat_prompt(const text::ChatInput& chat, const TextFiles& files) {
     return {files.require_codec().encode(files.chat_text(chat), /*is_rendered=*/true), "", "",
             /*answers=*/!chat.continue_final_message};
@@ -294,9 +333,12 @@ Prompt prompt_of(const PromptArguments& arguments, const TextFiles& files) {
             return text::jinja::new_dict(
                 nullptr, {{text("role"), text(role)}, {text("content"), text(content)}});
         };
-        text::jinja::Values messages;
-        if (!arguments.system.empty()) messages.push_back(message("system", arguments.system));
-        messages.push_back(message("user", arguments.chat));
+        warn_of_file("--system", arguments.system);
+        warn_of_file("--chat", arguments.chat);
+        text::jinja::Values messages = messages_in(arguments.chat);
+        if (messages.empty()) messages.push_back(message("user", arguments.chat));
+        if (!arguments.system.empty())
+            messages.insert(messages.begin(), message("system", arguments.system));
         text::ChatInput chat;
         chat.messages = text::jinja::new_list(nullptr, std::move(messages));
         chat.add_generation_prompt = true;

@@ -16,7 +16,7 @@ namespace dslaunch::worker {
 struct PromptArguments {
     std::string text;                    // --prompt
     std::optional<std::string> ids;      // --prompt-ids: numbers, separated by commas or blanks
-    std::string chat;                    // --chat: what a user says
+    std::string chat;                    // --chat: what a user says, or messages in JSON
     std::string system;                  // --system: the instructions before the user's words
     std::string file;                    // --file: one prompt per line
     const char* file_option = "--file";  // the option that named it, for messages

@@ -209,6 +209,20 @@ void require_host(const std::string& host) {
              printable(host), printable(parts.front()), parts.back());
 }
 
+// Splits an adapter in vLLM's form NAME=DIR: the model then has this name, unless --name gives one.
+void split_named_adapter(ServeArguments& arguments) {
+    std::string& adapter = arguments.decoder.adapter;
+    const size_t equals = adapter.find('=');
+    std::error_code unreadable;
+    if (equals == std::string::npos || equals == 0 || std::filesystem::exists(adapter, unreadable))
+        return;
+    if (arguments.server.model.empty()) arguments.server.model = adapter.substr(0, equals);
+    adapter = adapter.substr(equals + 1);
+    if (adapter.empty())
+        fail(ExitCode::kUsage, "--adapter {}=: the folder is missing: use --adapter DIR",
+             printable(arguments.server.model));
+}
+
 void serve_model(ServeArguments& arguments, RankProcess& process) {
     EndWatch::block_signals();
     if (!process.is_first()) {
@@ -251,6 +265,7 @@ int serve_main(int argc, char** argv) {
     ServeArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
+    split_named_adapter(arguments);
     static_cast<void>(sampling_of(arguments.sampling, {}));  // throws if a value is out of range
     static_cast<void>(template_variables_of(arguments.template_kwargs, "--chat-template-kwargs"));
     return run_with_decoder(arguments.decoder, "serve",

@@ -55,7 +55,8 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     app.add("MODEL", rank.job.model_path, "an archive (.pt2, .pt) or a Hugging Face folder")
         .required();
     app.add("--config FILE", rank.job.config_path, "ds_config.json");
-    app.add("--set KEY=VALUE", rank.job.overrides, "override one value; repeatable");
+    app.add("--set KEY=VALUE", rank.job.overrides,
+            "override one value; OPTION:KEY=VALUE names the option that stands for it; repeatable");
     app.add("--begun KEY=VALUE", rank.job.begun,
             "a value of the resumed run, used if nothing else sets it; repeatable");
     app.add("--output DIR", rank.output, "folder for weights, metrics and logs");

@@ -54,6 +54,9 @@ std::string guess_text(const std::string& word, const std::vector<std::string>& 
 std::string meant_text(const CLI::App& app, const std::string& word) {
     if (app.get_option_no_throw("--data") != nullptr && ::access(word.c_str(), F_OK) == 0)
         return fmt::format("; did you mean --data {}?", printable(word));
+    if (app.get_option_no_throw("--adapter") != nullptr && ::access(word.c_str(), F_OK) == 0)
+        return fmt::format("; only one model is used; if this is an adapter, write --adapter {}",
+                           printable(word));
     for (const char* option : {"--prompt", "--hostfile"})
         if (app.get_option_no_throw(option) != nullptr)
             return fmt::format("; did you mean {} VALUE? A text of several words needs quotes",
@@ -134,6 +137,23 @@ std::string plain_words(const std::string& what) {
         return fmt::format("{}: `{}` is not a number from {}", option, rest.substr(6, range - 6),
                            short_numbers(rest.substr(range + 14)));
     return what;
+}
+
+// Returns "--model and --tokenizer mean the same: give one of them" if WORDS give OPTION under two
+// names; else an empty text.
+std::string same_option_text(const CLI::App& app, const std::string& option,
+                             const std::vector<std::string>& words) {
+    const CLI::Option* const known = app.get_option_no_throw(option);
+    if (known == nullptr) return "";
+    std::vector<std::string> typed;
+    for (const std::string& word : words) {
+        const std::string name = with_dashes(word.substr(0, word.find('=')));
+        if (name.starts_with("-") && known->check_name(name) &&
+            std::ranges::find(typed, name) == typed.end())
+            typed.push_back(name);
+    }
+    if (typed.size() < 2) return "";
+    return fmt::format("{} and {} mean the same: give one of them", typed[0], typed[1]);
 }
 
 // Returns the usage without the command's name: "-o FILE [options] MODEL.pt".
@@ -386,7 +406,12 @@ bool CommandLine::parse(const std::vector<std::string>& words) {
         return false;
     } catch (const CLI::ParseError& error) {
         const CommandLine& at = reached();
-        fail(ExitCode::kUsage, "{}{}", place_of(at.name()), describe(at.app_, at.name(), error));
+        std::string what = describe(at.app_, at.name(), error);
+        if (const size_t twice = what.find(" is given twice"); twice != what.npos)
+            if (std::string same = same_option_text(at.app_, what.substr(0, twice), words);
+                !same.empty())
+                what = std::move(same);
+        fail(ExitCode::kUsage, "{}{}", place_of(at.name()), what);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -35,6 +36,15 @@ std::optional<Mistake> foreign_word(std::string_view text) {
             return Mistake{0, fmt::format("`{}` is not a word of JSON: write {}", word, right)};
     }
     return {};
+}
+
+// Finds a word for a number that is not finite.
+std::optional<Mistake> endless_number(std::string_view text) {
+    static constexpr std::string_view kWords[] = {"NaN",  "nan",       "NAN", "Infinity",
+                                                  "-inf", "-Infinity", "inf", "Inf"};
+    const std::string_view word = text.substr(0, text.find_first_of(",}] \t"));
+    if (std::ranges::find(kWords, word) == std::end(kWords)) return {};
+    return Mistake{0, fmt::format("JSON has no {}: write a number", word)};
 }
 
 // Finds typographic quotes, and characters that look like a blank.
@@ -138,6 +148,7 @@ std::optional<Mistake> quoteless_mistake(std::string_view text, bool on_next_lin
     if (auto word = foreign_word(text)) return word;
     if (auto quote = missing_quote(text)) return quote;
     if (text.back() == ',' || !pairs(text, "{[", "}]")) {
+        if (auto endless = endless_number(text)) return endless;
         return Mistake{0,
                        fmt::format("{} is not a number or word of JSON, and as text without quotes "
                                    "it would include the rest of its line: put it in quotes",

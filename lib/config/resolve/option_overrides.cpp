@@ -45,6 +45,15 @@ bool is_list(const std::string& key) {
     return key == "targets" || key == "modules_to_save";
 }
 
+// Refuses VALUE for KEY, a name of PEFT for a feature that adapters here do not have. Returns true
+// for the value that leaves the feature out.
+bool leaves_feature_out(const std::string& key, const std::string& value) {
+    if (key != "bias" && key != "lora_bias" && key != "use_dora" && key != "dora") return false;
+    if (lower(value) == "none" || lower(value) == "false") return true;
+    fail(ExitCode::kUsage, "`{}={}`: bias and DoRA are not supported: leave it out", key,
+         printable(value));
+}
+
 // Refuses brackets, quotes and blanks in the names of the list KEY; Python and YAML use them in
 // lists.
 void require_plain_names(const std::string& key, const std::vector<std::string>& names) {
@@ -80,6 +89,7 @@ std::vector<std::string> lora_overrides(const std::string& spec) {
                  "`{}`: separate settings with commas, not semicolons: r=16,alpha=32",
                  printable(piece));
         if (equals != std::string::npos && equals > 0) {
+            if (leaves_feature_out(piece.substr(0, equals), piece.substr(equals + 1))) continue;
             if (std::ranges::find(keys, own_key(piece.substr(0, equals)), &Setting::first) !=
                 keys.end())
                 fail(ExitCode::kUsage, "`{}` is given twice", piece.substr(0, equals));
@@ -98,6 +108,7 @@ std::vector<std::string> lora_overrides(const std::string& spec) {
         }
     }
     std::vector<std::string> overrides;
+    if (keys.empty()) overrides.emplace_back("dslaunch.lora={}");
     for (const auto& [key, values] : keys) {
         std::string text = values.front();
         if (is_list(key)) {

@@ -84,6 +84,16 @@ std::string all_text(const KeySpec& key, const Value& value) {
     return fmt::format("; {} means all", key.doc.substr(begin, end - begin));
 }
 
+// Returns "; 0 means dynamic" if VALUE is the word `dynamic` or -1 and KEY has such a value; else
+// an empty text.
+std::string dynamic_text(const KeySpec& key, const Value& value) {
+    const bool is_meant =
+        value.is(Kind::kString)
+            ? lower(value.text) == "dynamic"
+            : (value.is(Kind::kInt) || value.is(Kind::kFloat)) && value.as_double() == -1;
+    return is_meant && key.doc.find("; 0: dynamic") != std::string::npos ? "; 0 means dynamic" : "";
+}
+
 // Returns true for a shape of the warm-up that DeepSpeed does not know: it warns and uses its
 // default, log. A word that is similar to a known one is treated as a mistake instead.
 bool falls_back(const KeySpec& key, const Value& value) {
@@ -172,6 +182,8 @@ class Checker {
         } else if (name.size() > kSuggestedNameMax) {
             // No known key is this long, so there is nothing to suggest, and computing the distance
             // would take long.
+        } else if (path == "dslaunch.lora" && (name == "bias" || name == "use_dora")) {
+            message += ": bias and DoRA are not supported: remove it";
         } else if (const ForeignName* foreign = find_foreign(name);
                    foreign != nullptr && path.empty()) {
             message += (foreign->key.empty() ? ": " : ", ") + place_text(*foreign);
@@ -194,14 +206,18 @@ class Checker {
             const std::vector<std::string> keys = key_names(path);
             const bool lists_keys =
                 key.type == KeyType::kObject && !keys.empty() && keys.size() <= kSiblingsShownMax;
-            return report(path,
-                          fmt::format("must be {}{}, not {}{}", kWanted[size_t(key.type)],
-                                      lists_keys ? " with keys of " + join(keys, ", ") : "",
-                                      describe(value), all_text(key, value)),
-                          value);
+            return report(
+                path,
+                fmt::format("must be {}{}, not {}{}{}", kWanted[size_t(key.type)],
+                            lists_keys ? " with keys of " + join(keys, ", ") : "", describe(value),
+                            all_text(key, value), dynamic_text(key, value)),
+                value);
         }
         if (!in_range(key, value) && !falls_back(key, value)) {
-            return report(path, fmt::format("{}, not {}", range_text(key), shown(value)), value);
+            return report(path,
+                          fmt::format("{}, not {}{}", range_text(key), shown(value),
+                                      dynamic_text(key, value)),
+                          value);
         }
         if (wrong_type_of_owner(key, path, value)) return;
         if (key.type == KeyType::kObject) return inner_section(key, path, value, quiet);

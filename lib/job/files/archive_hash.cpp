@@ -89,7 +89,7 @@ std::jthread log_archive_hash(const std::string& path) {
                 }
             }
         } catch (const Stopped&) {
-            log_detail("model", "{}: the job was over before its SHA-256 was computed", path);
+            // The job was over first: nobody waits for the hash.
         }
     });
 }

@@ -32,7 +32,7 @@ struct JobArguments {
     std::string model_path;
     std::string config_path;  // --config; empty: the config in the archive, else ds_config.json in
                               // its folder, else defaults
-    std::vector<std::string> overrides;  // --set a.b=c
+    std::vector<std::string> overrides;  // a.b=c (--set), or --option:a.b=c
     std::vector<std::string> begun;      // begun_values() of the run that is resumed
     bool trust_model = false;            // true: the model's code may use any operator
     int64_t segments = 0;                // 0: by whole layers

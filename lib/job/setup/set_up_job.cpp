@@ -261,6 +261,25 @@ void require_micro_batch(const JobSetup& setup, bool is_first) {
     if (is_first) log_warn("data", "{}: each micro batch repeats some rows", text);
 }
 
+// Warns of samples with more tokens than the model was made for, if its positions have no table, as
+// rotary ones: it then trains at positions that it has never seen.
+void warn_of_length(const JobSetup& setup) {
+    const int64_t tokens = setup.data->train.tokens_read();
+    const int64_t positions = graph::longest_sequence(setup.model->module());
+    if (positions == 0 || tokens <= positions ||
+        graph::position_table(setup.segmented->lowered(), *setup.model))
+        return;
+    const bool are_rows = setup.data->train.tokens_per_sample() == 0;
+    log_warn(
+        "data",
+        "{}: samples have {} tokens, but the model is made for {} (max_position_embeddings in "
+        "its config.json), and `generate` and `serve` use no more: {} {}",
+        are_rows ? printable(setup.data->train.path()) : fmt::format("--context {}", tokens),
+        tokens, positions,
+        are_rows ? "make rows with `dslaunch data prepare --context` of at most" : "give --context",
+        positions);
+}
+
 // Opens the data and checks what can be checked before the model runs.
 void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
                          const runtime::Topology& place) {
@@ -273,7 +292,9 @@ void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
     check_indices(setup, folder.has_value());
     if (!folder) return;  // in another model, the argument may mean something else
     setup.data->check_documents("documents");
-    if (place.rank() == 0) setup.data->check_origin(*folder);
+    if (place.rank() != 0) return;
+    setup.data->check_origin(*folder);
+    warn_of_length(setup);
 }
 
 // Opens the data and resolves the config once more, since it may depend on the samples.
@@ -438,6 +459,14 @@ void load_model(JobSetup& setup, const JobArguments& arguments) {
     if (!setup.model->has_weights()) setup.shapes_only = std::make_unique<graph::ShapesOnly>();
 }
 
+// Applies ASSIGNMENT to CONFIG: KEY=VALUE, or OPTION:KEY=VALUE if an option such as --steps stands
+// for it.
+void apply_assignment(config::TrainConfig& config, const std::string& assignment) {
+    const size_t colon = assignment.starts_with("--") ? assignment.find(':') : std::string::npos;
+    if (colon == std::string::npos) return config::apply_override(config, assignment);
+    config::apply_override(config, assignment.substr(colon + 1), assignment.substr(0, colon));
+}
+
 // Finds and resolves the config, and loads the model, since the config may depend on the model's
 // types.
 FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
@@ -445,7 +474,7 @@ FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
     FoundConfig found = find_config(arguments);
     setup.config_origin = found.origin;
     for (const std::string& assignment : arguments.overrides)
-        config::apply_override(found.config, assignment);
+        apply_assignment(found.config, assignment);
     load_libraries(found, arguments);
     load_model(setup, arguments);
     config::take_begun(found.config, arguments.begun,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -124,7 +125,23 @@ class Parser {
     std::map<std::string, int> lines_by_name_;
 };
 
+// Returns the number of TEXT's first line that only YAML has: `---`, `hosts:`, `- node1`; 0: none.
+int yaml_line(std::string_view text) {
+    int number = 0;
+    for (const std::string& line : split(text, '\n')) {
+        ++number;
+        const std::string_view words = trim(std::string_view(line).substr(0, line.find('#')));
+        const bool is_key = words.ends_with(':') && words.find_first_of(" \t[") == words.npos;
+        if (is_key || words == "---" || words.starts_with("- ")) return number;
+    }
+    return 0;
+}
+
 std::vector<Host> Parser::parse() {
+    if (const int yaml = yaml_line(text_); yaml > 0)
+        fail(ExitCode::kUsage,
+             "{}:{}:1: this is YAML, but a hostfile has one host per line, such as `node1 slots=4`",
+             file_, yaml);
     size_t at = 0;
     while (at < text_.size() && problems_.size() <= kErrorsShownMax && odd_lines_ <= kOddLinesMax) {
         ++line_;
@@ -515,6 +532,12 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& file_
 
 std::vector<Host> read_hostfile(const std::string& path) {
     std::string text;
+    std::error_code unreadable;
+    if (std::filesystem::is_directory(path, unreadable))
+        fail(ExitCode::kUsage,
+             "hostfile {}: is a folder: give a file with one host per line, such as `node1 "
+             "slots=4`",
+             printable(path));
     try {
         text = read_file(path, kHostfileBytesMax);
     } catch (const Error& error) {

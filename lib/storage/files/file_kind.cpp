@@ -26,6 +26,7 @@ constexpr size_t kHeaderBytesMax = size_t{100} << 20;  // safetensors allows no 
 // happens by chance to 16 tokens.
 constexpr size_t kTextBytesMin = 32;
 constexpr size_t kTextBytesMax = 4096;
+constexpr size_t kTarMarkAt = 257;  // after the name, mode, owner, size, time and link
 
 // Returns the name of the zip's first record, which precedes its content; empty if the file is cut
 // short.
@@ -119,6 +120,8 @@ FileKind file_kind(std::span<const std::byte> bytes) {
     const std::string_view text = text_in(bytes);
     if (text.starts_with("PK\x03\x04")) return kind_of_zip(bytes, text);
     if (is_pickle(text)) return FileKind::kPickle;
+    if (text.size() > kTarMarkAt && text.substr(kTarMarkAt).starts_with("ustar"))
+        return FileKind::kCompressed;
     const auto row = std::ranges::find_if(
         kBeginnings, [&](const auto& beginning) { return text.starts_with(beginning.first); });
     if (row != kBeginnings.end()) return row->second;

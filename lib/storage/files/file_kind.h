@@ -21,7 +21,7 @@ enum class FileKind {
     kNpz,
     kZip,         // a zip of other files
     kUnreadZip,   // a zip without the root folder of PyTorch's archives, or damaged
-    kCompressed,  // with gzip, zstd, xz or bzip2
+    kCompressed,  // with gzip, zstd, xz or bzip2; a tar or 7z archive
     kTable,       // Parquet, Arrow, HDF5
     kText,        // its beginning is UTF-8 without control characters
     kOther        // no known kind; damaged archives too

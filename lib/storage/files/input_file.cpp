@@ -117,7 +117,7 @@ std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
             return "is a zip archive, but not a model: save models with torch.export.save or "
                    "torch.jit.save";
         case FileKind::kCompressed:
-            return "is compressed: unpack it";
+            return "is compressed or an archive of files: unpack it";
         case FileKind::kNoDownload:
             return download_fault(text_in(bytes));
     }
@@ -238,7 +238,7 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
         case FileKind::kZip:
         case FileKind::kUnreadZip:
         case FileKind::kCompressed:
-            return "is compressed, and compressed data are not supported: unpack it";
+            return "is compressed or an archive of files, which is not supported: unpack it";
         case FileKind::kNoDownload:
             return download_fault(text_in(bytes));
     }
@@ -301,7 +301,7 @@ void require_rows(const std::string& path, const std::string& model) {
             return "is text, not rows of tokens. First convert it: " + rows_command(path, model);
         if (path.ends_with(".safetensors")) return std::nullopt;  // its reader reports the fault
         return "is not a .safetensors file of rows, which `dslaunch data prepare` writes; a file "
-               "of raw tokens has no rows to show";
+               "of raw tokens has no rows to show: `dslaunch data stats` counts its tokens";
     });
 }
 

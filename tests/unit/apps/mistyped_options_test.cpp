@@ -84,6 +84,8 @@ TEST_CASE("a word that an option does not take is refused by that option's name"
     for (const char* line : {"--bf16 True t.pt", "t.pt --bf16 True", "t.pt --fp16 true",
                              "t.pt --new-data True", "--resume True t.pt", "t.pt --dry-run True"})
         CHECK_THAT(refusal(line), Catch::Contains("takes no value: leave `"));
+    CHECK_THAT(refusal("t.pt -o r --resume_from_checkpoint true"),
+               Catch::Contains("takes no value: leave `true` out"));
     CHECK_THAT(refusal("t.pt --bf16=true"), Catch::Contains("takes no value: write --bf16 alone"));
     CHECK_THAT(refusal("t.pt -o -"), Catch::Contains("a folder is expected, not stdout"));
     CHECK_THAT(refusal("t.pt --bf16 False"),

@@ -280,6 +280,15 @@ TEST_CASE("every flag of deepspeed is known") {
 TEST_CASE("a job runs here unless a hostfile names another machine") {
     CHECK(job("true").transport == TransportKind::kLocal);
     CHECK(job("--hostfile " + kHostfiles + "localhost-2 true").transport == TransportKind::kLocal);
+    const test::TemporaryFolder folder;
+    test::write_file(folder.path() + "/twice", "localhost slots=1\n127.0.0.1 slots=2\n");
+    const auto notes_of = [&](const std::string& options) {
+        const auto line = options + "--hostfile " + folder.path() + "/twice true";
+        return join(build_job(parse(line), machine()).notes, "\n");
+    };
+    CHECK_THAT(notes_of(""), Catch::Contains("localhost and 127.0.0.1 are one machine") &&
+                                 Catch::Contains("`localhost slots=3`"));
+    CHECK_THAT(notes_of("--force_multi "), !Catch::Contains("are one machine"));
     CHECK(job("--force_multi --hostfile " + kHostfiles + "localhost-2 true").transport ==
           TransportKind::kSsh);
     CHECK(job("--hostfile " + kHostfiles + "cluster-4 true").transport == TransportKind::kSsh);
@@ -380,8 +389,8 @@ TEST_CASE("each kind of target gets its command") {
     CHECK(job("--no_python t.py").nodes[0].workers[0].command == Words{"t.py", "--local_rank=0"});
     CHECK(job("run.sh").nodes[0].workers[0].command == Words{"run.sh"});
     CHECK(job("t.pt --steps 3 --data d --device cpu").nodes[0].workers[0].command ==
-          Words{"/opt/bin/dsworker", "train", "t.pt", "--set=dslaunch.steps=3",
-                "--set=dslaunch.data.train=\"d\"", "--set=dslaunch.device=\"cpu\""});
+          Words{"/opt/bin/dsworker", "train", "t.pt", "--set=--steps:dslaunch.steps=3",
+                "--set=--data:dslaunch.data.train=\"d\"", "--set=dslaunch.device=\"cpu\""});
 }
 
 TEST_CASE("without a hostfile the GPUs decide, and a machine without any takes CPU workers") {

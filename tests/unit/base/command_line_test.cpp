@@ -102,7 +102,10 @@ TEST_CASE("names of other tools are taken, and CLI11's words are ours") {
           "write: unknown option `--dtype`: use --weights f32, bf16, fp16, int8, int4 or nf4");
     CHECK_THAT(said({"--model", "x"}), Catch::Contains("the model's folder as the first argument"));
     CHECK_THAT(said({"--tasks", "mmlu"}), Catch::EndsWith("--help lists all"));
-    CHECK_THAT(said({"--output", "a", "--out", "b"}), Catch::Contains("--output is given twice"));
+    CHECK_THAT(said({"--output", "a", "--output", "b"}),
+               Catch::Contains("--output is given twice"));
+    CHECK(said({"--output", "a", "--out", "b"}) ==
+          "write: --output and --out mean the same: give one of them");
     CHECK_THAT(said({"-hf", "org/name"}),
                Catch::Contains("write: unknown option `-hf`: use the folder that `hf download"));
     CHECK(app.parse({"--prompt", "-hf"}));

@@ -56,6 +56,11 @@ const std::vector<Bad>& bad_configs() {
           "c:1:10: seed: unknown key, did you mean `dslaunch.seed`?"}},
         {R"({"fp16": {"enabled": false, "loss_scal": 0}})",
          {"c:1:42: fp16.loss_scal: unknown key, did you mean `loss_scale`?"}},
+        {R"({"fp16": {"enabled": true, "loss_scale": "dynamic"}})",
+         {"c:1:42: fp16.loss_scale: must be a finite number, not the string \"dynamic\"; 0 means "
+          "dynamic"}},
+        {R"({"dslaunch": {"lora": {"bias": "all"}}})",
+         {"c:1:32: dslaunch.lora.bias: unknown key: bias and DoRA are not supported: remove it"}},
         {R"({"bf16": {"enabled": "treu"}})",
          {"c:1:22: bf16.enabled: must be true or false, not the string \"treu\""}},
         {R"({"bf16": {"enabled": 2}, "wall_clock_breakdown": "true"})",
@@ -241,7 +246,7 @@ const std::vector<Bad>& bad_precisions() {
         {"{fp16: {enabled: true, loss_scale: 1e39}}",
          {"c:1:36: fp16.loss_scale: is above 2^127, the largest scale of an fp32 loss"}},
         {"{fp16: {enabled: true, loss_scale: -1}}",
-         {"c:1:36: fp16.loss_scale: must not be negative, not -1"}},
+         {"c:1:36: fp16.loss_scale: must not be negative, not -1; 0 means dynamic"}},
         {"{bfloat16: {enabled: true}, bf16: {enabled: false}}",
          {"c:1:22: bfloat16.enabled: is another name of bf16.enabled, which is also given: remove "
           "one of them"}},

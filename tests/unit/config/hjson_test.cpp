@@ -281,6 +281,9 @@ TEST_CASE("mistakes in JSON are told where they are, also where HJSON takes them
             {"{\n\"type\": Adam\",\n\"lr\": 1}",
              "2:9: not valid JSON: a quote is missing before "
              "`Adam\",`"},
+            {"{\"a\": NaN}", "1:7: not valid JSON: JSON has no NaN: write a number"},
+            {"{\"a\": -Infinity,\n\"b\": 1}",
+             "1:7: not valid JSON: JSON has no -Infinity: write a number"},
             {"{\"type\": Adam\"}", "1:10: not valid JSON: a quote is missing before `Adam\"}`"},
             {"{\"type\": Adam', \"lr\": 1}",
              "1:10: not valid JSON: a quote is missing before `Adam', \"lr\": 1}`"},

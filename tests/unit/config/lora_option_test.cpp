@@ -29,6 +29,11 @@ TEST_CASE("--lora sets keys one by one, and lists go on without a key") {
     const auto refused = [](const char* text) {
         return test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(text)); });
     };
+    for (const char* without : {"r=4,bias=all", "r=4,use_dora=true", "r=4,use_dora=True"})
+        CHECK_THAT(refused(without), Catch::Contains("bias and DoRA are not supported"));
+    CHECK(lora_overrides("r=4,bias=none,use_dora=False") ==
+          std::vector<std::string>{"dslaunch.lora.r=4"});
+    CHECK(lora_overrides("bias=none") == std::vector<std::string>{"dslaunch.lora={}"});
     CHECK_THAT(refused("r=4,rank=8"), Catch::Contains("is given twice"));
     CHECK_THAT(refused("run/adapter"),
                Catch::Contains("to start from this adapter, write init=run/adapter"));

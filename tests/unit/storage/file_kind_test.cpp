@@ -76,7 +76,8 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
     const char* const kWeights = "is a pickle written by torch.save: it has weights";
     const char* const kNoPickle =
         "is a pickle written by torch.save, and pickles are not supported";
-    const char* const kUnpack = "is compressed, and compressed data are not supported: unpack it";
+    const char* const kUnpack =
+        "is compressed or an archive of files, which is not supported: unpack it";
     const char* const kTable = "is a table (Parquet, Arrow or HDF5)";
     const Row rows[] = {
         {zip_of({"m/data.pkl", "m/version", "m/constants.pkl"}), "accepted", "is a model, not"},

@@ -177,8 +177,10 @@ TEST_CASE("hosts of a plan that cannot be are refused by what is wrong") {
     refusal({"--hostfile", hosts, "--world-size", "6"},
             "--world-size and --hostfile cannot be used together");
     refusal({"--hostfile", hosts, "--ranks-per-node", "2"}, "--ranks-per-node and --hostfile");
-    for (const char* option : {"--include", "--exclude", "--num-nodes", "--num-gpus"})
+    for (const char* option : {"--include", "--exclude", "--num-nodes"})
         refusal({option, "1"}, std::string(option) + " selects from a hostfile");
+    refusal({"--num-gpus", "2", "--world-size", "2"}, "--num-gpus selects from a hostfile");
+    refusal({"--num-gpus", "0"}, "--num-gpus must be from 1 to");
     refusal({"--hostfile", folder.path() + "/none"}, "/none");
     refusal({"--hostfile", ""}, "hostfile");
     refusal({"--hostfile", hosts, "--num_nodes", "4"}, "there are only 3 hosts");

@@ -14,6 +14,7 @@ namespace dslaunch::worker {
 namespace {
 
 constexpr size_t kNamedHostsMax = 8;  // largest number of hosts named in a text
+constexpr std::string_view kNumGpus = "--num-gpus";
 constexpr const char* kFilters[] = {"--include", "--exclude", "--num-nodes", "--num-gpus"};
 
 int ranks_on(const launch::HostSlots& host) {
@@ -66,14 +67,23 @@ void add_host_options(CommandLine& app, PlanHosts& hosts) {
     app.add("-e,--exclude SPEC", hosts.filter.exclude,
             "use all but these, in the form of --include");
     app.add("--num-nodes N", hosts.filter.num_nodes, "use only the first N hosts of the hostfile");
-    app.add("--num-gpus,--num-accelerators N", hosts.filter.num_gpus,
-            "use only the first N slots of each host");
+    app.add(
+        "--num-gpus,--num-accelerators N", hosts.filter.num_gpus,
+        "use only the first N slots of each host; without a hostfile: the same as --world-size");
 }
 
 void find_plan_hosts(const CommandLine& app, PlanHosts& hosts) {
     const bool named = app.count("--hostfile") > 0;
+    // Without a hostfile, --num-gpus N means N ranks on this machine, as in `run`.
+    if (!named && hosts.filter.num_gpus && app.count("--world-size") == 0) {
+        if (*hosts.filter.num_gpus < 1 || *hosts.filter.num_gpus > kPlanRanksMax)
+            fail(ExitCode::kUsage, "{} must be from 1 to {}", kNumGpus, kPlanRanksMax);
+        hosts.world_size = *hosts.filter.num_gpus;
+        hosts.filter.num_gpus.reset();
+    }
     for (const char* option : kFilters)
-        if (!named && app.count(option) > 0)
+        if (!named && app.count(option) > 0 &&
+            (option != kNumGpus || app.count("--world-size") > 0))
             fail(ExitCode::kUsage,
                  "{} selects from a hostfile: add --hostfile, or use --world-size to set the "
                  "number of ranks",

@@ -48,6 +48,15 @@ std::string TextFiles::without_codec() const {
 }
 
 const decoder::TextCodec& TextFiles::require_codec(std::string_view advice) const {
+    const std::filesystem::path beside = std::filesystem::path(model_).parent_path();
+    std::error_code missing;
+    if (!codec_ && folder_.empty() && std::filesystem::exists(beside / "tokenizer.json", missing) &&
+        !std::filesystem::exists(beside / "config.json", missing))
+        fail(ExitCode::kInput,
+             "{0}: has tokenizer.json but no config.json, so it is not a whole model: if a run was "
+             "ended while it wrote this folder, finish it with --resume --output {0}; otherwise "
+             "copy config.json from the model's files",
+             printable(beside.empty() ? "." : beside.string()));
     // These calls throw, and say what the folder lacks.
     if (!codec_ && !folder_.empty()) static_cast<void>(text::Tokenizer::of_folder(folder_));
     if (!codec_)

@@ -252,7 +252,8 @@ void KeyReader::note_unknown() {
 // The command that reads `autotuning` does not need the switch.
 void KeyReader::warn_without_switch(const std::string& path, const Value& section) {
     const KeySpec* const key = find_key(path + ".enabled");
-    if (key == nullptr || key->status != KeyStatus::kSupported || path == "autotuning" ||
+    const bool has_switch = key != nullptr && key->path == path + ".enabled";  // not `*`
+    if (!has_switch || key->status != KeyStatus::kSupported || path == "autotuning" ||
         default_value(*key).boolean || section.items.empty())
         return;
     const Value* const given = section.find("enabled");

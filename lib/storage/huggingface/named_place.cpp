@@ -184,6 +184,10 @@ std::string adapter_at(const std::string& path) {
     if (path.empty()) return path;
     if (auto adapter = adapter_in(path)) return *std::move(adapter);
     if (!is_there(path)) fail_missing_model(path);
+    const std::string above = std::filesystem::path(path).parent_path().string();
+    if (!is_folder(path) && adapter_in(above.empty() ? "." : above))
+        fail(ExitCode::kInput, "{}: is a file of an adapter: give the adapter's folder, {}",
+             printable(path), above.empty() ? "." : printable(above));
     const bool is_model = !is_folder(path) || model_folder_of(path) || archive_of_job(path);
     fail(ExitCode::kInput,
          "{}: is {}not an adapter: it contains neither {} nor {}/; a job with --lora writes an "

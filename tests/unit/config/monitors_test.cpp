@@ -56,7 +56,8 @@ TEST_CASE("a section that sets keys but not its switch is warned of") {
         {"{wandb: {}}", false},
         {"{timers: {throughput: {synchronized: true}}}", false},
         {"{autotuning: {fast: false}}", false},
-        {"{zero_optimization: {stage: 1}}", false}};
+        {"{zero_optimization: {stage: 1}}", false},
+        {"{dslaunch: {data: {columns: {tokens: input_ids}}}}", false}};  // no section
     for (const auto& [text, is_told] : rows) {
         INFO(text);
         const Resolved result = resolved(text, 1);

@@ -131,7 +131,9 @@ constexpr std::array<RefusedField, 9> kRefused = {
       "save the adapter with it"},
      {"megatron_config",
       "is for Megatron layers: first convert the model and the adapter to Hugging Face's names"},
-     {"use_qalora", "averages inputs in groups (QA-LoRA): merge it with the program that made it"},
+     {"use_qalora",
+      "averages inputs in groups (QA-LoRA): let the program that made it merge it into "
+      "the model"},
      {"use_bdlora", "stores blocks of matrices (BD-LoRA): merge it with PEFT (merge_and_unload)"},
      {"arrow_config", "chooses among adapters for each token (Arrow): use it with PEFT"},
      {"monteclora_config", "draws weights at random (MonteCLoRA): merge it with PEFT"},

@@ -108,11 +108,11 @@ struct StepResult {
 // about the arguments of a call of the only rank of a job leaves it as it was.
 class Engine {
   public:
-    // Reads model and config, plans the step, meets the other ranks, and places the weights, or
-    // those of the checkpoint. Throws kConfig with all problems of the config, kInput for model and
-    // example, kUsage for a second engine, kSetup if memory is short, kDisk if `output` has no room
-    // for the weights and a checkpoint, kDiverged if ranks have other configs or models than rank
-    // 0, kCheckpoint, kHosts, kHang.
+    // Reads model and config, plans the step, meets the other ranks, and places the weights of the
+    // model or of the checkpoint. Throws kConfig with all problems of the config, kInput for model
+    // and example, kUsage for a second engine, kSetup if memory is short, kDisk if `output` has no
+    // room for the weights and a checkpoint, kDiverged if ranks have other configs or models than
+    // rank 0, kCheckpoint, kHosts, kHang.
     [[nodiscard]] static Engine open(const EngineOptions& options, const Ranks& ranks);
 
     // The engine moved from only can be destroyed; other calls throw kUsage.
@@ -156,8 +156,8 @@ class Engine {
     // not wait.
     void ask_to_end() noexcept;
 
-    // The steps done, and the rows of all ranks that they used, with those of the run that was
-    // resumed: from here on the caller's data go on. Do not wait.
+    // Return the number of steps done, and the number of rows that all ranks used in them. Both
+    // include the run that was resumed, so they tell where the caller's data go on. Do not wait.
     [[nodiscard]] int64_t step() const;
     [[nodiscard]] int64_t rows_seen() const;
     // The rows of a micro batch of this rank (train_micro_batch_size_per_gpu), and of a step. Do

@@ -109,7 +109,7 @@ std::vector<std::string> check_schedule(const PipelineSchedule& schedule) {
         check.run();
         if (!check.in_range()) return problems;
     }
-    // Whether a stage waits for ever does not depend on the costs of tasks.
+    // The costs of tasks do not matter here: a stage that waits for ever does so with any costs.
     const std::vector<PartCost> costs(static_cast<size_t>(schedule.shape.parts()));
     const TimedRun run = try_timed_plan(timed_schedule(schedule, costs));
     for (size_t stage = 0; stage < schedule.stages.size(); ++stage) {

@@ -1,6 +1,6 @@
-// Programs of users, built against an installed dslaunch as its guide says: examples/engine, whose
-// losses are those of dslaunch with the same data, and a program without LibTorch that plans and
-// starts a job.
+// Builds programs of users against an installed dslaunch, as its guide says. examples/engine must
+// get the same losses as dslaunch with the same data. A program without LibTorch plans and starts a
+// job.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -148,7 +148,7 @@ TEST_CASE("a program with its own loop gets the bits of dslaunch on 1 and 2 rank
             content_of(ours + "/model.safetensors") == content_of(theirs + "/model.safetensors");
         CHECK(is_same);
     }
-    // The refusals of a program are those of dslaunch.
+    // A program is refused with the same messages as dslaunch.
     const std::string wrong = folder.path() + "/wrong.json";
     write_file(wrong, R"({"optimzer": {}})");
     CHECK_THAT(run(folder, {own_loop, model, wrong, text, folder.path() + "/none", "1"}, 65),

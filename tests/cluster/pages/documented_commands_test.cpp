@@ -339,7 +339,7 @@ class OptionNames {
         }
         static const std::regex option("^\\[?(--[a-z][a-z0-9_-]*).*");
         for (; at < words.size(); ++at) {
-            // What follows belongs to a script or a program.
+            // The words after it belong to a script or a program.
             if (words[at] == "--" || words[at].ends_with(".py")) break;
             std::smatch match;
             if (std::regex_match(words[at], match, option) && !has_word(help, match[1]))

@@ -68,7 +68,7 @@ TEST_CASE("P6: Ctrl-C ends a job although its terminal stands still") {
     const TemporaryFolder folder;
     PtyProcess job(on_pretended_hosts(folder, "h[1-2] slots=2\n") + Words{"--grace", "600", "yes"});
     REQUIRE(wait_until([&] { return descendants(job.pid()).size() >= 8; }));
-    // By now, the ranks' output has filled the terminal.
+    // After this time, the ranks' output has filled the terminal.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const auto all = descendants(job.pid());
     CHECK(all.size() >= 8);

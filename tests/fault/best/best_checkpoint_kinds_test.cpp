@@ -1,6 +1,6 @@
 // The best checkpoint of each kind of job, killed at awkward moments: saved over rank 0, in a
 // pipeline, with tensor ranks, with adapters, with states and parameters on a disk, with buffers
-// that forward changes. The result is that of a run which nobody disturbed.
+// that forward changes. A run that nobody disturbed must give the same result.
 #include <random>
 
 #include "fault/best/best_job.h"

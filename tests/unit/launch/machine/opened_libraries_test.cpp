@@ -74,7 +74,7 @@ TEST_CASE("libraries that others open at run time are listed with them") {
                      "libtorch_python.so"}) == std::set<std::string>{"libtorch_cuda.so",
                                                                      "libtorch_cuda_linalg.so",
                                                                      "libcaffe2_nvrtc.so"});
-    // What the loader refuses could not be opened here either.
+    // A library that the loader refuses is left out: it could not be opened here either.
     const std::string damaged = folder.path() + "/damaged";
     fs::create_directories(damaged);
     fs::create_symlink("gone.so", damaged + "/libcudnn_ops.so.9");

@@ -34,7 +34,7 @@ TEST_CASE("an attempt takes as many hosts as the job can run on") {
     CHECK(choose_hosts({false, false, false}, {1, 3}, powers) == Chosen{{0, 1}});
     CHECK(choose_hosts({true, false, false, false, false}, {1, 5}, powers) == Chosen{{1, 2, 3, 4}});
     CHECK(choose_hosts({false, true, false, false}, {3, 4}, powers) == std::nullopt);
-    // By the numbers of ranks: hosts of 2, 1 and 1 ranks, of which 3 are not allowed.
+    // The hosts have 2, 1 and 1 ranks, and the job cannot run on 3 ranks.
     ElasticRules rules;
     rules.nodes = {1, 3};
     rules.hosts = {"a", "b", "c"};

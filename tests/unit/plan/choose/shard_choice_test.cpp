@@ -52,7 +52,7 @@ const ShardCost& cost_of(const std::vector<ShardCost>& costs, ShardBy by) {
 }  // namespace
 
 TEST_CASE("on one host the disks get the same bytes whoever owns what, and flat it is") {
-    // By layer, one of 2 ranks has two of 3 layers of 64 Ki elements.
+    // If layers are divided, one of the 2 ranks has two of the 3 layers of 64 Ki elements.
     const ModelInfo model = model_of({65536, 65536, 65536});
     Job job;
     job.offload = {true, true, 16384};

@@ -25,7 +25,7 @@
 #include "fuzz/error_checks.h"
 #include "launch/hosts/hostfile.h"
 #include "launch/machine/gpu_use.h"
-#include "launch/machine/launcher_lease.h"
+#include "launch/machine/launcher_silence.h"
 #include "launch/machine/machine_topology.h"
 #include "launch/plan/secrets.h"
 #include "launch/process/kill_group.h"

@@ -242,7 +242,7 @@ int list_keys(const KeysArguments& arguments) {
     return 0;
 }
 
-// Returns true for a part of a key's name that is no mistyped subcommand.
+// Returns true for a part of a key's name that is not a mistyped subcommand.
 bool is_part_of_key(const std::string& word) {
     const std::vector<std::string> subcommands = {"check", "keys", "schema"};
     const auto near = nearest(word, subcommands);

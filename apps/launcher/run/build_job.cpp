@@ -245,7 +245,7 @@ void Builder::plan_nodes(launch::PlanRequest request) {
         request.hosts.resize(static_cast<size_t>(range->max));
     }
     spec.nodes = launch::make_launch_plan(request);
-    spec.world_size = spec.nodes.front().workers.front().environment.world_size;
+    spec.world_size = launch::world_size_of(spec.nodes);
 }
 
 BuiltJob Builder::build() {

@@ -364,7 +364,7 @@ void fit_to_config(const config::TrainConfig& config, launch::JobSpec& spec) {
     if (!chosen || chosen->size() == spec.nodes.size()) return;
     const int before = spec.world_size;
     spec.nodes = rules.plan(*chosen);
-    spec.world_size = spec.nodes.front().workers.front().environment.world_size;
+    spec.world_size = launch::world_size_of(spec.nodes);
     log_info("config", "{} of {} hosts are used: the config allows {}, and not {}",
              spec.nodes.size(), rules.hosts.size(), counted(spec.world_size, "rank"), before);
 }

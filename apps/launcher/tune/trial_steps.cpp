@@ -7,7 +7,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr size_t kSlowSteps = 2;  // steps after which a slow trial ends
+constexpr double kSlowTimes = 2;  // a trial this many times slower than the best ends early,
+constexpr size_t kSlowSteps = 2;  // after this many steps
 
 double median_of(std::vector<double> values) {
     std::ranges::sort(values);
@@ -30,7 +31,8 @@ void TrialSteps::add(std::string_view line) {
 
 bool TrialSteps::is_done() const {
     if (measured_s_.empty()) return false;
-    if (rules_.slow_s > 0 && measured_s_.size() >= kSlowSteps && *step_s() > rules_.slow_s)
+    if (rules_.best_s > 0 && measured_s_.size() >= kSlowSteps &&
+        *step_s() > kSlowTimes * rules_.best_s)
         return true;
     if (rules_.last) return newest_ >= *rules_.last;
     const auto count = std::ssize(measured_s_);

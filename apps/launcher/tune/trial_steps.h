@@ -18,8 +18,8 @@ struct StepRules {
     int64_t most = 50;                 // the largest number of measured steps
     double span_s = 1.0;               // in between, measuring ends when the measured steps took
                                        // this time
-    double slow_s = 0;  // steps that take longer than this need no exact time: two are enough; 0:
-                        // no limit
+    double best_s = 0;  // the median step of the best trial so far; a trial that is twice as slow
+                        // ends after two steps; 0: no trial yet
 };
 
 // Collects the times of a trial's steps.

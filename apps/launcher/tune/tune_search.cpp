@@ -11,7 +11,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr double kFirstTrialS = 3;  // expected time of a trial before one has ended
-constexpr double kSlowTimes = 2;    // a trial this many times slower than the best ends early
 
 double seconds_until(Clock::time_point time) {
     return std::chrono::duration<double>(time - Clock::now()).count();
@@ -46,8 +45,7 @@ double Search::trial_s() const {
 
 StepRules Search::steps_for(const plan::TrialOrder& order) const {
     StepRules steps = wishes_.steps;
-    if (const auto best = order.best(); best && !steps.last)
-        steps.slow_s = kSlowTimes * *order.step_s(*best);
+    if (const auto best = order.best(); best && !steps.last) steps.best_s = *order.step_s(*best);
     return steps;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -35,18 +36,16 @@ bool has_raw_tokens(const std::string& path) {
 
 // Opens the raw tokens at PATH in the narrowest type that they may have, and sets TYPE to its name.
 storage::TokenFile open_tokens(const std::string& path, const char*& type) {
-    try {
-        type = "uint16";
-        return {path, DType::kU16};
-    } catch (const Error&) {
+    for (const auto& [name, dtype] :
+         {std::pair{"uint16", DType::kU16}, std::pair{"uint32", DType::kU32}}) {
         try {
-            type = "uint32";
-            return {path, DType::kU32};
-        } catch (const Error&) {
-            type = "int64";
-            return {path, DType::kI64};
+            type = name;
+            return {path, dtype};
+        } catch (const Error&) {  // the file is not whole in this type: the next one is wider
         }
     }
+    type = "int64";
+    return {path, DType::kI64};
 }
 
 // Prints the number of tokens at PATH, the largest one, and their type.

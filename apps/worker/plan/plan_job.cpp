@@ -243,9 +243,9 @@ void print_tables(const job::JobSetup& setup, const PlanArguments& arguments) {
             fmt::print("{}", plan::instructions_table(phase.plan, setup.info, setup.layout));
         }
     } else {
-        fmt::print("{} in {} per step of rank {}; --instructions lists them all\n",
-                   counted(std::ssize(setup.plan.instructions), "instruction"),
-                   counted(std::ssize(setup.layout.buckets), "bucket"), setup.plan.rank);
+        fmt::print("a step of rank {} has {} and {}; --instructions lists the instructions\n",
+                   setup.plan.rank, counted(std::ssize(setup.plan.instructions), "instruction"),
+                   counted(std::ssize(setup.layout.buckets), "bucket"));
     }
 }
 

@@ -24,9 +24,9 @@
 #include "worker/roles.h"
 #include "worker/text/chat_input.h"
 #include "worker/text/decoder_session.h"
-#include "worker/text/end_watch.h"
 #include "worker/text/generation_defaults.h"
 #include "worker/text/prompts.h"
+#include "worker/text/signal_watch.h"
 #include "worker/text/text_files.h"
 
 namespace dslaunch::worker {
@@ -181,7 +181,7 @@ server::ServerOptions server_options(const ServeArguments& arguments, const Text
 
 // Serves until a signal, the launcher or a failure asks it to end.
 void serve_session(const ServeArguments& arguments, const server::ServerOptions& options,
-                   DecoderSession& session, const TextFiles& files, EndWatch& watch) {
+                   DecoderSession& session, const TextFiles& files, SignalWatch& watch) {
     decoder::EngineOptions engine = arguments.engine;
     engine.sequences_max = std::min(engine.sequences_max, session.runner().rows_max());
     server::TextService service(session.runner(), files.require_codec(), engine, files.end_tokens(),
@@ -224,13 +224,13 @@ void split_named_adapter(ServeArguments& arguments) {
 }
 
 void serve_model(ServeArguments& arguments, RankProcess& process) {
-    EndWatch::block_signals();
+    SignalWatch::block_signals();
     if (!process.is_first()) {
         DecoderSession session(arguments.decoder, process);
         open_session(session, arguments);
         return session.finish();
     }
-    EndWatch watch(process);
+    SignalWatch watch(process);
     require_host(arguments.server.host);
     if (!arguments.api_key_file.empty())
         arguments.server.api_key = read_key_file(arguments.api_key_file);

@@ -152,7 +152,7 @@ class TrainRole {
         return {processors_allowed(), shares ? ranks : 1, threads()};
     }
 
-    // Compares each step with one rank that computes all alone.
+    // Sets up the verifier, which compares each step with the same step as one rank computes it.
     void watch() {
         require_verifiable(rank_.setup());
         verifier_.emplace(job::VerifierParts{&rank_.setup(), &rank_.comms(), &rank_.state(),

@@ -76,8 +76,8 @@ void require_verifiable(const job::JobSetup& setup) {
              "which verify cannot predict: use fp32 to verify");
     if (setup.config().lagging.on)
         fail(ExitCode::kConfig,
-             "zero_optimization.zenflow: verify compares each update with the exact one of its "
-             "step, but zenflow makes most updates later: remove the section to verify");
+             "zero_optimization.zenflow: verify compares each update with the exact update of its "
+             "step, but zenflow makes most updates later. To verify, remove the section");
     if (setup.plan_options.reduce_packing() != WirePacking::kNone)
         fail(ExitCode::kConfig,
              "verify cannot predict gradients that hosts round before they send them: set "

@@ -30,8 +30,8 @@ enum class KeyType : uint8_t {
 enum class KeyStatus : uint8_t {
     kSupported,
     kWithoutEffect,  // accepted and checked, but has no effect here: `note` says why
-    kNotYet,         // refused if it asks for something: `note` says what is missing or what to
-                     // use instead
+    kNotYet,         // refused if its value, or the presence of the section, turns something on:
+                     // `note` says what is missing or what to use instead
 };
 
 // A row of the table.

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
+#include "decoder/engine/request_check.h"
 
 namespace dslaunch::decoder {
 
@@ -26,30 +26,7 @@ bool Engine::has_room() const {
 }
 
 void Engine::check(const Request& request) const {
-    static_cast<void>(Sampler(request.sampling));
-    if (request.prompt.empty()) fail(ExitCode::kInput, "the prompt has no tokens");
-    for (const int32_t token : request.prompt)
-        if (token < 0 || token >= runner_.vocabulary())
-            fail(
-                ExitCode::kInput,
-                "prompt token {} is outside the model's vocabulary of {}; does its folder have the "
-                "tokenizer.json of another model?",
-                token, runner_.vocabulary());
-    if (request.sampling.rules)
-        for (const TokenBias& bias : request.sampling.rules->biases)
-            for (const int32_t token : bias.tokens)
-                if (token < 0 || token >= runner_.vocabulary())
-                    fail(ExitCode::kInput,
-                         "a bias is given for token {}, which is outside the model's vocabulary of "
-                         "{}",
-                         token, runner_.vocabulary());
-    const int64_t positions = runner_.positions_max();
-    const int64_t prompt_numel = std::ssize(request.prompt);
-    if (prompt_numel > positions)
-        fail(ExitCode::kInput, "the prompt has {} tokens, but {} is {}: shorten it", prompt_numel,
-             positions == runner_.context() ? "the context length (the model's, or --context)"
-                                            : "the capacity of the cache",
-             positions);
+    check_request(request, runner_);
 }
 
 RequestId Engine::add(Request request) {

@@ -13,19 +13,12 @@
 
 #include "decoder/decode/batch.h"
 #include "decoder/engine/page_pool.h"
+#include "decoder/engine/request.h"
 #include "decoder/sample/sampler.h"
 
 namespace dslaunch::decoder {
 
 using RequestId = int64_t;
-
-// A text to continue, and the rules by which it is continued.
-struct Request {
-    std::vector<int32_t> prompt;  // at least one token, each in the vocabulary
-    int64_t tokens_max = 0;       // tokens to make at most
-    SamplingOptions sampling;
-    std::vector<int32_t> end_tokens;  // the text ends at any of these
-};
 
 // The reason why a text ends, set by the engine or by the code that reads its tokens.
 enum class TextEnd {
@@ -70,9 +63,7 @@ class Engine {
 
     // Returns true if the queue has room for another request.
     [[nodiscard]] bool has_room() const;
-    // Throws Error{kInput} for a prompt that is empty, contains a token outside the vocabulary, or
-    // leaves no room in the context or in the cache; Error{kUsage} if a sampling option is out of
-    // range. Any thread.
+    // Throws the errors of check_request(). Any thread.
     void check(const Request& request) const;
     // Adds REQUEST to the queue. Throws the errors of check(). REQUIRES: has_room(), tokens_max >
     // 0.

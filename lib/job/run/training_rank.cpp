@@ -31,13 +31,6 @@ namespace {
 // Longer than a rank can live after it lost its launcher (launch::kLeaseMax).
 constexpr std::chrono::milliseconds kClaimWaitMax{150'000};
 
-int64_t trainable_numel(const graph::Model& model) {
-    int64_t numel = 0;
-    for (const graph::ModelParameter& parameter : model.parameters())
-        if (parameter.tensor.requires_grad()) numel += parameter.tensor.numel();
-    return numel;
-}
-
 // Throws Error{kDiverged} if the run changed nothing. Does not throw if the run was asked to end:
 // it can be resumed from the checkpoint of its last step, which also has the loss scale up to then.
 void require_updates(const runtime::TrainResult& result) {
@@ -74,7 +67,7 @@ void TrainingRank::set_up() {
     if (first() && !options_.output.empty())
         runtime::check_room_for_output(
             setup_.whole_model(),
-            {options_.output, trainable_numel(setup_.whole_model()),
+            {options_.output, setup_.info.trainable_numel(),
              std::ssize(zero::ShardOptimizer::state_names(config().optimizer))});
 }
 

@@ -1,7 +1,7 @@
-// The parts of one rank of a training job, made in the order in which they need each other: device,
-// model, plan, the other ranks, checkpoint, parameters. Data path: options, worker environment ->
-// [here] -> trainer, of dsworker or of a program with a loop of its own. Threads: one; any may
-// poison.
+// The parts of one rank of a training job, each made after the parts that it needs: device, model,
+// plan, the other ranks, checkpoint, parameters. Data path: options, worker environment -> [here]
+// -> trainer, of dsworker or of a program with a loop of its own. Threads: one; any thread may call
+// poison().
 #pragma once
 
 #include <chrono>

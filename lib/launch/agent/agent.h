@@ -9,7 +9,7 @@
 #include <string>
 
 #include "launch/agent/agent_worker.h"
-#include "launch/machine/launcher_lease.h"
+#include "launch/machine/launcher_silence.h"
 #include "launch/transport/join/join_channel.h"
 
 namespace dslaunch::launch {

@@ -45,7 +45,8 @@ class JobFiles {
     void run_file(std::string text);
     // Records that the first step has begun.
     void begin_steps() { keeps_run_file_ = false; }
-    // Returns one line about failed writes, each only once; empty if there is no news.
+    // Returns a line about writes that failed, and reports each failure only once; empty if there
+    // is no news.
     [[nodiscard]] std::string take_news();
     // Waits until everything is written. Throws Error{kDisk} if run.json could not be written, if
     // nothing was written for STANDSTILL_MAX, or if WAKE_FD became readable first.

@@ -102,6 +102,11 @@ struct PlannedNode {
     std::vector<PlannedWorker> workers;  // by local rank, never empty
 };
 
+// Returns the number of ranks on all NODES. REQUIRES: NODES is a whole launch plan, not empty.
+[[nodiscard]] inline int world_size_of(const std::vector<PlannedNode>& nodes) {
+    return nodes.front().workers.front().environment.world_size;
+}
+
 // The variables that the launcher sends to all ranks.
 struct EnvironmentRules {
     // On this machine, workers start from all of the launcher's environment; remote workers start

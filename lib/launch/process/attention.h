@@ -11,8 +11,8 @@ namespace dslaunch::launch {
 // again.
 class Attention {
   public:
-    // Call this whenever the process receives, several times a second. Returns the time for which
-    // it has not received; 0 if this time is at most kLookMax.
+    // Call this in each turn of the loop that receives, more often than once in kLookMax. Returns
+    // the time since the last call if it is longer than kLookMax, else 0.
     [[nodiscard]] std::chrono::steady_clock::duration look(
         std::chrono::steady_clock::time_point now) {
         const auto away = now - looked_at_.value_or(now);

@@ -40,7 +40,7 @@ std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
                                                 const ElasticRules& rules) {
     if (!rules.fits) return choose_hosts(is_bad, rules.nodes);
     return choose_hosts(is_bad, rules.nodes, [&](const std::vector<size_t>& hosts) {
-        return rules.fits(rules.plan(hosts).front().workers.front().environment.world_size);
+        return rules.fits(world_size_of(rules.plan(hosts)));
     });
 }
 

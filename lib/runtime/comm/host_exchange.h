@@ -107,8 +107,8 @@ class HostExchange {
     // times SCALE. REQUIRES: streams overlap only in a common beginning.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
     // Does the same, but STREAMS[q].packed is packed as CODING says. This host's own term is added
-    // unpacked. CODING.errors has the rounding errors for the packed elements of the other hosts'
-    // streams, in their order.
+    // unpacked. CODING.errors has one rounding error for each packed element of STREAMS[q], for
+    // each other host q in order.
     void reduce_packed(const std::vector<OwnerStream>& streams, float scale,
                        const ReduceCoding& coding);
     // Replaces PIECES by the sum over hosts, times SCALE, the same on all hosts. Values are sent in

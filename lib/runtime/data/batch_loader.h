@@ -1,6 +1,6 @@
 // A rank's data thread: it makes the rank's micro batches in the order of training, ahead of the
 // steps that use them. Data path: DataSets -> BatchLoader -> trainer. Threads: one calls take();
-// any calls waited().
+// any may call waited().
 #pragma once
 
 #include <ATen/core/ivalue.h>

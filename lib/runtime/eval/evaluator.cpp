@@ -80,7 +80,8 @@ void Evaluator::deal_to_stages() {
              own_stage());
 }
 
-// Returns an empty list if neither the model nor the loss needs arguments on this stage.
+// Returns the arguments for the samples of BATCH; an empty list if BATCH has no rows, or if neither
+// the model nor the loss needs arguments on this stage.
 std::vector<c10::IValue> Evaluator::arguments_of(const EvalBatch& batch) const {
     if (batch.rows == 0 || (!has_first() && !has_last())) return {};
     std::vector<int64_t> samples(static_cast<size_t>(batch.rows));
@@ -99,7 +100,7 @@ graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& 
         parts_.state->hold(parts_.segmented->parameters_of(segment), takes_part);
         if (takes_part)
             boundary = parts_.segmented->forward(
-                s, boundary.values, {parts_.config->seed, 0, batch.index}, parts_.device);
+                s, boundary.values, {parts_.config->seed, 0, batch.index, updates_}, parts_.device);
         parts_.state->let_go();
     }
     return boundary;

@@ -54,9 +54,9 @@ void sweep_operations(const SweepOptions& options, const SweepSeams& seams);
 void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,
                      int64_t bytes = int64_t{64} << 20);
 
-// Makes the operations over a GPU's backend: NCCL in the plugin, memory in a test's fake.
-// COMMUNICATOR is a communicator of BACKEND with all ranks. Both must outlive the result. An
-// operation that takes longer than TIME_LIMIT throws Error{kHang}.
+// Makes the collectives that a GPU's backend carries out: the plugin uses NCCL, a test's fake
+// copies in memory. COMMUNICATOR is a communicator of BACKEND with all ranks. Both must outlive the
+// result. An operation that takes longer than TIME_LIMIT throws Error{kHang}.
 [[nodiscard]] std::unique_ptr<PairedCollectives> make_device_health_collectives(
     DeviceBackend& backend, DeviceCommunicator& communicator, Duration time_limit);
 

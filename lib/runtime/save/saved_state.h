@@ -47,8 +47,8 @@ class SavedState {
     // The training that the checkpoint continues, and its description.
     [[nodiscard]] const storage::TrainingState& training() const { return checkpoint_.training; }
     [[nodiscard]] const storage::Checkpoint& checkpoint() const { return checkpoint_; }
-    // Returns the names of buffers that the checkpoint lacks, of an archive that does not say which
-    // buffers are part of the state_dict. These buffers keep the archive's values.
+    // Returns the names of the buffers that the checkpoint lacks if the archive does not say which
+    // buffers are part of the state_dict, otherwise none. These buffers keep the archive's values.
     [[nodiscard]] const std::vector<std::string>& buffers_of_archive() const {
         return buffers_of_archive_;
     }

@@ -36,8 +36,9 @@ class TargetWeights {
     TargetWeights(config::LossMean mean, bool varies, SegmentRunner& segments,
                   Collectives& collectives, const StageNumber& stage);
 
-    // Returns the weights of STEP (counted from 0). If it must read the micro batches, SEGMENTS
-    // loads all of them, and it blocks until all ranks have called it. REQUIRES: all ranks call it.
+    // Returns the targets that count in STEP (counted from 0). If they must be counted, the ranks
+    // of the first stage load all micro batches of STEP, and the call blocks until all ranks have
+    // made it. REQUIRES: all ranks call this function.
     [[nodiscard]] StepTargets of(int64_t step);
 
   private:

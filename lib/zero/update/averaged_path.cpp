@@ -25,8 +25,9 @@ void AveragedPath::settle_rates() {
     if (last == Exchange::kMoves) rates_since_ = 0;
 }
 
-// Begins a step. Errors of compressed gradients cannot be applied to moves, so they are cleared
-// when hosts first step alone.
+// Begins a step. After the first update that hosts make on their own, they exchange changes of
+// parameters, no longer gradients. The rounding errors of gradients do not apply to these changes,
+// so they are cleared.
 void AveragedPath::begin_step(const runtime::StepSettings& next) {
     settle_rates();
     const Exchange exchange = last_exchange_ = parts_.place().plan->exchange;

@@ -66,7 +66,7 @@ class LaggingPath final : public UpdatePath {
         bool holds_spans = false;  // true: SPANS are used instead of HELD
         ZeroedFloats choice;       // the choice as numbers, while it is saved
     };
-    // The units of a slice. Units that other ranks update are never read.
+    // The units of a slice. No update uses the entries of units that other ranks update.
     struct Units {
         std::vector<char> important;
         std::vector<double> squares;

@@ -101,8 +101,8 @@ void RankParts::begin_step(const runtime::StepSettings& settings) {
 }
 
 void RankParts::open_runs(int b, bool counts) {
-    // If hosts do not sum gradients in full, a rank knows only which parameters had a gradient
-    // before.
+    // If hosts do not sum gradients in full, a rank does not know which parameters have a gradient
+    // in this step. Then the parameters that were updated before count as used.
     const bool knows = place_.plan->exchange == plan::Exchange::kExact;
     runs_.open(bucket(b), knows ? gradients_.used(b) : std::vector<float>(), counts);
 }
@@ -125,6 +125,7 @@ kernels::FlatRange RankParts::arrays_of(int b, const ChunkPart& part, const Chun
     };
     update.first = from(view.moments[0]);
     update.second = from(view.moments[1]);
+    update.third = from(view.moments[2]);
     update.packed = view.packed;
     update.packed.begin = at;
     if (!view.packed.any()) update.packed.numel = at + range.numel;

@@ -86,7 +86,7 @@ TEST_CASE("short steps end a trial at their largest number, slow ones after two"
     int step = 1;
     while (!fast.is_done()) fast.add(line_of(++step, 1));
     CHECK(step == 51);
-    TrialSteps slow({.slow_s = 0.5});
+    TrialSteps slow({.best_s = 0.25});
     slow.add(line_of(2, 600));
     CHECK_FALSE(slow.is_done());
     slow.add(line_of(3, 700));

@@ -3,7 +3,7 @@
 // them and the process that started it (launch/transport/tree/relay_messages.h).
 #pragma once
 
-#include "launch/machine/launcher_lease.h"
+#include "launch/machine/launcher_silence.h"
 
 namespace dslaunch::launch {
 

@@ -1,6 +1,6 @@
 // The time for which an agent trusts a silent launcher, and the facts about the connection that its
 // kernel reports.
-#include "launch/machine/launcher_lease.h"
+#include "launch/machine/launcher_silence.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

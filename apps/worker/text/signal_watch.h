@@ -14,18 +14,18 @@ namespace dslaunch::worker {
 
 // Ends a server on a signal, at the launcher's wish, or after a failure of the service, whatever
 // the process is doing. Threads: it has one that waits for signals.
-class EndWatch {
+class SignalWatch {
   public:
-    // Holds SIGINT and SIGTERM back from this call on, until an EndWatch takes them. REQUIRES:
+    // Holds SIGINT and SIGTERM back from this call on, until an SignalWatch takes them. REQUIRES:
     // called before the first thread starts.
     static void block_signals();
 
     // Until serve() is called, a signal ends the process: there are no clients yet, and loading the
     // weights may take minutes. PROCESS must outlive this object.
-    explicit EndWatch(const RankProcess& process);
-    EndWatch(const EndWatch&) = delete;
-    EndWatch& operator=(const EndWatch&) = delete;
-    ~EndWatch();
+    explicit SignalWatch(const RankProcess& process);
+    SignalWatch(const SignalWatch&) = delete;
+    SignalWatch& operator=(const SignalWatch&) = delete;
+    ~SignalWatch();
 
     // Serves until a signal, the launcher or a failure of SERVICE asks the server to end. Texts
     // that have begun may then continue for GRACE, or until another signal comes. Half a second

@@ -1,4 +1,4 @@
-#include "launch/machine/launcher_lease.h"
+#include "launch/machine/launcher_silence.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

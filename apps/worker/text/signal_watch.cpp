@@ -1,4 +1,4 @@
-#include "worker/text/end_watch.h"
+#include "worker/text/signal_watch.h"
 
 #include <pthread.h>
 
@@ -34,15 +34,16 @@ int next_signal() {
 
 }  // namespace
 
-void EndWatch::block_signals() {
+void SignalWatch::block_signals() {
     const sigset_t ends = end_signals();
     ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
 }
 
-EndWatch::EndWatch(const RankProcess& process) : process_(process), thread_([this] { watch(); }) {}
+SignalWatch::SignalWatch(const RankProcess& process)
+    : process_(process), thread_([this] { watch(); }) {}
 
-EndWatch::~EndWatch() {
+SignalWatch::~SignalWatch() {
     {
         const std::lock_guard lock(mutex_);
         over_ = true;
@@ -50,7 +51,7 @@ EndWatch::~EndWatch() {
     thread_.join();
 }
 
-void EndWatch::watch() {
+void SignalWatch::watch() {
     for (;;) {
         const int signal = next_signal();
         const std::lock_guard lock(mutex_);
@@ -64,7 +65,7 @@ void EndWatch::watch() {
 }
 
 // Moves to the next phase if SIGNAL (0 or less: none) or the clock requires it.
-void EndWatch::look(int signal) {
+void SignalWatch::look(int signal) {
     const bool is_late = SystemClock().now() >= limit_;
     switch (phase_) {
         case Phase::kLoading:
@@ -85,7 +86,7 @@ void EndWatch::look(int signal) {
     }
 }
 
-void EndWatch::begin_grace() {
+void SignalWatch::begin_grace() {
     server_->stop();
     phase_ = Phase::kGrace;
     limit_ = SystemClock().now() + grace_;
@@ -96,7 +97,7 @@ void EndWatch::begin_grace() {
              counted(counts.running + counts.waiting, "running text"));
 }
 
-void EndWatch::begin_end() {
+void SignalWatch::begin_end() {
     phase_ = Phase::kEnding;
     // After a failure, the process must end with the failure's exit code, so there is no limit.
     limit_ = service_ != nullptr && !service_->failure().empty() ? TimePoint::max()
@@ -104,7 +105,7 @@ void EndWatch::begin_end() {
     if (service_ != nullptr) service_->end();
 }
 
-void EndWatch::serve(server::HttpServer& server, server::TextService& service, Duration grace) {
+void SignalWatch::serve(server::HttpServer& server, server::TextService& service, Duration grace) {
     {
         const std::lock_guard lock(mutex_);
         phase_ = Phase::kServing;
@@ -128,7 +129,7 @@ void EndWatch::serve(server::HttpServer& server, server::TextService& service, D
 
 // Returns true if the server was asked to end. After this call, server and service may be
 // destroyed.
-bool EndWatch::leave_server() {
+bool SignalWatch::leave_server() {
     const std::lock_guard lock(mutex_);
     const bool was_asked = phase_ != Phase::kServing;
     server_ = nullptr;

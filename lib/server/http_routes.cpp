@@ -29,6 +29,8 @@ constexpr int64_t kRenderCost = 16, kEncodeCost = 80, kEchoCost = 16;
 // The smallest limit for a rendering, since a template also has texts of its own.
 constexpr int64_t kRenderBytesMin = int64_t{256} << 10;
 
+constexpr size_t kShownMax = 200;  // bytes of a client's text in a message
+
 std::string random_name(const char* prefix) {
     thread_local std::mt19937_64 random(std::random_device{}());
     return fmt::format("{}-{:016x}", prefix, random());
@@ -161,9 +163,8 @@ std::optional<HttpReply> HttpRoutes::refuse(const RequestHead& head) {
 }
 
 std::optional<ApiError> HttpRoutes::misplaced(const RequestHead& head) const {
-    constexpr size_t kShown = 200;
-    const std::string place = fmt::format("{} {}", printable(head.method.substr(0, kShown)),
-                                          printable(head.path.substr(0, kShown)));
+    const std::string place = fmt::format("{} {}", printable(head.method.substr(0, kShownMax)),
+                                          printable(head.path.substr(0, kShownMax)));
     const Route* const route = route_of(head.path);
     if (route == nullptr) {
         const bool is_near = route_of("/v1" + std::string(head.path)) != nullptr;
@@ -183,11 +184,20 @@ std::optional<ApiError> HttpRoutes::misplaced(const RequestHead& head) const {
     if (route->path != kModels || head.path == kModels) return std::nullopt;
     const std::string model = unescaped(head.path.substr(kModels.size() + 1));
     if (model == options_.model) return std::nullopt;
-    return ApiError{404,
-                    fmt::format("this server has no model `{}`, only `{}`",
-                                printable(std::string_view(model).substr(0, kShown)),
-                                printable(options_.model)),
-                    "model"};
+    return other_model(model, "");
+}
+
+ApiError HttpRoutes::other_model(std::string_view model, std::string_view advice) const {
+    return {404,
+            fmt::format("this server has no model `{}`, only `{}`{}",
+                        printable(model.substr(0, kShownMax)), printable(options_.model), advice),
+            "model"};
+}
+
+bool HttpRoutes::is_own_model(std::string_view name) const {
+    const auto last = [](std::string_view path) { return lower(path.substr(path.rfind('/') + 1)); };
+    while (name.ends_with('/')) name.remove_suffix(1);
+    return name.empty() || last(name) == last(options_.model);
 }
 
 std::optional<HttpReply> HttpRoutes::refusal_of(const RequestHead& head) const {
@@ -294,6 +304,8 @@ void HttpRoutes::write_model(JsonWriter& json) const {
 HttpReply HttpRoutes::complete(ApiKind kind, HttpRequest& http, const ReplySink& client) {
     auto parsed = parse_api_request(kind, std::move(http.body), options_.sampling, http.lease);
     if (const ApiError* error = std::get_if<ApiError>(&parsed)) return reply_of(*error);
+    if (const std::string& model = std::get<ApiRequest>(parsed).model; !is_own_model(model))
+        return reply_of(other_model(model, ": send this name, or leave `model` out"));
     if (kind == ApiKind::kChat && !render_)
         return reply_of({400, "this model has no chat template; use /v1/completions", "messages"});
     return answer_texts(std::get<ApiRequest>(std::move(parsed)), http.lease, client);

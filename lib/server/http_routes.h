@@ -43,6 +43,10 @@ class HttpRoutes final : public HttpHandler {
     [[nodiscard]] std::string models_json() const;
     // Writes the description of the only model.
     void write_model(JsonWriter& json) const;
+    // Returns true if a request for the model NAME means this server's model: NAME is empty, or its
+    // last part is this model's name, as in ORG/NAME.
+    [[nodiscard]] bool is_own_model(std::string_view name) const;
+    [[nodiscard]] ApiError other_model(std::string_view model, std::string_view advice) const;
     [[nodiscard]] HttpReply answer_of(HttpRequest& request, const ReplySink& client);
     [[nodiscard]] HttpReply complete(ApiKind kind, HttpRequest& http, const ReplySink& client);
     [[nodiscard]] HttpReply answer_texts(ApiRequest request, MemoryLease& lease,

@@ -110,7 +110,7 @@ struct NotDone {
 constexpr NotDone kNotDone[] = {
     {"logprobs", is_flag<false>},
     {"top_logprobs", is_number<0>},
-    {"response_format", is_text_format},
+    {"response_format", is_text_format, "remove it, and ask for JSON in a message"},
     {"suffix", is_empty_text},
     {"best_of", is_number<1>},
     {"functions", is_never, "send tools"},

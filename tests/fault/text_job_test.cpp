@@ -504,6 +504,9 @@ TEST_CASE("a file of prompts that has none is refused at once, and a bad line is
     CHECK(said.code == 0);
     CHECK(std::ranges::count(said.out, '\n') == 3);
     CHECK_THAT(said.out, Catch::Contains("\"error\""));
+    CHECK_THAT(said.err,
+               Catch::Contains("2 texts: 0 ended by themselves, 2 at the limit of length; "
+                               "1 prompt without a text; 2 tokens in "));
 }
 
 TEST_CASE("a text that the context ends says so, and a prompt beyond it is refused unprinted") {

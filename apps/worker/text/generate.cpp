@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -227,11 +228,14 @@ class OrderedLines {
         : prompts_(prompts), lines_(prompts.size()) {}
 
     void fault(size_t index, const std::string& fault) {
+        ++faults_;
         JsonWriter json;
         json.begin_object().field("index", index).field("error", fault).end_object();
         add(index, json.text());
     }
     void end(const Answer& answer, decoder::TextEnd end, bool as_text) {
+        stopped_ += end == decoder::TextEnd::kStop ? 1 : 0;
+        tokens_ += std::ssize(answer.ids);
         JsonWriter json;
         json.begin_object().field("index", answer.index);
         json.field("prompt_tokens", std::ssize(prompts_[answer.index].tokens));
@@ -241,6 +245,17 @@ class OrderedLines {
         for (const int32_t id : answer.ids) json.value(id);
         json.end_array().field("end", decoder::end_name(end)).end_object();
         add(answer.index, json.text());
+    }
+    // Returns one line about all texts, which took SECONDS.
+    [[nodiscard]] std::string summary(double seconds) const {
+        const int64_t texts = std::ssize(prompts_) - faults_;
+        std::string text = counted(texts, "text");
+        if (texts > 0)
+            text += fmt::format(": {} ended by themselves, {} at the limit of length", stopped_,
+                                texts - stopped_);
+        if (faults_ > 0) text += fmt::format("; {} without a text", counted(faults_, "prompt"));
+        return fmt::format("{}; {} in {:.1f} s ({:.1f} a second)", text, counted(tokens_, "token"),
+                           seconds, static_cast<double>(tokens_) / std::max(seconds, 1e-3));
     }
 
   private:
@@ -255,6 +270,7 @@ class OrderedLines {
     const std::vector<Prompt>& prompts_;
     std::vector<std::string> lines_;
     size_t next_ = 0;
+    int64_t stopped_ = 0, faults_ = 0, tokens_ = 0;
 };
 
 // Continues PROMPT on stdout. Prints each piece as soon as it can no longer change.
@@ -283,12 +299,13 @@ void write_one(decoder::StepRunner& runner, const TextFiles& files, const Writin
 
 // Continues PROMPTS, several at the same time. Prints a line of JSON for each, in their order: its
 // index, the numbers of tokens, the text, the tokens, and how it ended. For a faulty prompt, the
-// line has the fault instead.
+// line has the fault instead. Logs one line about all of them at the end.
 void write_all(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
                const std::vector<Prompt>& prompts) {
     using decoder::TextEnd;
     decoder::Engine engine(runner, {options.sequences_max, 1});
     OrderedLines lines(prompts);
+    const auto begin = std::chrono::steady_clock::now();
     std::map<decoder::RequestId, Answer> open;
     size_t next = 0;
     while (next < prompts.size() || !engine.is_idle()) {
@@ -323,6 +340,8 @@ void write_all(decoder::StepRunner& runner, const TextFiles& files, const Writin
             open.erase(made.request);
         }
     }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    log_info("generate", "{}", lines.summary(took.count()));
 }
 
 // Generates with RUNNER the texts that ARGUMENTS and OPTIONS ask for.

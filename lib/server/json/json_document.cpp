@@ -132,7 +132,8 @@ void JsonReader::go_on() {
     }
     ++document_.nodes_[owner].place.numel;
     if (is_object) {
-        if (!is_next('"')) refuse("a key is missing");
+        if (is_next('\'')) refuse("a key has single quotes, but needs double quotes (\")");
+        if (!is_next('"')) refuse("a key in double quotes (\") is missing");
         text();
         skip_blanks();
         expect(':', "a colon is missing");
@@ -171,6 +172,7 @@ void JsonReader::word(std::string_view word, JsonKind kind, bool flag) {
 }
 
 void JsonReader::digits() {
+    if (is_next('\'')) refuse("a text has single quotes, but needs double quotes (\")");
     if (!is_digit_next()) refuse("a number or another value is missing");
     while (is_digit_next()) ++at_;
 }

@@ -183,7 +183,8 @@ TEST_CASE("wrong requests are refused by their field") {
         {chat,
          R"({"messages": [{"role": "u", "content": "a"}],
             "response_format": {"type": "json_object"}})",
-         "response_format", "not supported"},
+         "response_format",
+         "not supported by this server; remove it, and ask for JSON in a message"},
     };
     for (const Row& row : rows) {
         const ApiError error = refused(row.kind, row.body);

@@ -306,6 +306,17 @@ TEST_CASE("a page of this machine may ask and read, with a key a page of any") {
     CHECK_FALSE(has(foreign, "Access-Control-Allow"));
 }
 
+TEST_CASE("a request for another model is refused with the name of this one") {
+    const Server server;
+    for (const char* own : {"made-up", "", "some/Made-Up", "/models/made-up/"})
+        server.post("/v1/completions", {{"model", own}, {"prompt", "12"}, {"max_tokens", 1}});
+    const json other = server.post("/v1/completions", {{"model", "gpt-4o"}, {"prompt", "12"}}, 404);
+    CHECK(other["error"]["message"] ==
+          "this server has no model `gpt-4o`, only `made-up`: send "
+          "this name, or leave `model` out");
+    CHECK(other["error"]["param"] == "model");
+}
+
 TEST_CASE("models, metrics and health are told") {
     const Server server;
     server.post("/v1/completions", {{"prompt", "12"}, {"max_tokens", 4}});

@@ -176,6 +176,10 @@ struct BadRow {
 constexpr BadRow kBadRows[] = {
     {"", "the line is empty"},
     {"{", "invalid JSON at byte"},
+    {"{'text': 'a'}", "invalid JSON at byte 2: a single quote: names and texts need double quotes"},
+    {"{\"text\": 'a'}", "a single quote: names and texts need double quotes"},
+    {"{\"text\": \"a\", \"continue_final_message\": True}",
+     "the words of JSON are true, false and null"},
     {"[1]", "the line is not a JSON object"},
     {"{}", "the row has no keys"},
     {R"({"a": 1, "b": 2})", "the row has the keys a, b, but needs one of"},

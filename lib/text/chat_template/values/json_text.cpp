@@ -119,6 +119,17 @@ class PythonJson {
     std::string out_;
 };
 
+// Returns what to write in place of the end of TOKEN, the last text that the parser has read, if it
+// is Python and not JSON; else "".
+std::string hint_for(std::string_view token) {
+    if (token.ends_with("'"))
+        return "a single quote: names and texts need double quotes, as in {\"name\": \"text\"}";
+    if (token.ends_with("T") || token.ends_with("F") || token.ends_with("N"))
+        return "a capital letter without a quote: the words of JSON are true, false and null, and "
+               "texts need double quotes";
+    return "";
+}
+
 // Builds values from the parser's events. A tree of nlohmann's would lose large numbers, and the
 // time to build it grows with the square of the number of keys in an object.
 class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
@@ -154,12 +165,15 @@ class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
         levels_.pop_back();
         return add(new_list(nullptr, std::move(items)));
     }
-    bool parse_error(size_t column, const std::string& /*token*/,
+    bool parse_error(size_t column, const std::string& token,
                      const nlohmann::detail::exception& error) override {
         const std::string_view what = error.what();
         const size_t colon = what.find(": ");
+        const std::string hint = hint_for(token);
         problem = fmt::format("invalid JSON at byte {}: {}", column,
-                              colon == what.npos ? what : what.substr(colon + 2));
+                              !hint.empty()        ? hint
+                              : colon == what.npos ? what
+                                                   : what.substr(colon + 2));
         return false;
     }
 

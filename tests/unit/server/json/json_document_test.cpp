@@ -139,6 +139,10 @@ TEST_CASE("what is no JSON is refused with its place") {
     }
     const auto nul = read(std::string("\"\\\0\"", 4));
     CHECK(std::holds_alternative<JsonFault>(nul));
+    CHECK(std::get<JsonFault>(read("{'a': 1}")).why ==
+          "a key has single quotes, but needs double quotes (\") at byte 1");
+    CHECK(std::get<JsonFault>(read("['a']")).why ==
+          "a text has single quotes, but needs double quotes (\") at byte 1");
     CHECK(std::get<JsonFault>(read("[1, x]")).why.find("at byte 4") != std::string::npos);
 }
 

@@ -68,10 +68,45 @@ TEST_CASE(
           std::string::npos);
     CHECK(process.err().find("resuming from " + job.output() + "/checkpoints/step-6") !=
           std::string::npos);
+    CHECK(process.err().find("only a hint") == std::string::npos);
     SavingJob untouched;
     untouched.steps = 12;
     run_to_end(untouched);
     CHECK(job.losses() == untouched.losses());
+}
+
+TEST_CASE("--resume says so when somebody has changed `latest`, which chooses nothing") {
+    SavingJob job;
+    job.steps = 9;
+    run_to_end(job);
+    const std::string root = job.output() + "/checkpoints";
+    job.steps = 10;
+    write_file(root + "/latest", "step-3\r\n");
+    const Outcome older = run(job, true);
+    INFO(older.err);
+    CHECK(older.code == 0);
+    CHECK(older.says(root + "/latest names step-3, but it is only a hint: " + root +
+                     "/step-9 is used, the newest complete checkpoint; to use step-3, give "
+                     "--resume=" +
+                     root + "/step-3"));
+    job.steps = 11;
+    const Outcome own = run(job, true);
+    INFO(own.err);
+    CHECK(own.code == 0);
+    CHECK_FALSE(own.says("only a hint"));
+    write_file(root + "/latest", "global_step7");
+    resume_from(job, 10);
+    job.steps = 12;
+    const Outcome named = run(job, false);
+    INFO(named.err);
+    CHECK(named.code == 0);
+    CHECK_FALSE(named.says("only a hint"));
+    job.more.clear();
+    job.steps = 13;
+    write_file(root + "/latest", "global_step7");
+    const Outcome missing = run(job, true);
+    INFO(missing.err);
+    CHECK(missing.says("names global_step7, which does not exist, but it is only a hint: "));
 }
 
 TEST_CASE("what --resume cannot find is told") {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <system_error>
 #include <vector>
 
@@ -19,21 +20,51 @@ constexpr size_t kAnswerBytesMax = 256;   // the longest text of a server's erro
 constexpr const char* kCutOff =
     ": the download, copy or program that wrote it was interrupted; fetch or make it again";
 
+namespace fs = std::filesystem;
+
+// Returns the entry of PATH's folder whose name resembles PATH's name most, or is the same; "" if
+// there is none. A file of a model that is split into several is no other file's mistyped name.
+std::string near_entry(const fs::path& path) {
+    std::error_code unreadable;
+    const std::string name = path.filename().string();
+    if (fs::exists(path, unreadable)) return name;
+    if (name.size() < 3 || name.find("-of-") != std::string::npos) return "";
+    std::vector<std::string> names;
+    fs::directory_iterator entry(folder_of(path.string()), unreadable);
+    for (; entry != fs::directory_iterator() && names.size() < kEntriesMax;
+         entry.increment(unreadable))
+        names.push_back(entry->path().filename().string());
+    return nearest(name, names).value_or("");
+}
+
 }  // namespace
 
 std::string near_file_text(const std::string& path) {
     std::error_code unreadable;
-    const std::filesystem::path place(path);
-    const std::string name = place.filename().string();
-    if (name.size() < 3 || std::filesystem::exists(place, unreadable)) return "";
-    std::vector<std::string> names;
-    std::filesystem::directory_iterator entry(folder_of(path), unreadable);
-    for (; entry != std::filesystem::directory_iterator() && names.size() < kEntriesMax;
-         entry.increment(unreadable))
-        names.push_back(entry->path().filename().string());
-    const auto near = nearest(name, names);
-    if (!near || *near == name) return "";
-    return fmt::format("; did you mean `{}`?", printable((place.parent_path() / *near).string()));
+    fs::path place(path);
+    if (fs::exists(place, unreadable)) return "";
+    if (const fs::path to = fs::read_symlink(place, unreadable); !to.empty())
+        return fmt::format("; it is a link to {}, which does not exist", printable(to.string()));
+    if (!place.has_filename()) place = place.parent_path();
+    // The folders that do not exist either are renamed too, from the outermost one on.
+    fs::path rest;
+    while (place.has_relative_path() && !fs::exists(folder_of(place.string()), unreadable)) {
+        rest = rest.empty() ? place.filename() : place.filename() / rest;
+        place = place.parent_path();
+    }
+    for (;;) {
+        const std::string near = near_entry(place);
+        if (near.empty()) return "";
+        place = place.parent_path() / near;
+        const fs::path meant = rest.empty() ? place : place / rest;  // with "" it would end in /
+        if (fs::exists(meant, unreadable))
+            return fmt::format("; did you mean `{}`?", printable(meant.string()));
+        if (rest.empty()) return "";
+        place /= *rest.begin();
+        fs::path inner;
+        for (auto part = std::next(rest.begin()); part != rest.end(); ++part) inner /= *part;
+        rest = inner;
+    }
 }
 
 std::string missing_folder_text(const std::string& path) {

@@ -7,8 +7,9 @@
 
 namespace dslaunch {
 
-// Returns "; did you mean `PATH`?" with a similar name in the same folder if PATH does not exist;
-// else "".
+// Returns "; did you mean `PATH`?" if PATH does not exist, but a path does that differs from it by
+// similar names of the file or of folders; "; it is a link to PLACE, which does not exist" if PATH
+// is such a link; else "".
 [[nodiscard]] std::string near_file_text(const std::string& path);
 
 // Returns "the folder FOLDER is not there; make it: mkdir -p FOLDER" if the folder in which a new

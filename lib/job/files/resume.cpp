@@ -135,6 +135,14 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
     }
 }
 
+// Warns if the file `latest`, which people edit to choose a checkpoint, does not name FOLDER. PATH
+// is where the checkpoint was looked for.
+void tell_other_latest(const storage::FileTree& tree, const std::string& path,
+                       const std::string& folder) {
+    const std::string other = storage::other_latest_text(tree, path, folder, "--resume=");
+    if (!other.empty()) log_warn("checkpoint", "{}", other);
+}
+
 // Throws Error{kCheckpoint} if another host has checkpoints in OUTPUT: it was the first host
 // before. All ranks call it.
 void require_none_elsewhere(storage::FileTree& tree, runtime::Collectives& collectives,
@@ -203,6 +211,8 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
                  damage, folder, folder);
         if (whole) {
             if (first) storage::CheckpointReader::mark_verified(tree, *opened.reader);
+            if (first && !request.restarted && damage.empty())
+                tell_other_latest(tree, path, folder);
             if (!request.via_first) return std::move(opened.reader);
             const std::string copy = resume_copy(request.output, topology.node_rank);
             if (topology.node_rank > 0 && topology.local_rank == 0) tree.remove_folder(copy);

@@ -227,4 +227,35 @@ CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path) {
     return {folder, ""};
 }
 
+std::string other_latest_text(const FileTree& tree, const std::string& path,
+                              const std::string& folder, std::string_view option) {
+    constexpr size_t kNameMax = 100;
+    std::string named_path = path;
+    while (named_path.size() > 1 && named_path.back() == '/') named_path.pop_back();
+    const std::string root = folder_of(folder), chosen = folder.substr(folder.rfind('/') + 1);
+    const auto entries = tree.list(root);
+    if (named_path == folder || named_path.ends_with("/best") || !entries ||
+        !holds(*entries, "latest", false))
+        return "";
+    const std::string file = root + "/latest";
+    std::string named;
+    try {
+        const std::unique_ptr<FileView> view = tree.open(file);
+        const std::string_view text = trim(text_in(view->bytes()));
+        named = text.substr(0, std::min(text.find_first_of("\r\n"), kNameMax));
+    } catch (const Error&) {  // nothing depends on a hint that cannot be read
+    }
+    if (named.empty() || named == chosen) return "";
+    const auto own = parse_step_folder(chosen), other = parse_step_folder(named);
+    const bool is_there = holds(*entries, named, true);
+    if (is_there && own && other && other->step > own->step) return "";
+    return fmt::format(
+        "{} names {}{}, but it is only a hint: {} is used, the newest complete checkpoint{}",
+        printable(file), printable(named), is_there ? "" : ", which does not exist",
+        printable(folder),
+        is_there ? fmt::format("; to use {0}, give {1}{2}/{0}", printable(named), option,
+                               printable(root))
+                 : "");
+}
+
 }  // namespace dslaunch::storage

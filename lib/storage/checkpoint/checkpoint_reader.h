@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "storage/checkpoint/file_tree.h"
@@ -59,5 +60,13 @@ struct CheckpointPlace {
 };
 // Throws Error{kCheckpoint} naming PATH if it leads to no checkpoint.
 [[nodiscard]] CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path);
+
+// Returns a message if the user's PATH left the choice to dslaunch, which chose the checkpoint in
+// FOLDER, but the file `latest` next to FOLDER names an older one or one that does not exist: the
+// file was edited, and it is only a hint. The message advises to give the older one after OPTION.
+// Returns "" otherwise, also if `latest` names a newer checkpoint: the choice has skipped that one
+// because of its state.
+[[nodiscard]] std::string other_latest_text(const FileTree& tree, const std::string& path,
+                                            const std::string& folder, std::string_view option);
 
 }  // namespace dslaunch::storage

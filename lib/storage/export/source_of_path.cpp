@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/checkpoint/checkpoint_store.h"
@@ -176,11 +177,16 @@ bool holds_checkpoints(FileTree& tree, const std::string& path) {
 }
 
 std::string choose_checkpoint(FileTree& tree, const std::string& path) {
+    const auto chosen = [&](const std::string& folder) {
+        if (const std::string other = other_latest_text(tree, path, folder, ""); !other.empty())
+            log_warn("checkpoint", "{}", other);
+        return folder;
+    };
     const CheckpointPlace place = find_checkpoints(tree, path);
-    if (!place.step_folder.empty()) return place.step_folder;
+    if (!place.step_folder.empty()) return chosen(place.step_folder);
     const std::vector<StoredCheckpoint> all = CheckpointStore(tree, place.root, 0).list();
     for (const StoredCheckpoint& one : all)
-        if (one.is_complete && one.is_finite) return one.folder;
+        if (one.is_complete && one.is_finite) return chosen(one.folder);
     if (all.empty())
         fail(ExitCode::kCheckpoint,
              "{}: there is no checkpoint here (looked for step-N folders in {})", path, place.root);

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/text/file_faults.h"
 #include "storage/files/mapped_fault.h"
 
 namespace dslaunch::storage {
@@ -53,7 +54,11 @@ bool unwritten(uint64_t entry) {
 MappedFile::MappedFile(const std::string& path, MapMode mode) : path_(path) {
     // O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused below.
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!fd.valid()) fail(ExitCode::kInput, "{}: cannot open: {}", path, errno_text(errno));
+    if (!fd.valid()) {
+        const int cause = errno;
+        fail(ExitCode::kInput, "{}: cannot open: {}{}", path, errno_text(cause),
+             cause == ENOENT ? near_file_text(path) : "");
+    }
     struct stat info {};
     if (::fstat(fd.get(), &info) != 0)
         fail(ExitCode::kInput, "{}: cannot read its size: {}", path, errno_text(errno));

@@ -65,6 +65,8 @@ std::vector<std::string> safetensors_files_of(const std::string& folder) {
     std::error_code ignored;
     if (fs::exists(single, ignored)) return {single};
     if (fs::exists(index, ignored)) return files_of_index(folder, index);
+    const std::string gguf = fmt::format("{}/{}", folder, kGgufOfFolder);
+    if (fs::exists(gguf, ignored)) return {gguf};
     return {};
 }
 
@@ -118,6 +120,30 @@ std::vector<std::string> ModelFolder::files() const {
     return all;
 }
 
+namespace {
+
+// Refuses a folder PLACE without some of its weights' FILES, which its index names.
+void require_shards(const std::string& place, const std::vector<std::string>& files) {
+    constexpr size_t kShownMax = 3;
+    std::vector<std::string> missing;
+    for (const std::string& file : files) {
+        std::error_code unreadable;
+        if (!fs::exists(file, unreadable))
+            missing.push_back(printable(fs::path(file).filename().string()));
+    }
+    if (missing.empty()) return;
+    const size_t count = missing.size();
+    missing.resize(std::min(count, kShownMax));
+    fail(ExitCode::kInput,
+         "{}: {} of the {} files with its weights {} missing: {}{}; copy {} into the folder, or "
+         "fetch what is missing: hf download ORG/{} --local-dir {}",
+         printable(place), count, files.size(), count == 1 ? "is" : "are", join(missing, ", "),
+         count > kShownMax ? ", …" : "", count == 1 ? "it" : "them",
+         printable(fs::absolute(place).lexically_normal().filename().string()), printable(place));
+}
+
+}  // namespace
+
 void require_weights(const ModelFolder& folder) {
     const std::string place = folder_of(folder.config_path);
     std::error_code unreadable;
@@ -128,6 +154,7 @@ void require_weights(const ModelFolder& folder) {
     for (const std::string& file : files)
         if (const std::string fault = download_fault_at(file); !fault.empty())
             fail(ExitCode::kInput, "{}: {}", printable(file), fault);
+    require_shards(place, folder.weights);
     if (!folder.weights.empty()) return;
     for (const std::string_view pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
         if (fs::exists(fs::path(place) / pickle, unreadable))
@@ -175,6 +202,9 @@ bool has_own_head(const TransformerConfig& config, const std::vector<std::string
         std::string_view(embedding).substr(config.names.at("decoder").size() + 1);
     std::optional<Found> of_head, of_embedding;
     for (const std::string& path : files) {
+        std::error_code unreadable;
+        if (!fs::exists(path, unreadable)) continue;  // require_weights() reports it
+        if (path.ends_with(kGgufOfFolder)) continue;  // its config says whether there is one
         const auto file = std::make_shared<const MappedFile>(path);
         for (SafetensorsEntry& entry : parse_safetensors(path, file->bytes()).entries) {
             const std::optional<std::string> name = name_in_modules(config, entry.name);

@@ -99,11 +99,20 @@ bool is_hub_name(const std::string& path, const std::string& folder) {
 void fail_missing_model(const std::string& path) {
     if (path.starts_with(kHub) && is_hub_name(path.substr(kHub.size())))
         fail_missing_model(path.substr(kHub.size()));
+    if (path.find("://") != std::string::npos)
+        fail(ExitCode::kInput,
+             "{}: is a URL, but dslaunch reads only local files and folders: download it first, "
+             "and give the name of what is then here",
+             printable(path));
     const std::string near = near_file_text(path);
-    if (is_hub_name(path))
+    std::error_code missing;
+    const bool is_link = std::filesystem::is_symlink(path, missing);
+    const std::string name = std::filesystem::path(path).filename().string();
+    if (!is_link && is_hub_name(path))
         fail(ExitCode::kInput,
              "{} is not a local folder, and dslaunch does not download models. {}", path,
-             fetch_text(path));
+             is_there(name) ? fmt::format("The folder {0} is here: give {0} as the model", name)
+                            : fetch_text(path));
     if (near.empty() && path.find('/') == std::string::npos && is_word_of_hub(path) &&
         !ends_as_file(path))
         fail(ExitCode::kInput,

@@ -204,6 +204,26 @@ TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpee
     CHECK(index["weight_map"].contains("lm_head.weight"));
 }
 
+TEST_CASE("a command that chooses a checkpoint says so when `latest` names another one") {
+    const Run made;
+    const std::string out = made.folder.path() + "/out";
+    const std::string told = fmt::format(
+        "{0}/latest names step-3, but it is only a hint: {0}/step-5 is used", made.root);
+    const auto err_of = [&](std::vector<std::string> words) {
+        const Ran ran = run(made.folder, std::move(words));
+        CHECK(ran.code == 0);
+        return ran.err;
+    };
+    // `latest` names step-7, which is skipped because of its infinity.
+    CHECK_THAT(err_of({"ckpt", "export", made.output, out}), !Catch::Contains("only a hint"));
+    std::ofstream(made.root + "/latest") << "step-3\n";
+    CHECK_THAT(err_of({"ckpt", "export", made.output, out + "1"}), Catch::Contains(told));
+    CHECK_THAT(err_of({"ckpt", "inspect", made.output + "/latest"}), Catch::Contains(told));
+    CHECK_THAT(err_of({"zero_to_fp32", made.output, out + "2"}), Catch::Contains(told));
+    CHECK_THAT(err_of({"ckpt", "export", made.steps[1], out + "3"}),
+               !Catch::Contains("only a hint"));
+}
+
 TEST_CASE("verify takes one checkpoint whatever its folder is called") {
     const Run made;
     for (const char* name : {"abandoned-import-1-2-step-5", "copy"}) {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text/file_faults.h"
 #include "storage/disk/output_place.h"
+#include "storage/files/mapped_file.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
@@ -165,4 +166,21 @@ TEST_CASE("a mistyped path is told the name that it is near to") {
     CHECK(near_file_text(at + "train.pt").empty());
     CHECK(near_file_text(at + "other").empty());
     CHECK(near_file_text("/proc/no/such/file").empty());
+    std::filesystem::create_directories(at + "models/tiny");
+    make(folder, {"models/tiny/config.json"});
+    CHECK(near_file_text(at + "modles/tiny/config.jsn") ==
+          "; did you mean `" + at + "models/tiny/config.json`?");
+    CHECK(near_file_text(at + "model/tiny") == "; did you mean `" + at + "models/tiny`?");
+    CHECK(near_file_text(at + "models/tinny/") == "; did you mean `" + at + "models/tiny`?");
+    CHECK(near_file_text(at + "model/other").empty());
+    // One file of a model that was split does not stand for another.
+    make(folder, {"model-00001-of-00002.safetensors"});
+    CHECK(near_file_text(at + "model-00002-of-00002.safetensors").empty());
+    std::filesystem::create_symlink("gone/train.pt", at + "link.pt");
+    CHECK(near_file_text(at + "link.pt") ==
+          "; it is a link to gone/train.pt, which does not exist");
+    CHECK_THAT(error_of(ExitCode::kInput, [&] { fail_missing_model(at + "link.pt"); }),
+               Catch::EndsWith("it is a link to gone/train.pt, which does not exist"));
+    CHECK_THAT(error_of(ExitCode::kInput, [&] { MappedFile(at + "trian.pt"); }),
+               Catch::EndsWith("; did you mean `" + at + "train.pt`?"));
 }

@@ -537,6 +537,31 @@ TEST_CASE("what is not computed here is refused by its field") {
                Contains("c: is not valid JSON"));
 }
 
+TEST_CASE("files of a split model that are missing are counted and named") {
+    const test::TemporaryFolder folder;
+    const std::string at = folder.path() + "/tiny";
+    std::filesystem::create_directories(at);
+    test::write_file(at + "/config.json", llama().dump());
+    Json map;
+    for (int i = 1; i <= 5; ++i)
+        map[std::to_string(i)] = fmt::format("model-0000{}-of-00005.safetensors", i);
+    test::write_file(at + "/model.safetensors.index.json", Json{{"weight_map", map}}.dump());
+    const auto why = [&] {
+        return test::error_of(ExitCode::kInput, [&] { require_weights(open_model_folder(at)); });
+    };
+    CHECK_THAT(why(),
+               Contains("/tiny: 5 of the 5 files with its weights are missing: "
+                        "model-00001-of-00005.safetensors, model-00002-of-00005.safetensors, "
+                        "model-00003-of-00005.safetensors, …; copy them into the folder"));
+    for (int i = 1; i <= 4; ++i)
+        test::write_file(fmt::format("{}/model-0000{}-of-00005.safetensors", at, i), "content");
+    CHECK_THAT(why(),
+               Contains("1 of the 5 files with its weights is missing: "
+                        "model-00005-of-00005.safetensors; copy it into the folder, or fetch "
+                        "what is missing: hf download ORG/tiny --local-dir " +
+                        at));
+}
+
 TEST_CASE("a model's folder is known by its config.json") {
     const test::TemporaryFolder folder;
     CHECK_FALSE(model_folder_of(folder.path()));

@@ -254,9 +254,9 @@ bool is_gguf_file(const std::string& path) {
 GgufFile::GgufFile(const std::string& path)
     : file_(path), content_(parse_gguf(path, file_.bytes())) {}
 
-const GgufTensor* GgufFile::find(std::string_view name) const {
-    const auto found = std::ranges::find(content_.tensors, name, &GgufTensor::name);
-    return found == content_.tensors.end() ? nullptr : &*found;
+const GgufTensor* GgufContent::find(std::string_view name) const {
+    const auto found = std::ranges::find(tensors, name, &GgufTensor::name);
+    return found == tensors.end() ? nullptr : &*found;
 }
 
 GgufWriter::Layout GgufWriter::layout_of(const GgufValues& values,

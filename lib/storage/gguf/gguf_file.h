@@ -29,6 +29,9 @@ struct GgufTensor {
 struct GgufContent {
     GgufMetadata metadata;
     std::vector<GgufTensor> tensors;
+
+    // Returns null if there is no tensor with that name.
+    [[nodiscard]] const GgufTensor* find(std::string_view name) const;
 };
 
 // Reads a GGUF file. BYTES is the whole file, and must outlive the result. Every length, number and
@@ -46,10 +49,8 @@ class GgufFile {
     // Throws what MappedFile and parse_gguf() throw.
     explicit GgufFile(const std::string& path);
 
+    [[nodiscard]] const GgufContent& content() const { return content_; }
     [[nodiscard]] const GgufMetadata& metadata() const { return content_.metadata; }
-    [[nodiscard]] const std::vector<GgufTensor>& tensors() const { return content_.tensors; }
-    // Returns null if there is no tensor with that name.
-    [[nodiscard]] const GgufTensor* find(std::string_view name) const;
     [[nodiscard]] const MappedFile& file() const { return file_; }
 
   private:

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "storage/files/safetensors.h"
@@ -16,10 +17,13 @@ namespace dslaunch::storage {
 // NAME.json, which stands for a folder without weights; nothing if PATH is an archive or no model.
 [[nodiscard]] std::optional<std::string> model_folder_of(const std::string& path);
 
+// The name of a GGUF file that is used as the weights of a folder that has no others.
+inline constexpr std::string_view kGgufOfFolder = "model.gguf";
+
 // Returns the weight files of a Hugging Face folder: model.safetensors, or else the files that its
-// model.safetensors.index.json names, which may be in folders below; an empty list if it has
-// neither. Throws Error{kInput} for an index that cannot be read or that names a file outside of
-// FOLDER.
+// model.safetensors.index.json names, which may be in folders below, or else kGgufOfFolder; an
+// empty list if it has no such file. Throws Error{kInput} for an index that cannot be read or
+// that names a file outside of FOLDER.
 [[nodiscard]] std::vector<std::string> safetensors_files_of(const std::string& folder);
 
 // Throws Error{kInput} naming the file if FOLDER contains a file that would be read together with a

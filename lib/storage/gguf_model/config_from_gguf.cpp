@@ -1,0 +1,331 @@
+// Makes a config.json from values.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "storage/gguf/block_numbers.h"
+#include "storage/gguf_model/gguf_config.h"
+
+namespace dslaunch::storage {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Reads one model's values.
+class ConfigReader {
+  public:
+    explicit ConfigReader(const GgufContent& file) : file_(file), values_(file.metadata) {
+        name_ = values_.text("general.architecture");
+        const bool has_experts = integer_or("expert_count", 0) > 0;
+        for (const GgufFamily& family : gguf_families())
+            if (name_ == family.name && family_ == nullptr &&
+                (name_ != "llama" ||
+                 has_experts == (std::string_view(family.model_type) == "mixtral")))
+                family_ = &family;
+        if (family_ == nullptr) {
+            std::vector<std::string> known;
+            for (const GgufFamily& family : gguf_families())
+                if (known.empty() || known.back() != family.name) known.emplace_back(family.name);
+            values_.refuse("general.architecture",
+                           fmt::format("is `{}`, which is not supported; supported are {}",
+                                       printable(name_), join(known, ", ")));
+        }
+    }
+
+    [[nodiscard]] std::string text() {
+        json_["architectures"] = Json::array({family_->architecture});
+        json_["model_type"] = family_->model_type;
+        if (is("gpt2") || is("starcoder")) {
+            gpt();
+        } else {
+            sizes();
+            family();
+        }
+        json_["vocab_size"] = vocabulary();
+        json_["tie_word_embeddings"] = file_.find("output.weight") == nullptr;
+        json_["torch_dtype"] = dtype();
+        return json_.dump(2) + "\n";
+    }
+
+  private:
+    [[nodiscard]] bool is(std::string_view name) const { return name == name_; }
+    std::string key(std::string_view name) const { return fmt::format("{}.{}", name_, name); }
+    int64_t integer(std::string_view name) const { return values_.integer(key(name)); }
+    int64_t integer_or(std::string_view name, int64_t otherwise) const {
+        return values_.integer_or(key(name), otherwise);
+    }
+    double number(std::string_view name) const { return short_number(values_.number(key(name))); }
+    double number_or(std::string_view name, double otherwise) const {
+        return values_.has(key(name)) ? number(name) : otherwise;
+    }
+
+    // Returns the number with the fewest digits that is NUMBER in fp32: 1e-5, not 9.9999997e-6.
+    static double short_number(double number) {
+        return std::stod(fmt::format("{}", static_cast<float>(number)));
+    }
+
+    [[nodiscard]] bool has(const char* tensor) const { return file_.find(tensor) != nullptr; }
+
+    // Returns the number of rows of the embedding.
+    [[nodiscard]] int64_t vocabulary() const {
+        const GgufTensor* const table = file_.find("token_embd.weight");
+        if (table == nullptr || table->shape.size() != 2)
+            fail(ExitCode::kInput, "{}: has no matrix token_embd.weight: it is no language model",
+                 printable(values_.path()));
+        return table->shape.front();
+    }
+
+    // Returns the type in which a decoder keeps the matrices. A number of fewer bits is a product
+    // of a small integer and numbers of fp16, and in fp16 has a relative error of at most 2^-11.
+    [[nodiscard]] const char* dtype() const {
+        const GgufForm form = std::ranges::max(file_.tensors, {}, [](const GgufTensor& tensor) {
+                                  return tensor.bytes.size();
+                              }).form;
+        if (form == GgufForm::kBf16) return "bfloat16";
+        return form == GgufForm::kF32 || form == GgufForm::kF64 ? "float32" : "float16";
+    }
+
+    void gpt() {
+        json_["n_embd"] = integer("embedding_length");
+        json_["n_head"] = integer("attention.head_count");
+        json_["n_layer"] = integer("block_count");
+        json_["n_positions"] = integer("context_length");
+        json_["n_inner"] = integer("feed_forward_length");
+        json_["layer_norm_epsilon"] = number("attention.layer_norm_epsilon");
+        json_["activation_function"] = "gelu_pytorch_tanh";
+        if (is("starcoder")) json_["multi_query"] = integer_or("attention.head_count_kv", 1) == 1;
+    }
+
+    [[nodiscard]] int64_t head_width() const {
+        const int64_t heads = integer("attention.head_count");
+        if (heads < 1) values_.refuse(key("attention.head_count"), "must be at least 1");
+        return integer_or("attention.key_length", integer("embedding_length") / heads);
+    }
+
+    void sizes() {
+        const int64_t width = integer("embedding_length"), heads = integer("attention.head_count");
+        json_["hidden_size"] = width;
+        const char* const mlp = is("falcon") ? "ffn_hidden_size" : "intermediate_size";
+        json_[mlp] = integer("feed_forward_length");
+        json_["num_hidden_layers"] = integer("block_count");
+        json_["num_attention_heads"] = heads;
+        const int64_t keys = integer_or("attention.head_count_kv", heads);
+        if (!is("gptneox")) json_[is("falcon") ? "num_kv_heads" : "num_key_value_heads"] = keys;
+        json_["max_position_embeddings"] = integer("context_length");
+        if (integer_or("attention.value_length", head_width()) != head_width())
+            values_.refuse(key("attention.value_length"),
+                           "differs from key_length, which is not supported");
+        const bool always = is("gemma") || is("gemma2") || is("gemma3") || is("qwen3") ||
+                            is("glm4") || is("seed_oss") || is("ernie4_5");
+        if (heads < 1 || always || head_width() * heads != width) json_["head_dim"] = head_width();
+        if (!is("olmo")) json_[epsilon_key()] = epsilon();
+        rope();
+    }
+
+    [[nodiscard]] const char* epsilon_key() const {
+        if (is("starcoder2")) return "norm_epsilon";
+        if (is("nemotron")) return "norm_eps";
+        if (is("falcon")) return "layer_norm_epsilon";
+        if (values_.has(key("attention.layer_norm_rms_epsilon"))) return "rms_norm_eps";
+        return "layer_norm_eps";
+    }
+
+    [[nodiscard]] double epsilon() const {
+        return values_.has(key("attention.layer_norm_rms_epsilon"))
+                   ? number("attention.layer_norm_rms_epsilon")
+                   : number("attention.layer_norm_epsilon");
+    }
+
+    void rope() {
+        json_["rope_theta"] = number_or("rope.freq_base", 10000);
+        const int64_t width = integer_or("rope.dimension_count", head_width());
+        const double part = static_cast<double>(width) / static_cast<double>(head_width());
+        const bool has_part =
+            is("phi2") || is("phi3") || is("stablelm") || is("glm4") || is("nemotron");
+        if (is("gptneox")) {
+            json_["rotary_pct"] = part;
+        } else if (has_part) {
+            json_["partial_rotary_factor"] = part;
+        } else if (width != head_width()) {
+            values_.refuse(key("rope.dimension_count"),
+                           "is not the width of a head, which this family needs");
+        }
+        const std::string type = values_.text_or(key("rope.scaling.type"), "none");
+        if (file_.find("rope_freqs.weight") != nullptr) {
+            json_["rope_scaling"] = llama3_or_long(factors("rope_freqs.weight", width));
+        } else if (file_.find("rope_factors_long.weight") != nullptr) {
+            json_["original_max_position_embeddings"] = original_context();
+            json_["rope_scaling"] = {
+                {"rope_type", "longrope"},
+                {"short_factor", factors("rope_factors_short.weight", width)},
+                {"long_factor", factors("rope_factors_long.weight", width)},
+                {"attention_factor", number_or("rope.scaling.attn_factor", 1)}};
+        } else if (type == "linear") {
+            json_["rope_scaling"] = {{"rope_type", "linear"},
+                                     {"factor", number("rope.scaling.factor")}};
+        } else if (type == "yarn") {
+            json_["rope_scaling"] = {{"rope_type", "yarn"},
+                                     {"factor", number("rope.scaling.factor")},
+                                     {"original_max_position_embeddings", original_context()}};
+        } else if (type != "none") {
+            values_.refuse(key("rope.scaling.type"),
+                           fmt::format("`{}` is not supported", printable(type)));
+        }
+    }
+
+    [[nodiscard]] int64_t original_context() const {
+        return integer_or("rope.scaling.original_context_length", integer("context_length"));
+    }
+
+    [[nodiscard]] std::vector<float> factors(const char* tensor, int64_t width) const {
+        const GgufTensor* const found = file_.find(tensor);
+        if (found == nullptr || found->form != GgufForm::kF32 || found->shape.size() != 1 ||
+            found->shape.front() != width / 2)
+            fail(ExitCode::kInput, "{}: the tensor `{}` must have {} numbers in F32",
+                 printable(values_.path()), tensor, width / 2);
+        std::vector<float> numbers(static_cast<size_t>(width / 2));
+        gguf_dequantize(found->form, found->bytes, numbers);
+        for (const float number : numbers)
+            if (!(number > 0) || !std::isfinite(number))
+                fail(ExitCode::kInput, "{}: the tensor `{}` must have numbers above 0",
+                     printable(values_.path()), tensor);
+        return numbers;
+    }
+
+    // Returns the rope with FACTORS. The file does not have the numbers of `llama3`; with the usual
+    // ones, the formula gives the factors, or else the factors themselves are used.
+    [[nodiscard]] Json llama3_or_long(const std::vector<float>& factors) const {
+        const auto factor = static_cast<double>(std::ranges::max(factors));
+        const auto width = 2 * static_cast<double>(factors.size());
+        const double theta = number_or("rope.freq_base", 10000);
+        constexpr double kLow = 1, kHigh = 4, kContext = 8192;
+        bool is_usual = true;
+        for (size_t i = 0; i < factors.size(); ++i) {
+            const double turn = std::pow(theta, -2 * static_cast<double>(i) / width);
+            const double waves = kContext * turn / (2 * std::numbers::pi);
+            const double smooth = std::clamp((waves - kLow) / (kHigh - kLow), 0.0, 1.0);
+            const double expected = 1 / ((1 - smooth) / factor + smooth);
+            is_usual = is_usual && std::abs(expected / static_cast<double>(factors[i]) - 1) < 1e-4;
+        }
+        if (is_usual)
+            return {{"rope_type", "llama3"},
+                    {"factor", factor},
+                    {"low_freq_factor", kLow},
+                    {"high_freq_factor", kHigh},
+                    {"original_max_position_embeddings", static_cast<int64_t>(kContext)}};
+        return {{"rope_type", "longrope"},
+                {"short_factor", factors},
+                {"long_factor", factors},
+                {"attention_factor", 1.0},
+                {"original_max_position_embeddings", integer("context_length")}};
+    }
+
+    // Sets the fields that only some families have.
+    void family() {
+        const bool has_bias = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
+        if (is("stablelm")) {
+            json_["use_qkv_bias"] = has_bias;
+            json_["use_parallel_residual"] = values_.flag_or(key("use_parallel_residual"), false);
+            json_["qk_layernorm"] = has("blk.0.attn_q_norm.weight");
+        } else if (is("gptneox")) {
+            json_["attention_bias"] = has_bias;
+            json_["use_parallel_residual"] = values_.flag_or(key("use_parallel_residual"), true);
+        } else if (is("starcoder2")) {
+            json_["use_bias"] = has_bias;
+        } else if (is("ernie4_5")) {
+            json_["use_bias"] = has("blk.0.ffn_up.bias");
+        } else if (is("falcon")) {
+            falcon(has_bias);
+        } else {
+            json_["attention_bias"] = has_bias;
+            if (is("llama") || is("granite") || is("arcee") || is("smollm3") || is("nemotron"))
+                json_["mlp_bias"] = has("blk.0.ffn_up.bias");
+        }
+        if (is("seed_oss")) json_["attention_out_bias"] = has("blk.0.attn_output.bias");
+        if (is("phi2")) json_["qk_layernorm"] = false;
+        if (is("command-r") || is("cohere2")) json_["logit_scale"] = number("logit_scale");
+        if (is("command-r")) json_["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
+        if (is("olmo") && values_.has(key("attention.clamp_kqv")) &&
+            number("attention.clamp_kqv") > 0)
+            json_["clip_qkv"] = number("attention.clamp_kqv");
+        if (is("granite")) {
+            json_["attention_multiplier"] = number("attention.scale");
+            json_["embedding_multiplier"] = number("embedding_scale");
+            json_["residual_multiplier"] = number("residual_scale");
+            json_["logits_scaling"] = number("logit_scale");
+        }
+        if (name_.starts_with("gemma")) gemma();
+        if (is("cohere2") || is("phi3"))
+            if (const int64_t window = integer_or("attention.sliding_window", 0); window > 0)
+                json_["sliding_window"] = window;
+        if (integer_or("expert_count", 0) > 0) experts();
+    }
+
+    void falcon(bool has_bias) {
+        const bool has_two_norms = has("blk.0.attn_norm_2.weight");
+        json_["bias"] = has_bias;
+        json_["parallel_attn"] = true;
+        json_["new_decoder_architecture"] = has_two_norms;
+        json_["multi_query"] = integer_or("attention.head_count_kv", 1) == 1;
+        json_["alibi"] = false;
+    }
+
+    void gemma() {
+        json_["hidden_activation"] = "gelu_pytorch_tanh";
+        if (is("gemma")) return;
+        const int64_t layers = integer("block_count");
+        const bool is_27b = (is("gemma2") && layers == 46) || (is("gemma3") && layers == 62);
+        json_["query_pre_attn_scalar"] =
+            is_27b ? integer("embedding_length") / integer("attention.head_count") : head_width();
+        json_["sliding_window"] = integer("attention.sliding_window");
+        if (is("gemma2")) {
+            json_["attn_logit_softcapping"] = number_or("attn_logit_softcapping", 50);
+            json_["final_logit_softcapping"] = number_or("final_logit_softcapping", 30);
+        } else {
+            json_["rope_local_base_freq"] = number_or("rope.freq_base_swa", 10000);
+            json_["sliding_window_pattern"] = 6;
+        }
+    }
+
+    void experts() {
+        const int64_t experts = integer("expert_count");
+        json_[is("llama") ? "num_local_experts" : "num_experts"] = experts;
+        json_["num_experts_per_tok"] = integer("expert_used_count");
+        if (is("qwen2moe") || is("qwen3moe")) {
+            const GgufTensor* const gate = file_.find("blk.0.ffn_gate_exps.weight");
+            const int64_t width =
+                integer_or("expert_feed_forward_length",
+                           gate != nullptr && gate->shape.size() == 3 ? gate->shape[1] : 0);
+            json_["moe_intermediate_size"] = width;
+            json_["norm_topk_prob"] = is("qwen3moe");
+        }
+        if (is("qwen2moe")) {
+            const GgufTensor* const gate = file_.find("blk.0.ffn_gate_shexp.weight");
+            json_["shared_expert_intermediate_size"] =
+                integer_or("expert_shared_feed_forward_length",
+                           gate != nullptr && gate->shape.size() == 2 ? gate->shape[0] : 0);
+            json_["qkv_bias"] = has("blk.0.attn_q.bias");
+        }
+        if (is("olmoe")) json_["norm_topk_prob"] = false;
+    }
+
+    const GgufContent& file_;
+    const GgufMetadata& values_;
+    std::string name_;
+    const GgufFamily* family_ = nullptr;
+    Json json_;
+};
+
+}  // namespace
+
+std::string config_of_gguf(const GgufContent& file) {
+    return ConfigReader(file).text();
+}
+
+}  // namespace dslaunch::storage

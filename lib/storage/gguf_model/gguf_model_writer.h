@@ -1,0 +1,55 @@
+// Writes a Hugging Face folder as one GGUF file, which llama.cpp reads: weights in the forms of a
+// file type, the config's values and the tokenizer. Data path: model_folder.h -> [here] -> a file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "storage/gguf_model/gguf_file_types.h"
+#include "storage/huggingface/model_folder.h"
+
+namespace dslaunch::storage {
+
+// The options of write_gguf().
+struct GgufWriteOptions {
+    GgufFileType type = GgufFileType::kQ8_0;
+    // Returns, for the weight NAME of the modules with IN inputs, how much each input matters: the
+    // mean of its squares on real texts. An empty list, or no function: all inputs matter the same.
+    // SHAPE: [in] fp32, at least 0.
+    std::function<std::vector<float>(const std::string& name, int64_t in)> importance;
+    // Rounds to nearest with scales that follow from the largest numbers, without a search.
+    bool is_plain = false;
+    size_t threads = 1;
+    // Called with how many numbers were written so far, and are in total.
+    std::function<void(int64_t done, int64_t total)> progress;
+};
+
+// A tensor that was written in fewer bits. ERROR: the root of the sum of the squared differences,
+// divided by the same of the numbers.
+struct GgufTensorLoss {
+    std::string name;  // of the weight in the modules; the first one of several
+    GgufForm form = GgufForm::kF32;
+    double error = 0;
+};
+
+// A file that was written.
+struct GgufWritten {
+    int64_t weights = 0;              // numbers of matrices, in any form
+    int64_t weight_bytes_before = 0;  // of these numbers in the folder
+    int64_t weight_bytes_after = 0;
+    int64_t bytes_before = 0;  // of the folder's weight files
+    int64_t bytes_after = 0;
+    std::vector<GgufTensorLoss> losses;
+};
+
+// Writes FOLDER to the file OUT, which appears complete or not at all. Everything that llama.cpp
+// cannot express is refused before anything is written. Blocks on the disk; uses OPTIONS.threads
+// threads. Throws Error{kInput} that names what is refused, or a weight that is missing or not
+// finite; Error{kDisk}.
+[[nodiscard]] GgufWritten write_gguf(const ModelFolder& folder, const std::string& out,
+                                     const GgufWriteOptions& options);
+
+}  // namespace dslaunch::storage

@@ -36,6 +36,7 @@
 #include "launcher/report/loss_picture.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/dry_run.h"
+#include "launcher/run/foreign_ranks.h"
 #include "launcher/run/host_source.h"
 #include "launcher/run/job_monitors.h"
 #include "launcher/run/mpi_copies.h"
@@ -104,7 +105,12 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                                                                    {"manual", "man"},
                                                                    {"preprocess", "data"},
                                                                    {"estimate", "plan"},
-                                                                   {"schema", "config"}};
+                                                                   {"schema", "config"},
+                                                                   {"show", "model"},
+                                                                   {"inspect", "model"},
+                                                                   {"quantize", "compress"},
+                                                                   {"attach", "logs"},
+                                                                   {"prepare", "data"}};
     std::vector<std::string> words(subcommands.begin(), subcommands.end());
     if (others)
         for (const auto& [other, name] : kOtherWords) words.push_back(other);
@@ -156,8 +162,10 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
         spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
     const std::string next = options.arguments.empty() ? "" : options.arguments.front();
     if (here && !is_in_path(target)) storage::refuse_download(target, next);
-    // `convert` and `list` are programs too, so only subcommands' names compete with a program.
-    const auto guess = meant_subcommand(target, subcommands, /*others=*/!is_in_path(target));
+    // `convert` and `list` are programs too, so only subcommands' names compete with a program, and
+    // `kill`, whose arguments would be processes of each host.
+    const auto guess =
+        meant_subcommand(target, subcommands, /*others=*/target == "kill" || !is_in_path(target));
     const bool is_word = (guess && guess->distance == 0) || access(next.c_str(), F_OK) == 0;
     if (here && !is_in_path(target) && !is_word && std::ranges::count(subcommands, next) > 0) {
         fail(ExitCode::kUsage,
@@ -271,7 +279,8 @@ int refuse_data_as_program(const launch::JobSpec& spec) {
 int find_program(const launch::JobSpec& spec) {
     constexpr int kNotFound = 127;
     if (spec.target_kind != launch::TargetKind::kProgram) return 0;
-    if (storage::is_hub_name(spec.target, spec.working_directory))
+    if (storage::is_hub_name(spec.target, spec.working_directory) ||
+        spec.target.find("://") != std::string::npos)
         storage::fail_missing_model(spec.target);
     if (spec.transport != launch::TransportKind::kLocal || !spec.environment.set.empty()) return 0;
     const std::string& target = spec.target;
@@ -281,11 +290,14 @@ int find_program(const launch::JobSpec& spec) {
         print_message(fmt::format("dslaunch: error: {}: this program does not exist{}",
                                   printable(target), near_file_text(path_of_target(spec))));
     } else {
+        const std::string near = near_file_text(path_of_target(spec));
+        const std::string download_text = fmt::format(
+            "; models are not downloaded: hf download ORG/{0} --local-dir {0}", printable(target));
         print_message(
             fmt::format("dslaunch: error: `{0}` is neither a subcommand nor a program in PATH: "
                         "give a program in this folder as ./{0}, a model as a file (train.pt) or a "
                         "Hugging Face folder; `dslaunch --help` lists the subcommands{1}",
-                        printable(target), near_file_text(path_of_target(spec))));
+                        printable(target), near.empty() ? download_text : near));
     }
     return kNotFound;
 }
@@ -445,9 +457,11 @@ int start_job(JobRequest request) {
         return join_by_hand(options, token, *std::move(joining));
     }
     // After this point, this process is the job's only launcher.
+    const std::string foreign = options.dry_run ? "" : foreign_ranks_note(machine);
     OwnOutput output(options, machine.directory);
     BuiltJob job = build_job(options, machine);
     output.set_job(job.spec.job_id);
+    if (!foreign.empty()) job.notes.push_back(foreign);
     if (slurm_copy) job.spec.held_name = slurm_copy->held_name();
     if (request.metrics) job.spec.state_directory.clear();
     if (options.dry_run) {

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
+#include "base/text/file_faults.h"
 #include "launcher/run/commands.h"
 #include "storage/disk/output_place.h"
 #include "storage/files/atomic_file.h"
@@ -49,7 +50,10 @@ int64_t convert_file(const TokensArguments& arguments) {
     const UniqueFd text(arguments.text == "-"
                             ? ::dup(STDIN_FILENO)
                             : ::open(arguments.text.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!text.valid()) fail(ExitCode::kInput, "{}: {}", arguments.text, errno_text(errno));
+    if (!text.valid()) {
+        const std::string cause = errno_text(errno);
+        fail(ExitCode::kInput, "{}: {}{}", arguments.text, cause, near_file_text(arguments.text));
+    }
     storage::require_new_file(arguments.out, arguments.force);
     struct stat facts {};
     // A pipe has no size, so the disk space that is needed is not known in advance.

@@ -16,31 +16,10 @@
 #include "config/resolve/option_overrides.h"
 #include "launch/machine/machine_topology.h"
 #include "launch/transport/join/join_endpoint.h"
+#include "launcher/options/number_advice.h"
 
 namespace dslaunch::launcher {
 namespace {
-
-// Returns advice if VALUE, which should be a number, has a character that no number has here: ";
-// the dash in it is …". Otherwise returns an empty text.
-std::string foreign_number_advice(const std::string& value) {
-    for (const char* dash : {"\u2010", "\u2011", "\u2012", "\u2013", "\u2014", "\u2212"})
-        if (value.find(dash) != std::string::npos)
-            return "; its dash is not a minus sign: type `-`";
-    if (value.find(',') != std::string::npos)
-        return "; write numbers with a decimal point and without thousands separators: 2.5e-4, "
-               "1000";
-    return "";
-}
-
-// Returns "; write 10" if VALUE is a whole number from LEAST to MOST in another spelling, such as
-// 1e1.
-std::string plain_advice(const std::string& value, int64_t least, int64_t most) {
-    constexpr double kExactMax = 9e15;
-    const auto other = parse_double(value);
-    if (!other || !(std::abs(*other) < kExactMax) || std::floor(*other) != *other) return "";
-    const auto whole = static_cast<int64_t>(*other);
-    return whole < least || whole > most ? "" : fmt::format("; write {}", whole);
-}
 
 int64_t number(const std::string& value, int64_t least, int64_t most) {
     const auto parsed = parse_int(value);
@@ -50,41 +29,6 @@ int64_t number(const std::string& value, int64_t least, int64_t most) {
              parsed ? "" : plain_advice(value, least, most) + foreign_number_advice(value));
     }
     return *parsed;
-}
-
-// Returns "; it is a number of seconds: 600" for a time with a unit, such as 10m or 1h30m, or for
-// 00:10:00. Returns an empty text for anything else.
-std::string seconds_advice(const std::string& value) {
-    double seconds = 0;
-    const std::vector<std::string> parts = split(value, ':');
-    if (parts.size() == 2 || parts.size() == 3) {
-        for (const std::string& part : parts) {
-            const auto number = parse_int(part);
-            if (!number || *number < 0) return "";
-            seconds = seconds * 60 + static_cast<double>(*number);
-        }
-    } else {
-        std::string digits;
-        bool has_unit = false;
-        for (const char c : lower(value)) {
-            const double unit = c == 's'   ? 1
-                                : c == 'm' ? 60
-                                : c == 'h' ? 3600
-                                : c == 'd' ? 86'400
-                                           : 0;
-            if (unit == 0) {
-                digits += c;
-                continue;
-            }
-            const auto number = parse_double(digits);
-            if (!number || !(*number >= 0)) return "";
-            seconds += *number * unit;
-            digits.clear();
-            has_unit = true;
-        }
-        if (!has_unit || !digits.empty()) return "";
-    }
-    return fmt::format("; give the time in seconds: {}", seconds);
 }
 
 [[noreturn]] void fail_seconds(const std::string& value, std::string_view range) {

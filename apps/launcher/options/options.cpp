@@ -88,6 +88,12 @@ class OptionParser {
                      "page: write {}{}",
                      printable(word), name->size() > 1 ? "--" : "-", printable(*name));
             }
+            if (!only_words && word.starts_with('-') && word.find("\u00a0") != std::string::npos)
+                fail(
+                    ExitCode::kUsage,
+                    "`{}` contains a non-breaking space (U+00A0), probably copied from a web page: "
+                    "write a plain blank",
+                    printable(word));
             if (only_words || word.size() < 2 || word.front() != '-') {
                 if (on_word(word)) break;
             } else if (word == "--") {

@@ -11,6 +11,7 @@
 #include "launch/plan/worker_environment.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/commands.h"
+#include "launcher/run/foreign_ranks.h"
 
 namespace dslaunch::launcher {
 
@@ -23,8 +24,10 @@ void require_worker(const std::string& path) {
 }
 
 void become_worker(std::span<const std::string> words) {
-    const std::string worker = Machine::this_one().binary_directory + "/dsworker";
+    const Machine machine = Machine::this_one();
+    const std::string worker = machine.binary_directory + "/dsworker";
     require_worker(worker);
+    forget_foreign_ranks(machine);
     if (std::getenv(launch::kWaitVariable) == nullptr)
         ::setenv(launch::kSpinVariable, std::to_string(launch::spin_count()).c_str(), 0);
     launch::EnvironmentList environment = launch::own_environment();

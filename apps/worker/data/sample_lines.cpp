@@ -208,8 +208,11 @@ bool SampleLines::open_next() {
     if (std::filesystem::is_directory(path(), unreadable))
         throw Error(ExitCode::kInput, folder_text(path()));
     opened_ = std::ifstream(path());
-    if (!opened_)
-        fail(ExitCode::kInput, "{}: cannot be read: {}", printable(path()), errno_text(errno));
+    if (!opened_) {
+        const std::string cause = errno_text(errno);
+        fail(ExitCode::kInput, "{}: cannot be read: {}{}", printable(path()), cause,
+             near_file_text(path()));
+    }
     if (storage::is_parquet(path())) {
         has_text_ = true;
         rows_ = storage::open_table(path(), text::row_columns());

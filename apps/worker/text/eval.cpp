@@ -16,6 +16,7 @@
 #include "decoder/decode/batch.h"
 #include "decoder/score/text_scores.h"
 #include "storage/files/input_file.h"
+#include "storage/files/npy_file.h"
 #include "storage/huggingface/named_place.h"
 #include "storage/tokens/token_counts.h"
 #include "storage/tokens/token_file.h"
@@ -415,11 +416,12 @@ void require_reference(const EvalArguments& arguments, const HeldOut& data) {
 void require_held_out(const EvalArguments& arguments) {
     const std::string& path = arguments.data;
     storage::require_data(path, arguments.decoder.model);
-    if (path.ends_with(".npy"))
-        fail(ExitCode::kInput,
-             "--data {}: NumPy arrays are not supported; use rows in .safetensors from `dslaunch "
-             "data prepare`",
-             printable(path));
+    if (!path.ends_with(".npy")) return;
+    const std::string recipe =
+        storage::token_recipe(path, storage::NpyFile(path).array(), "--dtype ");
+    fail(ExitCode::kInput, "--data {}: is a single array, but texts need tokens and targets; {}",
+         printable(path),
+         recipe.empty() ? "use rows in .safetensors from `dslaunch data prepare`" : recipe);
 }
 
 void evaluate(const EvalArguments& arguments, RankProcess& process) {

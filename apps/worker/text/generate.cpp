@@ -254,7 +254,7 @@ class OrderedLines {
             text += fmt::format(": {} ended by themselves, {} at the limit of length", stopped_,
                                 texts - stopped_);
         if (faults_ > 0) text += fmt::format("; {} without a text", counted(faults_, "prompt"));
-        return fmt::format("{}; {} in {:.1f} s ({:.1f} a second)", text, counted(tokens_, "token"),
+        return fmt::format("{}; {} in {:.2f} s ({:.1f} a second)", text, counted(tokens_, "token"),
                            seconds, static_cast<double>(tokens_) / std::max(seconds, 1e-3));
     }
 

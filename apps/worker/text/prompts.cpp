@@ -175,8 +175,11 @@ void require_json_lines(std::string_view line, const PromptArguments& arguments,
     const std::string& path = arguments.file;
     try {
         if (text::jinja::value_of_json(line).is(ValueKind::kDict)) return;
-    } catch (const text::jinja::Fault&) {
-        // The line is not JSON at all.
+    } catch (const text::jinja::Fault& fault) {
+        if (trim(line).starts_with("{'"))
+            fail(ExitCode::kInput, "{} {}: line 1: {}", arguments.file_option, printable(path),
+                 printable(fault.what()));
+        // Otherwise the line is not JSON at all.
     }
     fail(ExitCode::kInput,
          "{} {}: its first line is not a JSON object, but each line must be one: {}. The file is "
@@ -373,7 +376,10 @@ std::vector<Prompt> prompts_of_file(const PromptArguments& arguments, const Text
     const TemplateVariables more =
         template_variables_of(arguments.template_kwargs, "--chat-template-kwargs");
     std::ifstream in(path);
-    if (!in) fail(ExitCode::kInput, "{}: cannot be read: {}", name, errno_text(errno));
+    if (!in) {
+        const std::string cause = errno_text(errno);
+        fail(ExitCode::kInput, "{}: cannot be read: {}{}", name, cause, near_file_text(path));
+    }
     std::vector<Prompt> prompts;
     for (std::string text; std::getline(in, text);) {
         std::string_view line = text;

@@ -174,6 +174,11 @@ inline constexpr ForeignName kForeignNames[] = {
     {"trust-remote-code", "", "leave it out: no Python of a model is run"},
     {"num-machines", "", "--num-nodes N with a --hostfile"},
     {"nodes", "", "--num-nodes N with a --hostfile"},
+    {"n", "", "--num-gpus N for N workers on each host (srun's -n, mpirun's -n), or --num-nodes N with a --hostfile (srun's -N)"},
+    {"np", "", "--num-gpus N for N workers on each host"},
+    {"ntasks", "", "--num-gpus N for N workers on each host"},
+    {"ntasks-per-node", "", "--num-gpus N for N workers on each host"},
+    {"gpus-per-node", "", "--num-gpus N for N workers on each host"},
     {"chat-template", "", "`dslaunch data prepare`, which uses the chat_template of the model's folder"},
     {"template", "", "`dslaunch data prepare`, which uses the chat_template of the model's folder"},
 

@@ -54,6 +54,12 @@ JsonPlace::Json JsonPlace::parse(const std::string& path, std::string_view text)
     } catch (const Json::exception& error) {
         if (const std::string fault = download_fault(text); !fault.empty())
             fail(ExitCode::kInput, "{}: {}", path, fault);
+        const auto* const bad = dynamic_cast<const Json::parse_error*>(&error);
+        if (bad != nullptr && bad->byte >= text.size())
+            fail(ExitCode::kInput,
+                 "{}: is not valid JSON: it ends in the middle, after {} bytes: the download, copy "
+                 "or program that wrote it was interrupted; fetch or make it again",
+                 path, text.size());
         std::string_view why = error.what();  // "[json.exception.parse_error.101] parse error at …"
         if (why.starts_with('[')) why.remove_prefix(std::min(why.find("] ") + 2, why.size()));
         fail(ExitCode::kInput, "{}: is not valid JSON: {}", path, printable(why));

@@ -82,7 +82,20 @@ void require_plain_names(const std::string& key, const std::vector<std::string>&
 std::vector<std::string> lora_overrides(const std::string& spec) {
     using Setting = std::pair<std::string, std::vector<std::string>>;
     std::vector<Setting> keys;
-    for (const std::string& piece : split(spec, ',')) {
+    for (const char* quote : {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"})
+        if (spec.find(quote) != std::string::npos)
+            fail(ExitCode::kUsage,
+                 "`{}`: {} is a typographic quote, probably copied from an editor or web page: "
+                 "write '",
+                 printable(spec), quote);
+    for (const std::string& written : split(spec, ',')) {
+        const size_t sign = written.find('=');
+        // Blanks around a name, its `=` and its value mean nothing.
+        const std::string piece =
+            sign == std::string::npos
+                ? std::string(trim(written))
+                : fmt::format("{}={}", trim(std::string_view(written).substr(0, sign)),
+                              trim(std::string_view(written).substr(sign + 1)));
         const size_t equals = piece.find('=');
         if (piece.find(';') != std::string::npos)
             fail(ExitCode::kUsage,

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/text.h"
 #include "config/read/quoteless.h"
@@ -287,6 +288,37 @@ void parameter_group(KeyReader& keys, RunConfig& run, const std::string& path, c
         keys.problem(path + ".muon", "is used only with optimizer.type Muon");
 }
 
+// Returns what to write for NAME, an optimizer's name in transformers' Trainer, axolotl or
+// bitsandbytes; "" for any other name.
+std::string own_optimizer(std::string name) {
+    std::ranges::replace(name, '-', '_');
+    const bool is_8bit = name.ends_with("8bit");
+    if (name.starts_with("paged_")) name.erase(0, std::string_view("paged_").size());
+    for (const std::string_view ending : {"_8bit", "8bit", "_32bit", "_bnb"})
+        if (name.ends_with(ending)) name.erase(name.size() - ending.size());
+    static const std::map<std::string, std::string> kTypes = {{"adamw", "AdamW"},
+                                                              {"adamw_torch", "AdamW"},
+                                                              {"adamw_torch_fused", "AdamW"},
+                                                              {"adamw_torch_xla", "AdamW"},
+                                                              {"adamw_torch_npu_fused", "AdamW"},
+                                                              {"adamw_hf", "AdamW"},
+                                                              {"adamw_apex_fused", "AdamW"},
+                                                              {"adamw_anyprecision", "AdamW"},
+                                                              {"adamw_fused", "AdamW"},
+                                                              {"fused_adamw", "AdamW"},
+                                                              {"fusedadam", "Adam"},
+                                                              {"fused_adam", "Adam"},
+                                                              {"deepspeedcpuadam", "Adam"},
+                                                              {"cpuadam", "Adam"},
+                                                              {"cpu_adam", "Adam"},
+                                                              {"adam", "Adam"},
+                                                              {"lion", "Lion"}};
+    const auto type = kTypes.find(name);
+    if (type == kTypes.end()) return "";
+    return type->second +
+           (is_8bit ? ", with dslaunch.optimizer.states: int8 for moments in 8 bits" : "");
+}
+
 }  // namespace
 
 void resolve_optimizer(KeyReader& keys, RunConfig& run) {
@@ -314,7 +346,9 @@ void resolve_optimizer(KeyReader& keys, RunConfig& run) {
         std::string message = known ? fmt::format("{} is not available yet in this version: use {}",
                                                   type->text, types_text("optimizer"))
                                     : fmt::format("unknown optimizer {}", shown(*type));
-        if (!known) {
+        if (const std::string own = own_optimizer(name); !own.empty()) {
+            message += fmt::format(", a name in other programs: use {}", own);
+        } else if (!known) {
             auto near = nearest(type->text, names);
             message += near ? fmt::format(", did you mean `{}`?", *near)
                             : fmt::format(": use {}", types_text("optimizer"));

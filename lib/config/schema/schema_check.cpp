@@ -184,9 +184,11 @@ class Checker {
             // would take long.
         } else if (path == "dslaunch.lora" && (name == "bias" || name == "use_dora")) {
             message += ": bias and DoRA are not supported: remove it";
-        } else if (const ForeignName* foreign = find_foreign(name);
+        } else if (const ForeignName* const foreign = find_foreign(name);
                    foreign != nullptr && path.empty()) {
             message += (foreign->key.empty() ? ": " : ", ") + place_text(*foreign);
+        } else if (foreign != nullptr && foreign->key.starts_with(path + ".")) {
+            message += fmt::format(", did you mean `{}`?", foreign->key.substr(path.size() + 1));
         } else if (auto near = nearest(name, siblings)) {
             message += fmt::format(", did you mean `{}`?", *near);
         } else if (auto home = other_home(name)) {
@@ -204,14 +206,15 @@ class Checker {
         if (is_auto(value) && key.type != KeyType::kObject && takes_auto(key)) return;
         if (!fits_type(key.type, value)) {
             const std::vector<std::string> keys = key_names(path);
-            const bool lists_keys =
-                key.type == KeyType::kObject && !keys.empty() && keys.size() <= kSiblingsShownMax;
-            return report(
-                path,
-                fmt::format("must be {}{}, not {}{}{}", kWanted[size_t(key.type)],
-                            lists_keys ? " with keys of " + join(keys, ", ") : "", describe(value),
-                            all_text(key, value), dynamic_text(key, value)),
-                value);
+            const std::string meant = key.type == KeyType::kObject ? meant_object(path, value) : "";
+            const bool lists_keys = key.type == KeyType::kObject && meant.empty() &&
+                                    !keys.empty() && keys.size() <= kSiblingsShownMax;
+            return report(path,
+                          fmt::format("must be {}{}, not {}{}{}{}", kWanted[size_t(key.type)],
+                                      lists_keys ? " with keys of " + join(keys, ", ") : "",
+                                      describe(value), meant.empty() ? "" : ": write " + meant,
+                                      all_text(key, value), dynamic_text(key, value)),
+                          value);
         }
         if (!in_range(key, value) && !falls_back(key, value)) {
             return report(path,
@@ -225,6 +228,21 @@ class Checker {
         if (quiet || key.status != KeyStatus::kNotYet) return;
         if (asks_by_presence(path) && value.items.empty()) return;
         if (!same_value(value, default_value(key))) report(path, key.note, value);
+    }
+
+    // Returns the object that VALUE, a word or a number in place of the section PATH, probably
+    // means: `true` a switch, `2` a stage, `"cpu"` a device. "" if there is no such key.
+    [[nodiscard]] static std::string meant_object(const std::string& path, const Value& value) {
+        const bool is_word = value.is(Kind::kString), is_switch = value.is(Kind::kBool);
+        if ((is_switch || is_auto(value)) && find_key(path + ".enabled") != nullptr)
+            return fmt::format("{{\"enabled\": {}}}", is_switch ? shown(value) : "\"auto\"");
+        if (value.is(Kind::kInt) && find_key(path + ".stage") != nullptr)
+            return fmt::format("{{\"stage\": {}}}", shown(value));
+        if ((is_word || is_switch) && find_key(path + ".device") != nullptr)
+            return fmt::format("{{\"device\": \"{}\"}}", is_word         ? value.text
+                                                         : value.boolean ? "cpu"
+                                                                         : "none");
+        return "";
     }
 
     void elements(const std::string& path, const Value& value, bool quiet) {

@@ -10,6 +10,8 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/tensor.h>
 
+#include <fmt/format.h>
+
 #include <map>
 #include <utility>
 #include <vector>
@@ -95,7 +97,17 @@ class Changer {
         const int64_t out_at = is_transposed_ ? 1 : 0;
         if (weight.dim() != 2 || weight.size(out_at) != pair.out() ||
             weight.size(1 - out_at) != pair.in())
-            adapter_.refuse(pair.name, "does not have the shape of the layer's weight");
+            adapter_.refuse(
+                pair.name,
+                fmt::format("is for a layer of {} x {}, but the model's layer has {}: the adapter "
+                            "belongs to {}",
+                            pair.out(), pair.in(),
+                            weight.dim() == 2 ? fmt::format("{} x {}", weight.size(out_at),
+                                                            weight.size(1 - out_at))
+                                              : fmt::format("{} dimensions", weight.dim()),
+                            adapter_.config().base_model.empty()
+                                ? std::string("another model")
+                                : printable(adapter_.config().base_model)));
         if (change_.init != AdapterInit::kNone) {
             // Training used the weight without this part, rounded to the weight's own type.
             weight = weight - beginning_of(weight, {change_.init, pair.r, pair.scale});

@@ -1,7 +1,9 @@
 #include "launch/output/job_output.h"
 
+#include <cerrno>
 #include <utility>
 
+#include "base/error.h"
 #include "base/screen.h"
 #include "base/terminal/moving_line.h"
 #include "base/text.h"
@@ -76,7 +78,22 @@ void JobOutput::tell_news() {
     if (record_ != nullptr) record_->tell_news();
 }
 
+std::string JobOutput::lost_lines_text() const {
+    if (spec_.prints_results()) return "";
+    for (const int fd : {1, 2}) {
+        const int fault = printer_.streams().fault(fd);
+        if (fault == 0 || fault == EIO) continue;
+        return fmt::format("lines of this job could not be written to {}: {}",
+                           fd == 1 ? "stdout" : "stderr", errno_text(fault));
+    }
+    return "";
+}
+
 bool JobOutput::is_lost() {
+    if (const std::string lost = has_told_of_fault_ ? "" : lost_lines_text(); !lost.empty()) {
+        has_told_of_fault_ = true;
+        note(fmt::format("dslaunch: warning: {}; the job continues", lost));
+    }
     if (!streams().reader_is_gone(1)) return false;
     if (spec_.prints_results()) return true;
     if (!std::exchange(has_told_of_loss_, true)) {

@@ -104,6 +104,10 @@ class JobOutput {
     // Returns true if the job's purpose is its output and nobody reads its stdout any more. For
     // another kind of job it returns false, and the first call reports that nobody reads.
     [[nodiscard]] bool is_lost();
+    // Returns why lines of a job whose results are files could not be written to stdout or stderr,
+    // such as a full disk; "" if no line was lost, and for other jobs. A terminal that was closed
+    // (EIO) does not count: nobody expects its lines.
+    [[nodiscard]] std::string lost_lines_text() const;
 
   private:
     const JobSpec& spec_;
@@ -117,6 +121,7 @@ class JobOutput {
     MetricsTap tap_;
     int64_t newest_step_ = 0;
     bool has_told_of_loss_ = false;
+    bool has_told_of_fault_ = false;
 };
 
 }  // namespace dslaunch::launch

@@ -31,8 +31,9 @@ class LinePrinter {
     // between words at its width.
     void note(std::string_view line);
 
-    // Returns the streams, which keep text that cannot be written now.
+    // Return the streams, which keep text that cannot be written now.
     [[nodiscard]] StandardStreams& streams() { return streams_; }
+    [[nodiscard]] const StandardStreams& streams() const { return streams_; }
 
   private:
     StandardStreams& streams_;

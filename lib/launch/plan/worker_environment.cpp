@@ -30,7 +30,7 @@ int read_int(const char* name, int least, std::optional<int> fallback = {}) {
         fail(
             ExitCode::kSetup,
             "environment variable {} is missing although RANK is set; start ranks with dslaunch or "
-            "torchrun",
+            "torchrun; if RANK is left over in this shell: unset RANK WORLD_SIZE",
             name);
     }
     const auto number = parse_int(*text);
@@ -237,7 +237,11 @@ WorkerEnvironment WorkerEnvironment::from_process() {
     }
     const auto address = read("MASTER_ADDR");
     if (e.world_size > 1 && (!address || address->empty())) {
-        fail(ExitCode::kSetup, "environment variable MASTER_ADDR is missing or empty");
+        fail(ExitCode::kSetup,
+             "environment variable MASTER_ADDR is missing or empty, but RANK={} and WORLD_SIZE={} "
+             "say that this is one of {} ranks; if they are left over in this shell: unset RANK "
+             "WORLD_SIZE",
+             e.rank, e.world_size, e.world_size);
     }
     e.master_address = address.value_or("127.0.0.1");
     e.master_port = e.world_size > 1 ? read_int("MASTER_PORT", 1) : read_int("MASTER_PORT", 0, 0);

@@ -46,7 +46,7 @@ JobSpec JobLoop::next_spec() const {
     const auto chosen = choose_hosts(bad_, spec.elastic);
     DSL_CHECK(chosen.has_value(), "an attempt with too few hosts");
     spec.nodes = spec.elastic.plan(*chosen);
-    spec.world_size = spec.nodes.front().workers.front().environment.world_size;
+    spec.world_size = world_size_of(spec.nodes);
     if (restarts_ > 0) spec.connect_max = std::min<milliseconds>(spec.connect_max, kAnswerMax);
     return spec;
 }
@@ -128,6 +128,10 @@ bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
 }
 
 int JobLoop::end(int exit_code, JobOutput& output) {
+    if (const std::string lost = exit_code == 0 ? output.lost_lines_text() : ""; !lost.empty()) {
+        output.note(fmt::format("dslaunch: error: {}; the job itself has ended well", lost));
+        exit_code = static_cast<int>(ExitCode::kDisk);
+    }
     try {
         output.write_run_file(exit_code);
         sinks_.files.finish(sinks_.streams.hurries() ? JobFiles::kBrief : JobFiles::kLastWordsMax);

@@ -44,6 +44,7 @@ std::optional<c10::ScalarType> batch_dtype(DType dtype) {
             return c10::ScalarType::Bool;
         case DType::kC64:
         case DType::kU64:
+        case DType::kF8E4M3:
             return std::nullopt;
         case DType::kF16:
         case DType::kBF16:
@@ -175,6 +176,21 @@ void check_fit(const std::string& path, const DataRequest& request) {
     check_arguments_are_tensors(path, request);
 }
 
+// Refuses a .npy file for a model that reads tokens and targets, since an array is only one column.
+void require_two_columns(const std::string& path, const DataRequest& request) {
+    const std::vector<std::string>& arguments = request.arguments;
+    if (!path.ends_with(".npy") || arguments.size() != 2 || arguments[0] != kTokensArgument ||
+        (request.loss.kind == config::LossKind::kModel
+             ? arguments[1] != kTargetsArgument
+             : request.loss.kind != config::LossKind::kCrossEntropy))
+        return;
+    const std::string recipe =
+        storage::token_recipe(path, storage::NpyFile(path).array(), "--set dslaunch.data.dtype=");
+    if (!recipe.empty())
+        fail(ExitCode::kInput, "{}: is a single array, but the model reads tokens and targets; {}",
+             path, recipe);
+}
+
 class RowSamples final : public Samples {
   public:
     RowSamples(std::string path, RowFile file, const DataRequest& request)
@@ -288,8 +304,9 @@ class RowSamples final : public Samples {
         if (!dtype)
             fail(ExitCode::kInput, "{}: the type of column {} is not supported: store {}", path_,
                  described(entry),
-                 entry.dtype == DType::kC64 ? "its real and imaginary parts as F32"
-                                            : "it as I64, or as F32");
+                 entry.dtype == DType::kC64   ? "its real and imaginary parts as F32"
+                 : entry.dtype == DType::kU64 ? "it as I64, or as F32"
+                                              : "it as F32");
         if (request.has_target() && argument + 1 == request.arguments.size())
             dtype = target_dtype(path_, entry, request.loss, *dtype);
         if (argument == 0) sample_count_ = rows;
@@ -399,6 +416,7 @@ class RowSamples final : public Samples {
 
 std::unique_ptr<Samples> open_row_samples(const std::string& path, const DataRequest& request) {
     RowFile file(path);
+    require_two_columns(path, request);
     check_fit(path, request);
     return std::make_unique<RowSamples>(path, std::move(file), request);
 }

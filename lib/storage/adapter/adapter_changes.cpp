@@ -164,7 +164,8 @@ std::string other_base_text(const std::string& adapter, const std::string& model
         "{}: the adapter was trained with {}, but {} {}: with another model, the adapter gives "
         "wrong output",
         path, printable(base), printable(*folder),
-        base_folder ? "has different weights" : "has a different name");
+        base_folder ? "has different weights (or contains the adapter already)"
+                    : "has a different name");
 }
 
 AdapterChanges::AdapterChanges(const std::string& folder, const TransformerConfig* model)

@@ -1,12 +1,19 @@
 #include "storage/files/npy_file.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
+#include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/json.h"
+#include "base/text/words.h"
 #include "base/text_bytes.h"
 
 namespace dslaunch::storage {
@@ -205,6 +212,71 @@ NpyArray parse_npy(const std::string& path, std::span<const std::byte> bytes) {
         fail(ExitCode::kInput, "{}: its shape needs {} bytes of data, but the file has {}", path,
              need, array.bytes.size());
     return array;
+}
+
+namespace {
+
+// Returns the largest of the unsigned or not negative integers in BYTES, each of T's size.
+template <typename T>
+uint64_t largest_of(std::span<const std::byte> bytes) {
+    uint64_t largest = 0;
+    for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+        T number = 0;
+        std::memcpy(&number, bytes.data() + at, sizeof number);
+        largest = std::max(largest, static_cast<uint64_t>(number));
+    }
+    return largest;
+}
+
+// Returns the largest number of an array of integers; nothing for other types.
+std::optional<uint64_t> largest_in(const NpyArray& array) {
+    switch (array.dtype) {
+        case DType::kU8:
+        case DType::kI8:
+            return largest_of<uint8_t>(array.bytes);
+        case DType::kU16:
+        case DType::kI16:
+            return largest_of<uint16_t>(array.bytes);
+        case DType::kU32:
+        case DType::kI32:
+            return largest_of<uint32_t>(array.bytes);
+        case DType::kU64:
+        case DType::kI64:
+            return largest_of<uint64_t>(array.bytes);
+        default:
+            return std::nullopt;
+    }
+}
+
+}  // namespace
+
+std::string token_recipe(const std::string& path, const NpyArray& array,
+                         std::string_view dtype_option) {
+    const std::optional<uint64_t> largest = largest_in(array);
+    const size_t dimensions = array.shape.size();
+    if (!largest || (dimensions != 1 && dimensions != 2)) return "";
+    const std::string stem = std::filesystem::path(path).replace_extension().string();
+    // In Python, JSON's strings mean the same.
+    const auto text = [](const std::string& name) { return JsonWriter().value(name).text(); };
+    const auto python = [](const std::string& program) {
+        return "python3 -c " + shell_word(program);
+    };
+    if (dimensions == 2)
+        return fmt::format(
+            "if its rows are texts of tokens, make both columns with NumPy and safetensors: {}, "
+            "then give --data {}",
+            python(fmt::format("import numpy, safetensors.numpy as s; r = "
+                               "numpy.load({}).astype(\"int64\"); s.save_file({{\"tokens\": r[:, "
+                               ":-1].copy(), \"targets\": r[:, 1:].copy()}}, {})",
+                               text(path), text(stem + ".safetensors"))),
+            shell_word(stem + ".safetensors"));
+    const bool is_wide = *largest > UINT16_MAX;
+    return fmt::format(
+        "if it is one long list of tokens, write them without a header: {}, then give --data {} "
+        "--context N{}",
+        python(fmt::format("import numpy; numpy.load({}).astype(\"{}\").tofile({})", text(path),
+                           is_wide ? "uint32" : "uint16", text(stem + ".tokens"))),
+        shell_word(stem + ".tokens"), is_wide ? fmt::format(" {}uint32", dtype_option) : "");
 }
 
 }  // namespace dslaunch::storage

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/kinds/dtype.h"
@@ -25,6 +26,13 @@ struct NpyArray {
 // accepted (Fortran order, Python objects, big-endian, text, complex, records, …). BYTES must be
 // the whole file, without other bytes at its end.
 [[nodiscard]] NpyArray parse_npy(const std::string& path, std::span<const std::byte> bytes);
+
+// Returns the commands that make data for a language model from ARRAY, which is in the .npy file at
+// PATH: from rows of tokens a file with the columns `tokens` and `targets`, from one long list a
+// file of raw tokens, whose type the command line then gives after DTYPE_OPTION. Returns "" if
+// ARRAY cannot be tokens.
+[[nodiscard]] std::string token_recipe(const std::string& path, const NpyArray& array,
+                                       std::string_view dtype_option);
 
 // A mapped file and its array.
 class NpyFile {

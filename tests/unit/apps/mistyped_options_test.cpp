@@ -39,6 +39,19 @@ void make_job(const std::string& line) {
 
 }  // namespace
 
+TEST_CASE("numbers with a unit or with separators are answered with what to write") {
+    for (const auto& [typed, here] :
+         {std::pair{"--context 2k",
+                    "`2k` is not a number from 1 upwards; write 2000, or a power "
+                    "of two, without the k"},
+          {"--save-interval 10m", "`10m` is not a number from 0 upwards; this is a plain number"},
+          {"--steps 1_000", "without thousands separators: 2.5e-4, 1000"},
+          {"--steps 1e4", "write 10000"}})
+        CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains(here));
+    CHECK_THAT(refusal("t.pt --steps\u00a05"), Catch::Contains("a non-breaking space (U+00A0)"));
+    CHECK_THAT(refusal("t.pt --steps many"), Catch::EndsWith("is not a number from 1 upwards"));
+}
+
 TEST_CASE("an unknown option that another tool has is named as it is here") {
     const std::pair<const char*, const char*> cases[] = {
         {"--weight_decay 0.1", "--set optimizer.params.weight_decay=X"},
@@ -52,6 +65,9 @@ TEST_CASE("an unknown option that another tool has is named as it is here") {
         {"--eval_strategy steps", "--eval-interval N"},
         {"--logging_steps 1", "metrics.jsonl"},
         {"--lora_r 8", "--lora r=16"},
+        {"-N 2", "--num-nodes N with a --hostfile (srun's -N)"},
+        {"-np 4", "--num-gpus N for N workers on each host"},
+        {"--ntasks-per-node=2", "--num-gpus N for N workers on each host"},
         {"--optim adamw_torch", "--set optimizer.type=AdamW"}};
     for (const auto& [typed, here] : cases) {
         CAPTURE(typed);

@@ -107,7 +107,13 @@ const std::vector<Bad>& bad_configs() {
         {R"({"zero_optimization": {"stage": 4}})",
          {"c:1:33: zero_optimization.stage: must be one of 0, 1, 2, 3, not 4"}},
         {R"({"zero_optimization": 1})",
-         {"c:1:23: zero_optimization: must be an object {…}, not 1"}},
+         {"c:1:23: zero_optimization: must be an object {…}, not 1: write {\"stage\": 1}"}},
+        {R"({"fp16": true, "bf16": "auto", "zero_optimization": {"offload_optimizer": "cpu"}})",
+         {"c:1:10: fp16: must be an object {…}, not true: write {\"enabled\": true}",
+          "c:1:24: bf16: must be an object {…}, not the string \"auto\": write {\"enabled\": "
+          "\"auto\"}",
+          "c:1:75: zero_optimization.offload_optimizer: must be an object {…}, not the string "
+          "\"cpu\": write {\"device\": \"cpu\"}"}},
         {R"({"zero_optimization": {"offload_param": {"device": "disk"}}})",
          {"c:1:52: zero_optimization.offload_param.device: must be one of none, cpu, nvme, not "
           "`disk`"}},
@@ -116,6 +122,21 @@ const std::vector<Bad>& bad_configs() {
           "Adafactor, OneBitAdam, ZeroOneAdam or OneBitLamb"}},
         {R"({"optimizer": {"type": "Adm"}})",
          {"c:1:24: optimizer.type: unknown optimizer `Adm`, did you mean `Adam`?"}},
+        {R"({"optimizer": {"type": "adamw_torch_fused"}})",
+         {"c:1:24: optimizer.type: unknown optimizer `adamw_torch_fused`, a name in other "
+          "programs: use AdamW"}},
+        {R"({"optimizer": {"type": "paged_adamw_8bit"}})",
+         {"c:1:24: optimizer.type: unknown optimizer `paged_adamw_8bit`, a name in other "
+          "programs: use AdamW, with dslaunch.optimizer.states: int8 for moments in 8 bits"}},
+        {R"({"optimizer": {"type": "adamw-bnb-8bit"}})",
+         {"c:1:24: optimizer.type: unknown optimizer `adamw-bnb-8bit`, a name in other "
+          "programs: use AdamW, with dslaunch.optimizer.states: int8 for moments in 8 bits"}},
+        {R"({"optimizer": {"type": "Adam", "params": {"learning_rate": 1e-4}}})",
+         {"c:1:60: optimizer.params.learning_rate: unknown key, did you mean `lr`?"}},
+        {R"({"optimizer": {"type": "Adam", "learning_rate": 1e-4}})",
+         {"c:1:49: optimizer.learning_rate: unknown key, did you mean `params.lr`?"}},
+        {R"({"optimizer": {"type": "Adam", "params": {"lr": -1}}})",
+         {"c:1:49: optimizer.params.lr: must not be negative, not -1"}},
         {R"({"optimizer": {"type": "MuAdam", "params": {"lr": 0.3}}})",
          {"c:1:24: optimizer.type: MuAdam is not available yet in this version: use Adam, AdamW, "
           "SGD, Adagrad, Lion, Lamb, Muon, Adafactor, OneBitAdam, ZeroOneAdam or OneBitLamb"}},

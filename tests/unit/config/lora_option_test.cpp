@@ -17,6 +17,9 @@ TEST_CASE("--lora sets keys one by one, and lists go on without a key") {
           std::vector<std::string>{"dslaunch.lora.r=16", "dslaunch.lora.alpha=32",
                                    R"(dslaunch.lora.targets=["q_proj", "v_proj"])",
                                    "dslaunch.lora.dropout=0.1"});
+    CHECK(lora_overrides("r = 8, alpha = 16 , targets = *.q_proj, *.v_proj") ==
+          std::vector<std::string>{"dslaunch.lora.r=8", "dslaunch.lora.alpha=16",
+                                   R"(dslaunch.lora.targets=["*.q_proj", "*.v_proj"])"});
     for (const char* bad : {"", "r", "16,r=2", "r=16,q_proj", "=3", "r=1,,alpha=2"})
         CHECK_THAT(
             test::error_of(ExitCode::kUsage, [&] { static_cast<void>(lora_overrides(bad)); }),
@@ -34,6 +37,8 @@ TEST_CASE("--lora sets keys one by one, and lists go on without a key") {
     CHECK(lora_overrides("r=4,bias=none,use_dora=False") ==
           std::vector<std::string>{"dslaunch.lora.r=4"});
     CHECK(lora_overrides("bias=none") == std::vector<std::string>{"dslaunch.lora={}"});
+    CHECK_THAT(refused("\u201cr=8,alpha=16\u201d"),
+               Catch::Contains("is a typographic quote, probably copied"));
     CHECK_THAT(refused("r=4,rank=8"), Catch::Contains("is given twice"));
     CHECK_THAT(refused("run/adapter"),
                Catch::Contains("to start from this adapter, write init=run/adapter"));

@@ -318,6 +318,46 @@ TEST_CASE("a .npy array is one column with the file's name, for a model of one a
                       Catch::Contains("or use a token file: numpy.load(file).astype(\"uint16\")"));
 }
 
+TEST_CASE("an array of tokens is refused with the commands that make data of it") {
+    const DataFolder folder;
+    const auto array = [&](const char* name, const std::string& type, const std::string& shape,
+                           const std::string& data) {
+        std::string header =
+            fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", type, shape);
+        header.resize(117, ' ');
+        return folder.bytes(name, std::string("\x93NUMPY\1\0\x76\0", 10) + header + "\n" + data);
+    };
+    DataRequest request = request_for(array("rows.npy", "<i2", "(1, 2)", std::string(4, '\1')),
+                                      {"tokens", "targets"});
+    const std::string place = folder / "";
+    CHECK_THROWS_WITH(
+        open_data(request),
+        Catch::Contains("rows.npy: is a single array, but the model reads tokens and targets") &&
+            Catch::Contains(fmt::format(
+                "python3 -c 'import numpy, safetensors.numpy as s; r = numpy.load(\"{0}rows.npy\")"
+                ".astype(\"int64\"); s.save_file({{\"tokens\": r[:, :-1].copy(), \"targets\": "
+                "r[:, 1:].copy()}}, \"{0}rows.safetensors\")', then give --data "
+                "{0}rows.safetensors",
+                place)));
+    // The 70,000 needs 32 bits.
+    request.data.train_path =
+        array("flat.npy", "<i4", "(2,)", std::string("\1\0\0\0\x70\x11\1\0", 8));
+    CHECK_THROWS_WITH(
+        open_data(request),
+        Catch::Contains(fmt::format(
+            "python3 -c 'import numpy; numpy.load(\"{0}flat.npy\").astype(\"uint32\")"
+            ".tofile(\"{0}flat.tokens\")', then give --data {0}flat.tokens --context N --set "
+            "dslaunch.data.dtype=uint32",
+            place)));
+    request.data.train_path = array("small.npy", "<i8", "(1,)", std::string("\1\0\0\0\0\0\0\0", 8));
+    CHECK_THROWS_WITH(open_data(request), Catch::EndsWith("small.tokens --context N"));
+    // Floats are no tokens, and other models read other columns.
+    request.data.train_path = array("floats.npy", "<f4", "(1,)", std::string(4, '\0'));
+    CHECK_THROWS_WITH(open_data(request), !Catch::Contains("python3"));
+    request = request_for(folder / "rows.npy", {"x", "y"});
+    CHECK_THROWS_WITH(open_data(request), !Catch::Contains("python3"));
+}
+
 TEST_CASE("the digits and the King James text of the fixtures are read as they were written") {
     DataRequest digits = request_for(kFixtures + "digits.safetensors", {"input", "y"});
     digits.loss = {.kind = LossKind::kCrossEntropy, .target = "y"};

@@ -1,0 +1,51 @@
+#include "launcher/run/foreign_ranks.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/screen.h"
+#include "base/text.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr const char* kOfTorchrun = "TORCHELASTIC_RUN_ID";
+constexpr const char* kOfDslaunch = "DSL_JOB_ID";
+
+bool has_foreign(const Machine& machine) {
+    return machine.variable("RANK") && !machine.variable(kOfDslaunch);
+}
+
+int64_t ranks_in(const Machine& machine, const char* name) {
+    return parse_int(machine.variable(name).value_or("")).value_or(-1);
+}
+
+}  // namespace
+
+std::string foreign_ranks_note(const Machine& machine) {
+    const int64_t ranks = ranks_in(machine, "WORLD_SIZE");
+    if (!has_foreign(machine) || ranks < 2) return "";
+    if (machine.variable(kOfTorchrun))
+        fail(ExitCode::kUsage,
+             "torchrun or accelerate started this as one of {} copies (RANK={}), and each would "
+             "start the whole job: dslaunch starts the ranks itself, so give it in place of "
+             "torchrun: dslaunch --nproc_per_node N TARGET",
+             ranks, printable(*machine.variable("RANK")));
+    return fmt::format(
+        "RANK={} and WORLD_SIZE={} in the environment are another launcher's and have no effect: "
+        "dslaunch numbers its own ranks (unset RANK WORLD_SIZE removes this note)",
+        printable(*machine.variable("RANK")), ranks);
+}
+
+void forget_foreign_ranks(const Machine& machine) {
+    if (!has_foreign(machine) || machine.variable(kOfTorchrun)) return;
+    if (const std::string note = foreign_ranks_note(machine); !note.empty())
+        print_message("dslaunch: " + note);
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"})
+        ::unsetenv(name);
+}
+
+}  // namespace dslaunch::launcher

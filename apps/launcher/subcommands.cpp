@@ -80,6 +80,7 @@ constexpr Subcommand kSubcommands[] = {
     {"serve", "serves a language model over HTTP with OpenAI's protocol", shared_role},
     {"data", "turns text and chats into rows of tokens, and shows them", worker_role},
     {"eval", "measures a language model's loss, perplexity or multiple-choice accuracy", shared_role},
+    {"compress", "writes a model with weights of 8 to 2 bits, and says what it lost", worker_role},
     {"tokens", "turns a text file into a file of tokens, one for each byte", own<tokens_command>},
     {"hosts", "shows the state of all hosts; sets up ssh keys and known_hosts for all", own<hosts_command>, kDropsToken},
     {"exec", "runs a command on all hosts, and shows identical output once", own<exec_command>, kDropsToken},

@@ -26,6 +26,7 @@ struct Role {
 };
 
 constexpr Role kRoles[] = {
+    {"compress", compress_main, "write a model with weights of fewer bits"},
     {"data", data_main, "make rows of tokens from lines of text"},
     {"eval", eval_main, "evaluate a language model: held-out loss, multiple choice"},
     {"export", export_main, "write a checkpoint's weights into an archive (dslaunch ckpt export)"},

@@ -16,6 +16,7 @@ inline constexpr const char* kTrustModelHelp =
 
 // Each function runs one role. Its arguments begin with the role's name. It returns the exit code,
 // and throws Error for problems that the user or the machine causes. Only results go to stdout.
+int compress_main(int argc, char** argv);
 int data_main(int argc, char** argv);
 int eval_main(int argc, char** argv);
 int export_main(int argc, char** argv);

@@ -15,14 +15,11 @@
 #include "base/text/json.h"
 #include "decoder/decode/batch.h"
 #include "decoder/score/text_scores.h"
-#include "storage/files/input_file.h"
-#include "storage/files/npy_file.h"
 #include "storage/huggingface/named_place.h"
-#include "storage/tokens/token_counts.h"
-#include "storage/tokens/token_file.h"
 #include "worker/data/token_rows.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
+#include "worker/text/held_out.h"
 #include "worker/text/text_files.h"
 
 namespace dslaunch::worker {
@@ -62,84 +59,6 @@ void declare(CommandLine& app, EvalArguments& arguments) {
     declare_decoder(app, arguments.decoder);
     declare_cpu(app, arguments.decoder);
 }
-
-DType token_dtype(const std::string& name) {
-    if (name == "uint16") return DType::kU16;
-    if (name == "uint32") return DType::kU32;
-    return name == "int32" ? DType::kI32 : DType::kI64;
-}
-
-// A text whose tokens attend to each other and to no other tokens.
-struct Text {
-    std::vector<int32_t> tokens, targets;
-};
-
-// Held-out samples as texts: a row, the documents of a row, or a piece of a file of tokens.
-class HeldOut {
-  public:
-    HeldOut(const EvalArguments& arguments, int64_t context, int64_t vocabulary)
-        : context_(context) {
-        if (arguments.data.ends_with(".safetensors")) {
-            rows_.emplace(arguments.data);
-            if (const std::string other = rows_->other_vocabulary(arguments.decoder.model);
-                !other.empty())
-                log_warn("eval", "{}: {}", arguments.data, other);
-            samples_ = rows_->count() / (rows_->has_pairs() ? 2 : 1);
-        } else {
-            tokens_.emplace(arguments.data, token_dtype(arguments.dtype));
-            samples_ = (tokens_->token_count() - 1) / context;
-            if (samples_ == 0)
-                fail(ExitCode::kInput,
-                     "{}: has {} tokens, but a sample needs {}: set a smaller --context",
-                     printable(arguments.data), tokens_->token_count(), context + 1);
-            if (const std::string foreign = storage::foreign_text(*tokens_, vocabulary);
-                !foreign.empty())
-                log_warn("eval", "{}: {}", arguments.data, foreign);
-        }
-        if (arguments.samples_max > 0) samples_ = std::min(samples_, arguments.samples_max);
-    }
-    // Returns the number of samples to evaluate. If the file has pairs, a sample is a pair.
-    [[nodiscard]] int64_t samples() const { return samples_; }
-    // Returns the rows if they are pairs, otherwise null.
-    [[nodiscard]] const TokenRows* pairs() const {
-        return rows_ && rows_->has_pairs() ? &*rows_ : nullptr;
-    }
-    [[nodiscard]] int64_t length() const { return rows_ ? rows_->length() : context_; }
-
-    // Returns those texts of SAMPLE that have a target that counts.
-    [[nodiscard]] std::vector<Text> read(int64_t sample) const {
-        if (rows_) return read_row(sample);
-        std::vector<int64_t> numbers(static_cast<size_t>(context_ + 1));
-        tokens_->read(sample * context_, numbers);
-        for (const int64_t number : numbers)
-            if (number < 0 || number > std::numeric_limits<int32_t>::max())
-                fail(ExitCode::kInput, "--data: sample {} contains {}, which is not a token id",
-                     sample, number);
-        return {{{numbers.begin(), numbers.end() - 1}, {numbers.begin() + 1, numbers.end()}}};
-    }
-
-  private:
-    [[nodiscard]] std::vector<Text> read_row(int64_t row) const {
-        const std::vector<int32_t> tokens = rows_->tokens(row), targets = rows_->targets(row);
-        std::vector<Text> texts;
-        for (const Range& document : rows_->documents(row)) {
-            int64_t end = document.end();
-            // Tokens after the last target have no influence on it.
-            while (end > document.begin && targets[end - 1] == decoder::kNoTarget) --end;
-            if (end == document.begin) continue;
-            const auto part = [&](const std::vector<int32_t>& of) {
-                return std::vector(of.begin() + document.begin, of.begin() + end);
-            };
-            texts.push_back({part(tokens), part(targets)});
-        }
-        return texts;
-    }
-
-    int64_t context_;
-    std::optional<TokenRows> rows_;
-    std::optional<storage::TokenFile> tokens_;
-    int64_t samples_ = 0;
-};
 
 struct Question {
     std::vector<int32_t> prompt;
@@ -226,8 +145,8 @@ struct PairScores {
 };
 
 // Returns the text of ROW up to its last target; tokens after it have no influence.
-Text answer_of(const TokenRows& rows, int64_t row) {
-    Text answer{rows.tokens(row), rows.targets(row)};
+HeldOutText answer_of(const TokenRows& rows, int64_t row) {
+    HeldOutText answer{rows.tokens(row), rows.targets(row)};
     while (answer.tokens.size() > 1 && answer.targets.back() == decoder::kNoTarget) {
         answer.tokens.pop_back();
         answer.targets.pop_back();
@@ -237,7 +156,7 @@ Text answer_of(const TokenRows& rows, int64_t row) {
 
 // Returns the number of tokens at the beginning that are the same in both texts and have no target
 // in SECOND.
-int64_t shared_prompt(const Text& first, const Text& second) {
+int64_t shared_prompt(const HeldOutText& first, const HeldOutText& second) {
     int64_t shared = 0;
     const int64_t most = std::min(std::ssize(first.tokens), std::ssize(second.tokens) - 1);
     while (shared < most && first.tokens[shared] == second.tokens[shared] &&
@@ -255,7 +174,8 @@ PairScores score_pairs(const TokenRows& rows, int64_t pairs, decoder::TextScorer
         scores.tokens.push_back(score.targets);
     };
     for (int64_t pair = 0; pair < pairs; ++pair) {
-        const Text chosen = answer_of(rows, 2 * pair), rejected = answer_of(rows, 2 * pair + 1);
+        const HeldOutText chosen = answer_of(rows, 2 * pair),
+                          rejected = answer_of(rows, 2 * pair + 1);
         add(scorer.score(chosen.tokens, chosen.targets, {.length = rows.length()}));
         const int64_t known = shared_prompt(chosen, rejected);
         add(scorer.score(rejected.tokens, rejected.targets,
@@ -328,16 +248,7 @@ class Evaluation {
     }
 
     void held_out(const HeldOut& data) {
-        Progress progress("eval", "evaluating", data.samples(), "samples");
-        decoder::TextScore sum;
-        for (int64_t sample = 0; sample < data.samples(); ++sample) {
-            // All positions of a row count, as in training.
-            for (const Text& text : data.read(sample))
-                sum += scorer_.score(text.tokens, text.targets, {.length = data.length()});
-            progress.done(sample + 1);
-        }
-        if (sum.targets == 0)
-            fail(ExitCode::kInput, "the held-out text contains no targets to evaluate");
+        const decoder::TextScore sum = score_held_out(data, scorer_, "eval");
         const auto targets_total = static_cast<double>(sum.targets);
         const double loss = sum.loss / targets_total;
         json_.field("samples", data.samples()).field("targets", sum.targets);
@@ -412,22 +323,15 @@ void require_reference(const EvalArguments& arguments, const HeldOut& data) {
         fail(ExitCode::kUsage, "--write-reference: all pairs need a reference: remove --samples");
 }
 
-// Refuses a file of another kind; called before the weights are read.
-void require_held_out(const EvalArguments& arguments) {
-    const std::string& path = arguments.data;
-    storage::require_data(path, arguments.decoder.model);
-    if (!path.ends_with(".npy")) return;
-    const std::string recipe =
-        storage::token_recipe(path, storage::NpyFile(path).array(), "--dtype ");
-    fail(ExitCode::kInput, "--data {}: is a single array, but texts need tokens and targets; {}",
-         printable(path),
-         recipe.empty() ? "use rows in .safetensors from `dslaunch data prepare`" : recipe);
+HeldOutFile held_out_file(const EvalArguments& arguments) {
+    return {arguments.data, arguments.decoder.model, arguments.dtype, arguments.samples_max};
 }
 
 void evaluate(const EvalArguments& arguments, RankProcess& process) {
     if (arguments.data.empty() && arguments.choices.empty())
         fail(ExitCode::kUsage, "nothing to evaluate: give --data or --choices");
-    if (process.is_first() && !arguments.data.empty()) require_held_out(arguments);
+    if (process.is_first() && !arguments.data.empty())
+        require_held_out(held_out_file(arguments), "--data");
     DecoderSession session(arguments.decoder, process);
     if (!process.is_first()) {
         session.open(0);
@@ -437,7 +341,8 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
     std::vector<Question> questions;
     int64_t longest = 1;
     if (!arguments.data.empty()) {
-        data.emplace(arguments, session.context(), session.folder().config.vocabulary);
+        data.emplace(held_out_file(arguments), "eval", session.context(),
+                     session.folder().config.vocabulary);
         longest = data->length();
         if (arguments.writes_reference) require_reference(arguments, *data);
     }

@@ -24,7 +24,8 @@ enum class DType : uint8_t {
     kC64,
     kF64,
     kI64,
-    kU64
+    kU64,
+    kF8E4M3  // 4 bits of exponent, 3 of mantissa, no infinity ("e4m3fn")
 };
 
 namespace detail {
@@ -33,7 +34,7 @@ struct DTypeRow {
     std::string_view name;
     int64_t bytes;
 };
-inline constexpr std::array<DTypeRow, 14> kDTypeRows{{{"BOOL", 1},
+inline constexpr std::array<DTypeRow, 15> kDTypeRows{{{"BOOL", 1},
                                                       {"U8", 1},
                                                       {"I8", 1},
                                                       {"I16", 2},
@@ -46,7 +47,8 @@ inline constexpr std::array<DTypeRow, 14> kDTypeRows{{{"BOOL", 1},
                                                       {"C64", 8},
                                                       {"F64", 8},
                                                       {"I64", 8},
-                                                      {"U64", 8}}};
+                                                      {"U64", 8},
+                                                      {"F8_E4M3", 1}}};
 }  // namespace detail
 
 // Returns the size of one element in bytes.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/kinds/dtype.h"
@@ -60,6 +61,9 @@ class Decoder {
     // Returns the logits of the rows that want them, for this rank's share of the vocabulary.
     // SHAPE: [logits_rows, weights().vocabulary.numel]. REQUIRES: the last stage.
     [[nodiscard]] std::span<float> logits(const Batch& batch);
+
+    // Shows OBSERVER the inputs of all layers from now on.
+    void observe(RowMath::Observer observer) { math_.observe(std::move(observer)); }
 
   private:
     void add_branch(const NormWeights& post_norm, int64_t rows);

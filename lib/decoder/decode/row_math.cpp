@@ -1,9 +1,13 @@
 #include "decoder/decode/row_math.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "base/float8.h"
 
 namespace dslaunch::decoder {
 
+using storage::InputRounding;
 using storage::NormKind;
 
 namespace {
@@ -12,6 +16,23 @@ namespace {
 // longer.
 constexpr int64_t kRowsForTeam = 16;
 constexpr int64_t kRowsOfChunk = 4;
+
+// Rounds the row X as compressed-tensors does while a model runs, and writes its numbers to OUT.
+void round_inputs(InputRounding how, std::span<const float> x, float* out) {
+    float largest = 0;
+    for (const float number : x) largest = std::max(largest, std::fabs(number));
+    const bool is_float = how == InputRounding::kE4m3;
+    const float scale = largest / (is_float ? kE4m3Max : 127.5F);
+    if (scale == 0) {
+        std::ranges::copy(x, out);
+        return;
+    }
+    for (size_t i = 0; i < x.size(); ++i) {
+        const float code = x[i] / scale;
+        out[i] = scale * (is_float ? fp32_of_e4m3(e4m3_of(std::clamp(code, -kE4m3Max, kE4m3Max)))
+                                   : std::clamp(std::nearbyint(code), -128.0F, 127.0F));
+    }
+}
 
 }  // namespace
 
@@ -61,7 +82,22 @@ void RowMath::norm(const NormWeights& norm, const float* x, int64_t width, float
     });
 }
 
+const float* RowMath::rounded_inputs(InputRounding how, const float* x, int64_t in, int64_t rows) {
+    if (how == InputRounding::kNone) return x;
+    grow(rounded_, rows * in);
+    for_rows(rows, [&](int64_t row) {
+        round_inputs(how, {x + row * in, static_cast<size_t>(in)}, rounded_.data() + row * in);
+    });
+    return rounded_.data();
+}
+
 void RowMath::multiply(std::span<const Use> uses, const float* x, int64_t in, int64_t rows) {
+    const InputRounding rounding = uses.front().layer->inputs;
+    if (std::ranges::any_of(uses, [&](const Use& use) { return use.layer->inputs != rounding; })) {
+        for (const Use& use : uses) multiply({&use, 1}, x, in, rows);
+        return;
+    }
+    if (observer_) observer_(uses, x, in, rows);
     std::vector<kernels::Product> products;
     bool has_adapters = false;
     for (const Use& use : uses) {
@@ -70,7 +106,7 @@ void RowMath::multiply(std::span<const Use> uses, const float* x, int64_t in, in
                             layer.bias.empty() ? nullptr : layer.bias.data(), false});
         has_adapters = has_adapters || layer.adapter.has_value();
     }
-    const kernels::ActivationRows x_rows{x, rows, in, in};
+    const kernels::ActivationRows x_rows{rounded_inputs(rounding, x, in, rows), rows, in, in};
     // A file may have matrices of several types; activations prepared for bf16 serve all of them.
     const kernels::Product* first = &products.front();
     for (const kernels::Product& product : products)
@@ -84,7 +120,7 @@ void RowMath::multiply(std::span<const Use> uses, const float* x, int64_t in, in
         const int64_t rank = change.a.matrix.shape.out;
         grow(adapter_, rows * rank);
         const kernels::Product down{change.a.matrix, adapter_.data(), rank, nullptr, false};
-        activations_.assign(x_rows, change.a.matrix.shape, team_);
+        activations_.assign({x, rows, in, in}, change.a.matrix.shape, team_);
         kernels::multiply({&down, 1}, activations_, team_);
         const kernels::Product up{change.b.matrix, use.y, outputs_of(*use.layer), nullptr, true};
         activations_.assign({adapter_.data(), rows, rank, rank}, change.b.matrix.shape, team_);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "decoder/weights/decoder_weights.h"
@@ -44,6 +45,12 @@ class RowMath {
     // same input X. SHAPE of X: [rows, in].
     void multiply(std::span<const Use> uses, const float* x, int64_t in, int64_t rows);
 
+    // Sees the inputs of layers before they are multiplied: X is [rows, in].
+    using Observer =
+        std::function<void(std::span<const Use> uses, const float* x, int64_t in, int64_t rows)>;
+    // Calls OBSERVER in each multiply() from now on.
+    void observe(Observer observer) { observer_ = std::move(observer); }
+
     // Calls WORK for each row; on the team if there are many rows.
     void for_rows(int64_t rows, const std::function<void(int64_t row)>& work);
 
@@ -53,11 +60,16 @@ class RowMath {
     [[nodiscard]] kernels::ThreadTeam& team() { return team_; }
 
   private:
+    const float* rounded_inputs(storage::InputRounding how, const float* x, int64_t in,
+                                int64_t rows);
+
     const storage::TransformerConfig& config_;
     kernels::ThreadTeam& team_;
     const kernels::TokenKernels& kernels_ = kernels::token_kernels_of();
     kernels::Activations activations_;
     std::vector<float> adapter_;  // the product with an adapter's first matrix
+    std::vector<float> rounded_;  // inputs after input_rounding
+    Observer observer_;
 };
 
 }  // namespace dslaunch::decoder

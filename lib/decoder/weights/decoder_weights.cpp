@@ -93,10 +93,22 @@ class DecoderLoader {
         return made;
     }
 
+    // Sets what MADE needs to know about its stored weight NAME besides the numbers.
+    void name_layer(const std::string& name, LinearWeights& made) {
+        made.name = name;
+        made.inputs = source_.input_rounding(name);
+        if (made.inputs != storage::InputRounding::kNone && tensor_.parts > 1)
+            fail(ExitCode::kUsage,
+                 "{} tensor ranks: the model rounds the inputs of a layer by the largest of them, "
+                 "which one rank alone does not have; use --tensor-ranks 1",
+                 tensor_.parts);
+    }
+
     // Returns the part of a layer that computes some of its outputs.
     LinearWeights by_outputs(const std::string& path, const MatrixPart& part, bool bias) {
         LinearWeights made;
         made.weight = matrix(part);
+        name_layer(part.name, made);
         if (bias) made.bias = source_.vector(path + ".bias", {part.out}, part.outputs);
         source_.add_to_bias(path + ".bias", part.out, part.outputs, made.bias);
         made.adapter = source_.low_rank(part);
@@ -111,6 +123,7 @@ class DecoderLoader {
         part.inputs = inputs;
         LinearWeights made;
         made.weight = matrix(part);
+        name_layer(part.name, made);
         if (bias) made.bias = source_.vector(path + ".bias", out);
         source_.add_to_bias(path + ".bias", out, part.outputs, made.bias);
         if (tensor_.index != 0) made.bias.clear();

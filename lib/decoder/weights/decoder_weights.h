@@ -28,6 +28,8 @@ struct LinearWeights {
     OwnedMatrix weight;       // [outputs of the part, inputs of the part]
     std::vector<float> bias;  // [outputs]; empty: none, or another rank adds it
     std::optional<LowRank> adapter;
+    std::string name;  // of the stored weight; layers that are parts of one weight share it
+    storage::InputRounding inputs = storage::InputRounding::kNone;  // before the product
 };
 
 // A norm. If the model has no norm at this place, the rows stay as they are.

@@ -153,8 +153,31 @@ void WeightSource::refuse_form(const WeightChange& change, const char* why) cons
     adapter_->refuse(change.pair ? change.pair->name : change.values->name, why);
 }
 
+void WeightSource::replace(const std::string& name,
+                           std::shared_ptr<const std::vector<std::byte>> numbers,
+                           storage::InputRounding inputs) {
+    if (!numbers) {
+        replaced_.erase(name);
+        return;
+    }
+    replaced_[name] = {std::move(numbers), inputs};
+}
+
+storage::InputRounding WeightSource::input_rounding(const std::string& name) {
+    if (const auto found = replaced_.find(name); found != replaced_.end())
+        return found->second.inputs;
+    return stored_.quantization && weights_.is_rounded(name) ? stored_.quantization->inputs
+                                                             : storage::InputRounding::kNone;
+}
+
 // Returns the adapter's tensor with that name if it has one, else the folder's.
 FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> sizes) {
+    if (const auto found = replaced_.find(name); found != replaced_.end()) {
+        FolderWeight weight{
+            nullptr, {name, stored_.dtype, std::move(sizes), {}}, found->second.numbers};
+        weight.entry.bytes = *weight.made;
+        return weight;
+    }
     if (adapter_ == nullptr) return weights_.take(name, sizes);
     const std::string table = storage::table_of(stored_) + ".weight";
     const bool is_head = name == storage::head_of(stored_) + ".weight";

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -65,6 +66,15 @@ class WeightSource {
     void adapt(storage::AdapterChanges& adapter, const storage::TransformerConfig& changed,
                TakeOutBeginning take_out);
 
+    // Uses NUMBERS, [out, in], as the weight NAME from now on, with inputs rounded as INPUTS says;
+    // null: the folder's weight again.
+    void replace(const std::string& name, std::shared_ptr<const std::vector<std::byte>> numbers,
+                 storage::InputRounding inputs);
+    // Returns how the inputs of the layer with the weight NAME are rounded.
+    [[nodiscard]] storage::InputRounding input_rounding(const std::string& name);
+    // Returns the weights of the folder.
+    [[nodiscard]] storage::FolderWeights& weights() { return weights_; }
+
     // Returns a matrix for use in products, in the form that the constructor was given.
     [[nodiscard]] OwnedMatrix matrix(const MatrixPart& part);
     // Returns a tensor as it is stored, for looking up rows.
@@ -98,7 +108,14 @@ class WeightSource {
                                              const storage::WeightChange& change) const;
     void add_pair(const storage::LowRankPair& pair, std::vector<float>& numbers) const;
 
+    // Numbers of the folder's type that are used instead of the folder's. Shared with the caller.
+    struct Replaced {
+        std::shared_ptr<const std::vector<std::byte>> numbers;
+        storage::InputRounding inputs = storage::InputRounding::kNone;
+    };
+
     storage::FolderWeights weights_;
+    std::map<std::string, Replaced> replaced_;
     const storage::TransformerConfig& stored_;  // the folder's config
     storage::AdapterChanges* adapter_ = nullptr;
     storage::TransformerConfig changed_;

@@ -9,12 +9,21 @@
 namespace dslaunch::graph {
 
 at::ScalarType scalar_type_of(DType dtype) {
-    static const std::map<DType, at::ScalarType> types{
-        {DType::kF32, at::kFloat},  {DType::kBF16, at::kBFloat16},    {DType::kF16, at::kHalf},
-        {DType::kF64, at::kDouble}, {DType::kC64, at::kComplexFloat}, {DType::kBool, at::kBool},
-        {DType::kU8, at::kByte},    {DType::kI8, at::kChar},          {DType::kI16, at::kShort},
-        {DType::kI32, at::kInt},    {DType::kI64, at::kLong},         {DType::kU16, at::kUInt16},
-        {DType::kU32, at::kUInt32}, {DType::kU64, at::kUInt64}};
+    static const std::map<DType, at::ScalarType> types{{DType::kF32, at::kFloat},
+                                                       {DType::kBF16, at::kBFloat16},
+                                                       {DType::kF16, at::kHalf},
+                                                       {DType::kF64, at::kDouble},
+                                                       {DType::kC64, at::kComplexFloat},
+                                                       {DType::kBool, at::kBool},
+                                                       {DType::kU8, at::kByte},
+                                                       {DType::kI8, at::kChar},
+                                                       {DType::kI16, at::kShort},
+                                                       {DType::kI32, at::kInt},
+                                                       {DType::kI64, at::kLong},
+                                                       {DType::kU16, at::kUInt16},
+                                                       {DType::kU32, at::kUInt32},
+                                                       {DType::kU64, at::kUInt64},
+                                                       {DType::kF8E4M3, at::kFloat8_e4m3fn}};
     return types.at(dtype);
 }
 

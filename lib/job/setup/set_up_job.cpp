@@ -467,6 +467,20 @@ void apply_assignment(config::TrainConfig& config, const std::string& assignment
     config::apply_override(config, assignment.substr(colon + 1), assignment.substr(0, colon));
 }
 
+// Refuses to train all weights of a folder that stores them rounded: what training changes could
+// not be written back as it was stored.
+void require_exact_weights(const JobSetup& setup, const std::string& path) {
+    if (!storage::model_folder_of(path) || setup.config().lora.on()) return;
+    const storage::ModelFolder folder = storage::open_model_folder(path);
+    if (!folder.config.quantization) return;
+    fail(ExitCode::kInput,
+         "{}: the weights are stored rounded ({}), so not all of them can be trained: train an "
+         "adapter (--lora r=16), use the folder that this one was made of, or make an archive of "
+         "the rounded numbers with `dslaunch model import {} -o train.pt`",
+         printable(folder.config_path), method_name(folder.config.quantization->method),
+         printable(path));
+}
+
 // Finds and resolves the config, and loads the model, since the config may depend on the model's
 // types.
 FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
@@ -480,6 +494,7 @@ FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
     config::take_begun(found.config, arguments.begun,
                        storage::model_folder_of(arguments.model_path).has_value());
     resolve_config(setup, found, arguments, place);
+    require_exact_weights(setup, arguments.model_path);
     return found;
 }
 

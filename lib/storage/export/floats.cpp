@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/float8.h"
 #include "base/half_bits.h"
 
 namespace dslaunch::storage {
@@ -87,6 +88,8 @@ void to_doubles(std::span<const std::byte> bytes, DType dtype, std::vector<doubl
             return read_plain<int64_t>(bytes, values);
         case DType::kU64:
             return read_plain<uint64_t>(bytes, values);
+        case DType::kF8E4M3:
+            return read<uint8_t>(bytes, values, fp32_of_e4m3);
     }
     DSL_CHECK(false, "the dtype number {} is unknown", static_cast<int>(dtype));
 }

@@ -1,10 +1,13 @@
 // The weights of a Hugging Face folder by name, as views of the mapped files, checked against the
-// shapes that config.json requires. Data path: model_folder.h -> [here] -> modules that train
+// shapes that config.json requires. A weight that is stored rounded is given in the type that
+// config.json names for the model. Data path: model_folder.h -> [here] -> modules that train
 // (graph/archive/mapped_archive.h) and decoders that generate (decoder/weights). One thread at a
 // time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -14,6 +17,7 @@
 #include "storage/files/mapped_file.h"
 #include "storage/files/safetensors.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/quantized/quantized_weight.h"
 
 namespace dslaunch::storage {
 
@@ -22,8 +26,8 @@ struct FolderWeight {
     std::shared_ptr<const MappedFile> file;  // shared by the weights in it; null if the
                                              // numbers are in `made`
     SafetensorsEntry entry;                  // F32, BF16 or F16; its bytes may lie unaligned
-    std::shared_ptr<const std::vector<float>> made = nullptr;  // numbers that are F64 in the
-                                                               // file
+    // Numbers that the file has as F64, rounded or as GGUF. Shared by the tensors that use them.
+    std::shared_ptr<const std::vector<std::byte>> made = nullptr;
 };
 
 // All weights of a folder, some of which were taken.
@@ -36,8 +40,15 @@ class FolderWeights {
 
     // Returns the weight NAME, which must have the shape SIZES. If the embedding is missing and is
     // tied to the output layer, returns the output layer's weight. Throws Error{kInput} naming file
-    // and weight if the weight is missing, has another shape, or is quantized.
+    // and weight if the weight is missing, has another shape, or has another type than the folder's
+    // quantization_config explains.
     [[nodiscard]] FolderWeight take(const std::string& name, std::span<const int64_t> sizes);
+
+    // Returns the file's tensor that take(NAME) reads; null if there is none, or if the weight is
+    // stored rounded.
+    [[nodiscard]] const SafetensorsEntry* stored(const std::string& name);
+    // Returns true if the weight NAME is stored rounded.
+    [[nodiscard]] bool is_rounded(const std::string& name);
 
     // Throws Error{kInput} if a weight was never taken, unless it is a buffer that transformers
     // computes itself or the output layer of a tied model.
@@ -52,9 +63,13 @@ class FolderWeights {
     struct Weight {
         FolderWeight found;
         bool is_taken = false;
+        std::shared_ptr<const QuantizedWeight> rounded = nullptr;  // shared by copies in the map
+        std::function<std::vector<float>()> read = nullptr;        // of a GGUF file
     };
     [[nodiscard]] Weight* find(const std::string& name);
     void add(const std::shared_ptr<const MappedFile>& file, SafetensorsEntry entry);
+    void add_gguf(const std::string& path);
+    void gather_rounded(const Quantization& how);
     [[noreturn]] void fail_missing(const std::string& name) const;
 
     const ModelFolder& folder_;

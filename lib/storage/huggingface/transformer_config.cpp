@@ -132,22 +132,6 @@ void check_sizes(const JsonPlace& config, const TransformerConfig& model) {
             model.layers.size(), model.experts, experts, kExpertsOfAllMax));
 }
 
-// Refuses quantized weights. Settings of bitsandbytes that ask for neither 4 nor 8 bits are
-// accepted: a model that was merged and saved in 16 bits still has them in its config.
-void check_not_quantized(const JsonPlace& config) {
-    constexpr const char* kKey = "quantization_config";
-    if (!config.has(kKey)) return;
-    const JsonPlace place = config.at(kKey);
-    bool asks = false;
-    place.for_members([&](const std::string&, const JsonPlace&) { asks = true; });
-    if (place.has("quant_method") && place.at("quant_method").text() == "bitsandbytes")
-        asks = flag_or(place, "load_in_4bit", false) || flag_or(place, "load_in_8bit", false);
-    if (asks)
-        place.refuse(
-            "the weights are quantized; use the folder of the model in 16 or 32 bits, or remove "
-            "this field if the weights are stored in 16 or 32 bits");
-}
-
 void check(const JsonPlace& config, const TransformerConfig& model) {
     check_sizes(config, model);
     if (model.heads % model.key_heads != 0)
@@ -162,7 +146,6 @@ void check(const JsonPlace& config, const TransformerConfig& model) {
     if (model.has_experts() && model.experts_chosen > model.experts)
         config.refuse(fmt::format("{} experts are to be chosen for a token, but there are only {}",
                                   model.experts_chosen, model.experts));
-    check_not_quantized(config);
 }
 
 }  // namespace
@@ -187,14 +170,18 @@ TransformerConfig parse_transformer_config(const std::string& path, std::string_
     for (const char* key : {"torch_dtype", "dtype"})
         if (config.has(key)) model.dtype = dtype_named(config.at(key));
     check(config, model);
+    constexpr const char* kQuantization = "quantization_config";
+    if (config.has(kQuantization))
+        model.quantization = parse_quantization(config.at(kQuantization));
     model.says_tied = model.is_tied;
     return model;
 }
 
 std::string text_of_config(const std::string& text, const TransformerConfig& model) {
-    if (model.outer.empty() && model.is_tied == model.says_tied) return text;
+    if (model.outer.empty() && model.is_tied == model.says_tied && !model.quantization) return text;
     JsonPlace::Json json = JsonPlace::Json::parse(text);
     if (!model.outer.empty()) json = text_config_of(json);
+    json.erase("quantization_config");  // the weights are numbers again
     json["architectures"] = {model.architecture};
     json["tie_word_embeddings"] = model.is_tied;
     return json.dump(2) + "\n";

@@ -19,7 +19,7 @@ namespace dslaunch::storage {
 
 // Returns the config.json for weights that have MODEL's names. TEXT is the config.json from which
 // parse_transformer_config() made MODEL. The result is TEXT or only its text part. It says whether
-// the output layer is tied to the embedding, as MODEL does.
+// the output layer is tied to the embedding, as MODEL does, and has no quantization.
 [[nodiscard]] std::string text_of_config(const std::string& text, const TransformerConfig& model);
 
 // Returns the known architectures, for messages and help.

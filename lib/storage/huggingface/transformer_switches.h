@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/kinds/dtype.h"
 #include "storage/huggingface/rope_config.h"
+#include "storage/quantized/quantization.h"
 
 namespace dslaunch::storage {
 
@@ -53,8 +55,9 @@ struct TransformerConfig {
     std::string architecture;   // "LlamaForCausalLM"
     std::string outer;          // the model of texts and images that contains it; empty: none
     DType dtype = DType::kF32;  // of the weights, by config.json; their files may differ
-    int64_t vocabulary = 0;     // rows of the embedding
-    int64_t width = 0;          // of the residual stream
+    std::optional<Quantization> quantization;  // present if weights are stored rounded
+    int64_t vocabulary = 0;                    // rows of the embedding
+    int64_t width = 0;                         // of the residual stream
     int64_t heads = 0;
     int64_t key_heads = 0;  // of keys and values, a divisor of heads
     int64_t head_width = 0;

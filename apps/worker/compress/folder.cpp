@@ -1,0 +1,120 @@
+// dsworker compress: writes a folder in the layout of compressed-tensors.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/terminal/progress.h"
+#include "base/text.h"
+#include "compress/compressed_folder.h"
+#include "graph/models/transformer.h"
+#include "storage/files/input_file.h"
+#include "storage/huggingface/model_folder.h"
+#include "worker/compress/compress_parts.h"
+#include "worker/data/token_rows.h"
+
+namespace dslaunch::worker {
+namespace {
+
+using compress::FolderForm;
+using compress::RoundingForm;
+using storage::InputRounding;
+
+// A form's bits and the group that it has unless --group gives another.
+struct NamedForm {
+    const char* name;
+    int bits;
+    int64_t group;
+};
+constexpr NamedForm kIntegers[] = {
+    {"int8", 8, 128}, {"int4", 4, 64}, {"int3", 3, 32}, {"int2", 2, 32}};
+
+FolderForm form_of(const CompressArguments& arguments, const storage::TransformerConfig& config) {
+    FolderForm form{arguments.to, {}, InputRounding::kNone, true};
+    RoundingForm& rounding = form.rounding;
+    rounding.has_minimum = arguments.has_minimum;
+    // 16 bits hold a scale's magnitude well enough: codes are chosen for the scale as it is stored.
+    rounding.scale = config.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
+    for (const NamedForm& named : kIntegers)
+        if (arguments.to == named.name) {
+            rounding.bits = named.bits;
+            rounding.group = arguments.group < 0 ? named.group : arguments.group;
+            rounding.searches = named.bits <= 4;
+            return form;
+        }
+    if (arguments.has_minimum || arguments.group > 0)
+        fail(ExitCode::kUsage, "{}: the form {} has one scale for each row and no minimum",
+             arguments.has_minimum ? "--minimum" : "--group", arguments.to);
+    form.is_packed = false;
+    rounding.is_float = arguments.to == "fp8";
+    form.inputs = rounding.is_float ? InputRounding::kE4m3 : InputRounding::kInt8;
+    return form;
+}
+
+// Returns the documents of the first rows, without the padding after their last target.
+std::vector<std::vector<int32_t>> calibration_texts(const CompressArguments& arguments,
+                                                    const storage::TransformerConfig& config) {
+    const std::string& path = arguments.calibrate;
+    storage::require_data(path, arguments.model);
+    if (!path.ends_with(".safetensors"))
+        fail(ExitCode::kInput,
+             "--calibrate {}: expected rows in .safetensors, as `dslaunch data prepare` makes them",
+             printable(path));
+    const TokenRows rows(path);
+    if (const std::string other = rows.other_vocabulary(arguments.model); !other.empty())
+        log_warn("compress", "{}: {}", path, other);
+    std::vector<std::vector<int32_t>> texts;
+    for (int64_t row = 0; row < std::min(rows.count(), arguments.calibration_rows); ++row) {
+        const std::vector<int32_t> tokens = rows.tokens(row);
+        const auto padding = static_cast<int64_t>(padding_of(tokens, rows.targets(row)));
+        const int64_t used = std::ssize(tokens) - padding;
+        for (const Range& document : rows.documents(row)) {
+            const int64_t end = std::min(document.end(), used);
+            if (end <= document.begin) continue;
+            if (end - document.begin > config.context)
+                fail(ExitCode::kInput,
+                     "--calibrate {}: row {} has a text of {} tokens, but the model has {} "
+                     "positions",
+                     printable(path), row, end - document.begin, config.context);
+            texts.emplace_back(tokens.begin() + document.begin, tokens.begin() + end);
+        }
+    }
+    for (const std::vector<int32_t>& text : texts)
+        for (const int32_t token : text)
+            if (token < 0 || token >= config.vocabulary)
+                fail(ExitCode::kInput,
+                     "--calibrate {}: token {} is outside the model's vocabulary of {}",
+                     printable(path), token, config.vocabulary);
+    if (texts.empty()) fail(ExitCode::kInput, "--calibrate {}: has no tokens", printable(path));
+    return texts;
+}
+
+}  // namespace
+
+CompressedModel compress_to_folder(const CompressArguments& arguments, kernels::ThreadTeam& team) {
+    const storage::ModelFolder folder = storage::open_model_folder(arguments.model);
+    compress::FolderTask task;
+    task.from = arguments.model;
+    task.folder = &folder;
+    task.out = arguments.out;
+    task.form = form_of(arguments, folder.config);
+    if (!arguments.calibrate.empty()) {
+        task.texts = calibration_texts(arguments, folder.config);
+        task.frequencies = graph::rotary_frequencies(folder.config);
+    }
+    task.is_forced = arguments.force;
+    Progress progress("compress", "compressing", std::ssize(folder.config.layers), "layers");
+    task.progress = [&](int64_t layers) { progress.done(layers); };
+    compress::FolderResult made = compress::compress_folder(task, team);
+    progress.end();
+    if (made.layers_kept > 0)
+        log_info("compress", "{} had been finished by an earlier run",
+                 counted(made.layers_kept, "layer"));
+    CompressedModel model{made.weights,       made.weight_bytes_before, made.weight_bytes_after,
+                          made.bytes_before,  made.bytes_after,         {},
+                          !task.texts.empty()};
+    for (auto& [name, error] : made.errors) model.losses.push_back({std::move(name), error});
+    return model;
+}
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,46 @@
+// Writes a model as a GGUF file, which llama.cpp reads.
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "base/terminal/progress.h"
+#include "base/text.h"
+#include "storage/disk/output_place.h"
+#include "storage/gguf_model/gguf_model_writer.h"
+#include "storage/huggingface/model_folder.h"
+#include "worker/compress/compress_parts.h"
+
+namespace dslaunch::worker {
+
+CompressedModel compress_to_gguf(const CompressArguments& arguments, kernels::ThreadTeam& team) {
+    if (!arguments.calibrate.empty())
+        fail(ExitCode::kUsage, "--calibrate: is not used by the GGUF form {}", arguments.to);
+    if (arguments.group >= 0 || arguments.has_minimum)
+        fail(ExitCode::kUsage, "--group and --minimum: the GGUF form {} fixes both", arguments.to);
+    storage::require_new_file(arguments.out, arguments.force);
+    const storage::ModelFolder folder = storage::open_model_folder(arguments.model);
+    Progress progress("compress", "rounding the weights");
+    storage::GgufWriteOptions options;
+    options.type = *storage::gguf_file_type(arguments.to);
+    options.threads = static_cast<size_t>(team.threads());
+    bool has_begun = false;
+    options.progress = [&](int64_t done, int64_t total) {
+        constexpr int64_t kMillion = 1'000'000;
+        if (!std::exchange(has_begun, true))
+            progress.begin("rounding the weights", total / kMillion, "million numbers");
+        progress.done(done / kMillion);
+    };
+    const storage::GgufWritten written = storage::write_gguf(folder, arguments.out, options);
+    progress.end();
+    CompressedModel model;
+    model.weights = written.weights;
+    model.weight_bytes_before = written.weight_bytes_before;
+    model.weight_bytes_after = written.weight_bytes_after;
+    model.bytes_before = written.bytes_before;
+    model.bytes_after = written.bytes_after;
+    for (const storage::GgufTensorLoss& loss : written.losses)
+        model.losses.push_back({loss.name, loss.error});
+    return model;
+}
+
+}  // namespace dslaunch::worker

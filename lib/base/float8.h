@@ -1,0 +1,41 @@
+// Converts one number between fp32 and the 8-bit float of models ("e4m3fn": 4 bits of exponent, 3
+// of mantissa, no infinity, largest number 448). Threads: pure functions.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace dslaunch {
+
+inline constexpr float kE4m3Max = 448;
+
+// Rounds to nearest even. A number of 480 or more, and one between 464 and 480, has no neighbour
+// that is finite and becomes NaN, as in PyTorch.
+[[nodiscard]] inline uint8_t e4m3_of(float value) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80U);
+    const uint32_t magnitude = bits & 0x7FFFFFFFU;
+    constexpr uint32_t kNan = 0x7F, kRebias = 120U << 23;
+    if (magnitude >= std::bit_cast<uint32_t>(480.0F)) return static_cast<uint8_t>(sign | kNan);
+    if (magnitude < std::bit_cast<uint32_t>(0x1p-6F)) {
+        // The last place of 2^14 is 2^-9, the unit of the subnormal numbers, so that adding 2^14
+        // rounds to that unit.
+        const float shifted = std::bit_cast<float>(magnitude) + 0x1p14F;
+        return static_cast<uint8_t>(
+            sign | (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0x1p14F)));
+    }
+    return static_cast<uint8_t>(sign |
+                                ((magnitude - kRebias + 0x7FFFFU + (magnitude >> 20 & 1U)) >> 20));
+}
+
+[[nodiscard]] inline float fp32_of_e4m3(uint8_t code) {
+    const uint32_t magnitude = code & 0x7FU, sign = static_cast<uint32_t>(code & 0x80U) << 24;
+    if (magnitude == 0x7F) return std::bit_cast<float>(sign | 0x7FC00000U);
+    if (magnitude < 8) {
+        const float small = static_cast<float>(magnitude) * 0x1p-9F;
+        return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(small));
+    }
+    return std::bit_cast<float>(sign | ((magnitude << 20) + (120U << 23)));
+}
+
+}  // namespace dslaunch

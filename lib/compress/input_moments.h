@@ -1,0 +1,44 @@
+// The second moments of a layer's inputs over calibration rows, Xᵀ X / rows: how much an error in
+// each weight changes the layer's outputs. Data path: layer_walk.h -> [here] -> compensation.h. One
+// thread calls; the team's threads compute.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/matrix/multiply.h"
+#include "kernels/thread_team.h"
+
+namespace dslaunch::compress {
+
+// Adds up moments, in fp32.
+class InputMoments {
+  public:
+    explicit InputMoments(int64_t in);
+
+    // Adds ROWS rows of X, [rows, in], contiguous. The result is the same for any team, but depends
+    // on how the rows are divided into calls.
+    void add(const float* x, int64_t rows, kernels::ThreadTeam& team);
+
+    [[nodiscard]] int64_t in() const { return in_; }
+    [[nodiscard]] int64_t rows() const { return rows_; }  // that were added
+    // Returns the mean over all rows, [in, in], symmetric; zeros if there were no rows.
+    [[nodiscard]] std::vector<float> mean() const;
+
+  private:
+    int64_t in_;
+    int64_t rows_ = 0;
+    std::vector<float> sums_;        // [in, in]; only the blocks up to the diagonal
+    std::vector<float> transposed_;  // of the rows that are being added
+    kernels::Activations activations_;
+};
+
+// Returns the relative error of a layer's outputs: the root of the mean square of (W - V) x over
+// the rows of MOMENTS, divided by the same of W x. SHAPE of both weights: [out, in]. 0 if the
+// outputs are 0.
+[[nodiscard]] double output_error(std::span<const float> exact, std::span<const float> rounded,
+                                  const std::vector<float>& moments, int64_t in,
+                                  kernels::ThreadTeam& team);
+
+}  // namespace dslaunch::compress

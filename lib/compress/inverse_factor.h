@@ -1,0 +1,20 @@
+// The triangular factor of an inverse: U with U^T U = M^-1, which tells how later weights of a row
+// make up for the error of an earlier one. Data path: input_moments.h -> [here] -> compensation.h.
+// One thread calls; the team's threads compute.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/thread_team.h"
+
+namespace dslaunch::compress {
+
+// Returns U, [n, n], upper triangular, zeros below the diagonal, for MOMENTS, [n, n], symmetric.
+// DAMPING times the mean of the diagonal is added to the diagonal first; as often as the sum is not
+// positive definite in fp32, ten times as much. An input that is always 0 counts as one with the
+// mean moment. If all moments are 0, U is the unit matrix. The bits do not depend on the team.
+[[nodiscard]] std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n,
+                                                double damping, kernels::ThreadTeam& team);
+
+}  // namespace dslaunch::compress

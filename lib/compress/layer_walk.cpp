@@ -1,0 +1,102 @@
+#include "compress/layer_walk.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dslaunch::compress {
+namespace {
+
+using decoder::Batch;
+using decoder::LinearWeights;
+
+// Texts are put together into batches of about this many rows.
+constexpr int64_t kBatchRows = 2048;
+
+void add_mlp(const decoder::MlpWeights& mlp, std::vector<const LinearWeights*>& layers) {
+    for (const LinearWeights* const layer : {&mlp.gate, &mlp.up, &mlp.down})
+        if (!is_empty(*layer)) layers.push_back(layer);
+}
+
+void add_text(const std::vector<int32_t>& text, Batch& batch, int64_t& pages) {
+    const auto sequence = static_cast<int32_t>(batch.sequences.size());
+    decoder::BatchSequence own;
+    for (int64_t i = 0; i < decoder::pages_for(std::ssize(text)); ++i)
+        own.pages.push_back(static_cast<int32_t>(pages++));
+    batch.sequences.push_back(std::move(own));
+    const auto length = static_cast<int32_t>(text.size());
+    for (int32_t i = 0; i < length; ++i)
+        batch.rows.push_back({text[static_cast<size_t>(i)], i, sequence, length, false});
+}
+
+}  // namespace
+
+std::vector<const LinearWeights*> rounded_layers(const decoder::LayerWeights& layer) {
+    std::vector<const LinearWeights*> layers;
+    for (const LinearWeights* const part :
+         {&layer.query, &layer.key, &layer.value, &layer.fused, &layer.output})
+        if (!is_empty(*part)) layers.push_back(part);
+    add_mlp(layer.mlp, layers);
+    for (const decoder::MlpWeights& expert : layer.experts) add_mlp(expert, layers);
+    add_mlp(layer.shared_expert, layers);
+    return layers;
+}
+
+LayerWalk::LayerWalk(const storage::TransformerConfig& config, decoder::WeightSource& source,
+                     storage::RotaryFrequencies frequencies,
+                     const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team)
+    : config_(config), source_(source), frequencies_(std::move(frequencies)), team_(team) {
+    int64_t pages = 0;
+    for (const std::vector<int32_t>& text : texts) {
+        if (text.empty()) continue;
+        const bool is_full =
+            !batches_.empty() && std::ssize(batches_.back().rows) + std::ssize(text) > kBatchRows;
+        if (batches_.empty() || is_full) {
+            batches_.emplace_back();
+            pages = 0;
+        }
+        add_text(text, batches_.back(), pages);
+        rows_max_ = std::max(rows_max_, std::ssize(batches_.back().rows));
+        pages_ = std::max(pages_, pages);
+        tokens_ += std::ssize(text);
+    }
+    hidden_.resize(static_cast<size_t>(tokens_ * config.width));
+}
+
+decoder::Decoder LayerWalk::open_layer() {
+    decoder::DecoderOptions options;
+    options.rows_max = rows_max_;
+    options.pages = pages_;
+    options.frequencies = frequencies_;
+    return {config_, load_decoder(config_, {layer_, layer_ + 1, 0, 1}, source_), options, team_,
+            nullptr};
+}
+
+void LayerWalk::run(decoder::Decoder& decoder, bool keeps) {
+    int64_t begin = 0;
+    for (const Batch& batch : batches_) {
+        const int64_t numel = std::ssize(batch.rows) * config_.width;
+        float* const kept = hidden_.data() + begin * config_.width;
+        if (layer_ == 0) {
+            decoder.embed(batch);
+        } else {
+            std::copy_n(kept, numel, decoder.hidden(batch).data());
+        }
+        decoder.run_layers(batch);
+        if (keeps) std::copy_n(decoder.hidden(batch).data(), numel, kept);
+        begin += std::ssize(batch.rows);
+    }
+}
+
+void LayerWalk::observe(const decoder::RowMath::Observer& observer) {
+    decoder::Decoder decoder = open_layer();
+    decoder.observe(observer);
+    run(decoder, false);
+}
+
+void LayerWalk::advance() {
+    decoder::Decoder decoder = open_layer();
+    run(decoder, true);
+    ++layer_;
+}
+
+}  // namespace dslaunch::compress

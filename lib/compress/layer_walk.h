@@ -1,0 +1,55 @@
+// Calibration texts on their way through a decoder, one layer at a time: the hidden rows of all
+// texts are kept, and only one layer's weights and activations are in memory. Data path: texts and
+// a folder's weights -> [here] -> input_moments.h. One thread calls; the team's threads compute.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "decoder/decode/batch.h"
+#include "decoder/decode/decoder.h"
+#include "decoder/weights/weight_source.h"
+#include "kernels/thread_team.h"
+#include "storage/huggingface/transformer_switches.h"
+
+namespace dslaunch::compress {
+
+// Returns the layers of LAYER whose weights are rounded: all products except an expert router's and
+// a shared expert's gate, which are small and decide much.
+[[nodiscard]] std::vector<const decoder::LinearWeights*> rounded_layers(
+    const decoder::LayerWeights& layer);
+
+// The texts, at the inputs of some layer.
+class LayerWalk {
+  public:
+    // TEXTS: tokens, each at most the context long. CONFIG, SOURCE and TEAM must outlive this
+    // object.
+    LayerWalk(const storage::TransformerConfig& config, decoder::WeightSource& source,
+              storage::RotaryFrequencies frequencies,
+              const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team);
+
+    // Runs the next layer and shows OBSERVER the inputs of its parts. The texts stay where they
+    // are. Throws what load_decoder() throws.
+    void observe(const decoder::RowMath::Observer& observer);
+    // Takes the texts through the next layer, with the weights that SOURCE now has.
+    void advance();
+
+    // Returns the number of tokens in all texts.
+    [[nodiscard]] int64_t tokens() const { return tokens_; }
+
+  private:
+    [[nodiscard]] decoder::Decoder open_layer();
+    void run(decoder::Decoder& decoder, bool keeps);
+
+    const storage::TransformerConfig& config_;
+    decoder::WeightSource& source_;
+    storage::RotaryFrequencies frequencies_;
+    kernels::ThreadTeam& team_;
+    std::vector<decoder::Batch> batches_;
+    int64_t rows_max_ = 0, pages_ = 0;  // of the largest batch
+    int64_t tokens_ = 0;
+    int64_t layer_ = 0;          // the next one
+    std::vector<float> hidden_;  // [tokens, width], in the order of the batches
+};
+
+}  // namespace dslaunch::compress

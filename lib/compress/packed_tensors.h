@@ -1,0 +1,43 @@
+// A rounded weight as the tensors of compressed-tensors, and the quantization_config that describes
+// them. Data path: rounding.h -> [here] -> compressed_folder.h. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "compress/rounding.h"
+#include "storage/files/safetensors.h"
+#include "storage/quantized/quantization.h"
+
+namespace dslaunch::compress {
+
+// A form in which a folder's layers are stored.
+struct FolderForm {
+    std::string name;       // "int4"
+    RoundingForm rounding;  // its group: the largest one; a layer may have a smaller one
+    storage::InputRounding inputs = storage::InputRounding::kNone;
+    bool is_packed = true;  // several codes in a word; else a byte for each
+};
+
+// A tensor that is to be written, with its bytes.
+struct PackedTensor {
+    storage::SafetensorsEntry entry;  // without its bytes
+    std::vector<std::byte> bytes;
+};
+
+// Returns the tensors of MATRIX: MODULE.weight_packed or MODULE.weight, MODULE.weight_scale, ….
+[[nodiscard]] std::vector<PackedTensor> packed_tensors(const FolderForm& form,
+                                                       const std::string& module,
+                                                       const RoundedMatrix& matrix);
+
+// Returns the quantization_config for layers with GROUPS, which names the modules of each size of
+// group (0: the row). IGNORED: the modules of other layers.
+[[nodiscard]] nlohmann::ordered_json quantization_config(
+    const FolderForm& form, const std::map<int64_t, std::vector<std::string>>& groups,
+    const std::vector<std::string>& ignored);
+
+}  // namespace dslaunch::compress

@@ -1,0 +1,68 @@
+// Rounds weights to codes of 2 to 8 bits. Weights of a row are rounded in groups, each with a scale
+// and, if the form has one, a minimum. Data path: a folder's weights -> [here], or compensation.h
+// -> packed_tensors.h. Threads: pure functions, except for the team that a caller passes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/kinds/dtype.h"
+#include "kernels/thread_team.h"
+
+namespace dslaunch::compress {
+
+// How weights are rounded.
+struct RoundingForm {
+    int bits = 8;               // of a code, 2 to 8
+    bool is_float = false;      // codes are the 8-bit floats of base/float8.h
+    bool has_minimum = false;   // a group has a code for 0 besides its scale; else 2^(bits - 1)
+    int64_t group = 0;          // consecutive weights of a row that share a scale; 0: the row
+    bool searches = false;      // the scale with the least squared error, which may clip numbers
+    DType scale = DType::kF32;  // type in which scales are stored: kF32, kBF16 or kF16
+
+    bool operator==(const RoundingForm&) const = default;
+};
+
+// The scale of a group, as it is stored, and the code that stands for 0.
+struct GroupScale {
+    float scale = 1;
+    int zero = 0;
+};
+
+// A rounded matrix. Number = (code - zero) * scale; for floats, the code's number times the scale.
+struct RoundedMatrix {
+    int64_t out = 0, in = 0;
+    RoundingForm form;
+    std::vector<uint8_t> codes;      // [out, in]
+    std::vector<GroupScale> scales;  // [out, groups()]
+
+    [[nodiscard]] int64_t group() const { return form.group == 0 ? in : form.group; }
+    [[nodiscard]] int64_t groups() const { return (in + group() - 1) / group(); }
+};
+
+// Returns the largest group of at most WANTED weights that divides IN evenly and is WANTED or half
+// of it, a quarter, …, but at least 8; 0 (the row) if there is none, or if WANTED is 0.
+[[nodiscard]] int64_t fitting_group(int64_t wanted, int64_t in);
+
+// Returns the scale for a group's NUMBERS. IMPORTANCE weighs the squared errors of the search;
+// empty: all the same. Without the search, |number - rounded| <= scale / 2 for integers, and <=
+// |number| / 16 or scale / 1024 for floats. REQUIRES: the numbers are finite.
+[[nodiscard]] GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
+                                   std::span<const float> importance = {});
+
+// Return the code whose number is the nearest to NUMBER, and the number of a code.
+[[nodiscard]] uint8_t code_of(const RoundingForm& form, const GroupScale& scale, float number);
+[[nodiscard]] float number_of(const RoundingForm& form, const GroupScale& scale, uint8_t code);
+
+// Rounds each number of a matrix [out, in] to nearest. The result does not depend on the team.
+// IMPORTANCE: [in], as in fit_group(). REQUIRES: the numbers are finite.
+[[nodiscard]] RoundedMatrix round_to_nearest(const RoundingForm& form,
+                                             std::span<const float> numbers, int64_t out,
+                                             std::span<const float> importance,
+                                             kernels::ThreadTeam& team);
+
+// Returns the numbers of MATRIX, [out, in].
+[[nodiscard]] std::vector<float> numbers_of(const RoundedMatrix& matrix, kernels::ThreadTeam& team);
+
+}  // namespace dslaunch::compress

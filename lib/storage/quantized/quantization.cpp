@@ -1,0 +1,156 @@
+#include "storage/quantized/quantization.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch::storage {
+namespace {
+
+bool flag_at(const JsonPlace& place, const char* key, bool otherwise) {
+    return place.has(key) ? place.at(key).boolean() : otherwise;
+}
+
+int bits_at(const JsonPlace& place, const char* key) {
+    const JsonPlace bits = place.at(key);
+    if (bits.integer() < 1 || bits.integer() > 8)
+        bits.refuse("weights of 1 to 8 bits are supported");
+    return static_cast<int>(bits.integer());
+}
+
+// Refuses a setting that changes what the numbers mean.
+void refuse_if_given(const JsonPlace& place, const char* key, const char* why) {
+    if (!place.has(key)) return;
+    const JsonPlace given = place.at(key);
+    bool is_empty = given.is_object();
+    if (is_empty)
+        given.for_members([&](const std::string&, const JsonPlace&) { is_empty = false; });
+    if (!is_empty) given.refuse(why);
+}
+
+int64_t group_at(const JsonPlace& weights, const std::string& strategy) {
+    if (strategy == "channel") return 0;
+    if (strategy == "tensor") return -1;
+    if (strategy != "group")
+        weights.at("strategy").refuse("only tensor, channel and group are supported");
+    const JsonPlace group = weights.at("group_size");
+    if (group.integer() < 1) group.refuse("a group has at least one input");
+    return group.integer();
+}
+
+WeightScheme read_weights(const JsonPlace& weights) {
+    WeightScheme scheme;
+    scheme.bits = bits_at(weights, "num_bits");
+    const std::string type = weights.has("type") ? weights.at("type").text() : "int";
+    if (type != "int" && type != "float") weights.at("type").refuse("expected int or float");
+    scheme.is_float = type == "float";
+    if (scheme.is_float && scheme.bits != 8)
+        weights.at("num_bits").refuse("floats of 8 bits are supported, and no others");
+    scheme.is_symmetric = flag_at(weights, "symmetric", true);
+    const bool has_group = weights.has("group_size") && weights.at("group_size").integer() > 0;
+    const std::string strategy = weights.has("strategy") ? weights.at("strategy").text()
+                                 : has_group             ? "group"
+                                                         : "tensor";
+    scheme.group = group_at(weights, strategy);
+    return scheme;
+}
+
+InputRounding read_inputs(const JsonPlace& inputs) {
+    if (!inputs.has("dynamic") || !inputs.at("dynamic").boolean())
+        inputs.refuse(
+            "scales of activations that are stored in the folder are not supported; "
+            "only dynamic ones, by token");
+    if (!inputs.has("strategy") || inputs.at("strategy").text() != "token")
+        inputs.refuse("activations are rounded by token or not at all in this version");
+    if (bits_at(inputs, "num_bits") != 8 || !flag_at(inputs, "symmetric", true))
+        inputs.refuse("activations of 8 bits, symmetric, are supported");
+    const std::string type = inputs.has("type") ? inputs.at("type").text() : "int";
+    return type == "float" ? InputRounding::kE4m3 : InputRounding::kInt8;
+}
+
+Quantization read_compressed_tensors(const JsonPlace& place) {
+    static const std::vector<std::string> formats = {"pack-quantized", "int-quantized",
+                                                     "float-quantized", "naive-quantized"};
+    const JsonPlace format = place.at("format");
+    if (std::ranges::find(formats, format.text()) == formats.end())
+        format.refuse(fmt::format("the format `{}` is not supported; supported are {}",
+                                  printable(format.text()), join(formats, ", ")));
+    refuse_if_given(place, "kv_cache_scheme", "rounded keys and values are not supported");
+    refuse_if_given(place, "sparsity_config", "sparse weights are not supported");
+    refuse_if_given(place, "transform_config", "transformed weights are not supported");
+    Quantization how;
+    bool is_first = true;
+    place.at("config_groups").for_members([&](const std::string&, const JsonPlace& group) {
+        refuse_if_given(group, "output_activations", "rounded outputs are not supported");
+        how.schemes.push_back(read_weights(group.at("weights")));
+        const InputRounding inputs = group.has("input_activations")
+                                         ? read_inputs(group.at("input_activations"))
+                                         : InputRounding::kNone;
+        if (!is_first && inputs != how.inputs)
+            group.refuse("this version rounds the activations of all groups in one way");
+        how.inputs = inputs;
+        is_first = false;
+    });
+    if (is_first) place.at("config_groups").refuse("names no group of layers");
+    return how;
+}
+
+Quantization read_gptq(const JsonPlace& place) {
+    Quantization how;
+    how.method = QuantizationMethod::kGptq;
+    WeightScheme scheme;
+    scheme.bits = bits_at(place, "bits");
+    if (scheme.bits != 2 && scheme.bits != 3 && scheme.bits != 4 && scheme.bits != 8)
+        place.at("bits").refuse("GPTQ has 2, 3, 4 or 8 bits");
+    scheme.is_symmetric = false;  // its files have zero points in any case
+    scheme.group = std::max<int64_t>(place.at("group_size").integer(), 0);  // -1: the whole row
+    how.schemes = {scheme};
+    const std::string format =
+        place.has("checkpoint_format") ? place.at("checkpoint_format").text() : "gptq";
+    if (format != "gptq" && format != "gptq_v2")
+        place.at("checkpoint_format").refuse("expected gptq or gptq_v2");
+    how.stores_zeros_less_one = format == "gptq";
+    return how;
+}
+
+Quantization read_awq(const JsonPlace& place) {
+    Quantization how;
+    how.method = QuantizationMethod::kAwq;
+    const char* const bits = place.has("bits") ? "bits" : "w_bit";
+    if (bits_at(place, bits) != 4) place.at(bits).refuse("AWQ has 4 bits");
+    if (place.has("version") && lower(place.at("version").text()) != "gemm")
+        place.at("version").refuse("the layout gemm is supported, and no other");
+    const char* const group = place.has("group_size") ? "group_size" : "q_group_size";
+    how.schemes = {{4, false, false, std::max<int64_t>(place.at(group).integer(), 0)}};
+    return how;
+}
+
+}  // namespace
+
+std::string_view method_name(QuantizationMethod method) {
+    if (method == QuantizationMethod::kCompressedTensors) return "compressed-tensors";
+    return method == QuantizationMethod::kGptq ? "gptq" : "awq";
+}
+
+std::optional<Quantization> parse_quantization(const JsonPlace& place) {
+    bool asks = false;
+    place.for_members([&](const std::string&, const JsonPlace&) { asks = true; });
+    if (!asks) return std::nullopt;
+    const std::string method =
+        place.has("quant_method") ? place.at("quant_method").text() : "none named";
+    if (method == "compressed-tensors") return read_compressed_tensors(place);
+    if (method == "gptq") return read_gptq(place);
+    if (method == "awq") return read_awq(place);
+    if (method == "bitsandbytes" && !flag_at(place, "load_in_4bit", false) &&
+        !flag_at(place, "load_in_8bit", false))
+        return std::nullopt;
+    place.refuse(fmt::format(
+        "the weights are quantized by a method that this version does not read ({}); it reads "
+        "compressed-tensors, gptq and awq. Use the folder of the model in 16 or 32 bits, or remove "
+        "this field if the weights are stored in 16 or 32 bits",
+        printable(method)));
+}
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,52 @@
+// How the weights of a Hugging Face folder are rounded, as `quantization_config` in its config.json
+// says it: folders of compressed-tensors, of GPTQ and of AWQ. Data path: config.json -> [here] ->
+// quantized_weight.h. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/text/json_place.h"
+
+namespace dslaunch::storage {
+
+// The program whose names and layouts a folder uses.
+enum class QuantizationMethod : uint8_t { kCompressedTensors, kGptq, kAwq };
+
+// The rounding of a layer's inputs before the product, a row (a token) at a time: to integers of 8
+// bits with the row's largest magnitude / 127.5 as the scale, or to floats of 8 bits with the
+// largest magnitude / 448.
+enum class InputRounding : uint8_t { kNone, kInt8, kE4m3 };
+
+// How a layer's weights are rounded.
+struct WeightScheme {
+    int bits = 8;
+    bool is_float = false;  // the 8-bit float of base/float8.h; else integers
+    bool is_symmetric = true;
+    // The inputs that share a scale; 0: all inputs of a row do; -1: the whole weight has one scale.
+    int64_t group = 0;
+
+    bool operator==(const WeightScheme&) const = default;
+};
+
+// All of a folder's quantization_config that says what its numbers mean.
+struct Quantization {
+    QuantizationMethod method = QuantizationMethod::kCompressedTensors;
+    std::vector<WeightScheme> schemes;  // at least one; a layer's tensors say which one it has
+    InputRounding inputs = InputRounding::kNone;
+    bool stores_zeros_less_one = false;  // GPTQ's first format: a zero point is stored minus 1
+};
+
+// Reads PLACE, a quantization_config. Returns nothing for one that asks for no quantization: an
+// empty one, or settings of bitsandbytes with neither 4 nor 8 bits, which a model that was merged
+// and saved in 16 bits still has. Throws Error{kInput} with the place for a method, a format or a
+// setting that this version does not read.
+[[nodiscard]] std::optional<Quantization> parse_quantization(const JsonPlace& place);
+
+// Returns "compressed-tensors", "gptq" or "awq".
+[[nodiscard]] std::string_view method_name(QuantizationMethod method);
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,82 @@
+// A weight that a folder stores rounded, in several tensors: its numbers again as fp32. Data path:
+// quantization.h and the folder's tensors -> [here] -> huggingface/folder_weights.h. Threads: const
+// functions, any.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "storage/files/mapped_file.h"
+#include "storage/files/safetensors.h"
+#include "storage/quantized/quantization.h"
+
+namespace dslaunch::storage {
+
+// A tensor that belongs to a rounded weight, and the file that has its bytes.
+struct QuantizedPart {
+    std::shared_ptr<const MappedFile> file;  // shared by all tensors in it
+    SafetensorsEntry entry;
+};
+
+// The tensors of one layer by the last part of their names: "weight_packed", "weight_scale", …
+using QuantizedParts = std::map<std::string, QuantizedPart, std::less<>>;
+
+// Returns true if a tensor whose name ends with ".SUFFIX" may belong to a rounded weight of METHOD.
+[[nodiscard]] bool is_quantized_part(QuantizationMethod method, std::string_view suffix);
+
+// A rounded weight, whose tensors have been checked against each other.
+class QuantizedWeight {
+  public:
+    // MODULE: the layer, "model.layers.0.mlp.up_proj", for messages. Throws Error{kInput} naming
+    // the file and the tensor if a tensor is missing, has another type or shape than the others
+    // need, or does not fit HOW.
+    QuantizedWeight(const Quantization& how, const std::string& module, QuantizedParts parts);
+
+    // Returns [outputs, inputs].
+    [[nodiscard]] const std::vector<int64_t>& shape() const { return shape_; }
+    // Returns a tensor that has the codes.
+    [[nodiscard]] const QuantizedPart& codes() const { return *codes_; }
+    // Writes the numbers of ROW, [inputs], to OUT. REQUIRES: 0 <= ROW < outputs.
+    void read_row(int64_t row, std::span<float> out) const;
+    // Returns the bytes that all tensors of the weight take in their files.
+    [[nodiscard]] int64_t stored_bytes() const;
+
+  private:
+    enum class Layout : uint8_t { kPacked, kPlain, kGptq, kAwq };
+
+    [[nodiscard]] const SafetensorsEntry* find(std::string_view suffix) const;
+    [[nodiscard]] const SafetensorsEntry& need(std::string_view suffix) const;
+    [[noreturn]] void refuse(const SafetensorsEntry& entry, const std::string& why) const;
+    void require_type(const SafetensorsEntry& entry, DType dtype) const;
+    void require_shape(const SafetensorsEntry& entry, std::span<const int64_t> shape) const;
+    void check_packed(const Quantization& how);
+    void check_plain(const Quantization& how);
+    void check_transposed(const Quantization& how);
+    void check_scales(const Quantization& how, int bits, bool is_float);
+    void read_group_index(std::string_view suffix);
+    [[nodiscard]] uint32_t code_at(int64_t row, int64_t column) const;
+    [[nodiscard]] int zero_at(int64_t row, int64_t group) const;
+    [[nodiscard]] float scale_at(int64_t row, int64_t group) const;
+    [[nodiscard]] int64_t group_of(int64_t column) const;
+
+    std::string module_;
+    QuantizedParts parts_;
+    std::vector<int64_t> shape_;
+    Layout layout_ = Layout::kPacked;
+    const QuantizedPart* codes_ = nullptr;  // in parts_, as the next ones
+    const SafetensorsEntry* scales_ = nullptr;
+    const SafetensorsEntry* zeros_ = nullptr;  // null: symmetric
+    int bits_ = 8;
+    int64_t group_ = 0;         // inputs of a group
+    int64_t groups_ = 1;        // of a row
+    bool is_whole_ = false;     // one scale for all
+    bool adds_one_ = false;     // to a stored zero point
+    std::vector<int32_t> own_;  // the group of each input, if the file gives it
+};
+
+}  // namespace dslaunch::storage

@@ -19,6 +19,7 @@
 #include "launch/plan/worker_environment.h"
 #include "runtime/comm/host_link.h"
 #include "runtime/comm_gloo/job_comm.h"
+#include "storage/gguf/gguf_file.h"
 #include "storage/huggingface/named_place.h"
 #include "worker/processors.h"
 
@@ -130,13 +131,25 @@ std::optional<storage::AdapterChanges> open_adapter(const std::string& folder,
     return adapter;
 }
 
+// Makes a folder for a model that is a GGUF file, and names it in ARGUMENTS. Returns null for any
+// other model.
+std::unique_ptr<storage::GgufFolder> folder_of_gguf(DecoderArguments& arguments) {
+    if (!storage::is_gguf_file(arguments.model)) return nullptr;
+    auto folder = std::make_unique<storage::GgufFolder>(arguments.model);
+    arguments.gguf = arguments.model;
+    arguments.model = folder->path();
+    return folder;
+}
+
 }  // namespace
 
 int run_with_decoder(DecoderArguments& arguments, std::string_view folder_command,
                      const std::function<void(RankProcess& process)>& work) {
-    arguments.model = folder_command.empty()
-                          ? storage::model_at(arguments.model)
-                          : storage::folder_model_at(arguments.model, folder_command);
+    const std::unique_ptr<storage::GgufFolder> gguf = folder_of_gguf(arguments);
+    if (gguf == nullptr)
+        arguments.model = folder_command.empty()
+                              ? storage::model_at(arguments.model)
+                              : storage::folder_model_at(arguments.model, folder_command);
     arguments.adapter = storage::adapter_at(arguments.adapter);
     return run_as_rank(work);
 }
@@ -175,6 +188,7 @@ void declare_cpu(CommandLine& app, DecoderArguments& arguments) {
 
 DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
     : arguments_(std::move(arguments)),
+      gguf_(folder_of_gguf(arguments_)),
       process_(process),
       folder_(storage::open_model_folder(arguments_.model)),
       stored_folder_(folder_),

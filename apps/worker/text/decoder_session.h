@@ -20,6 +20,7 @@
 #include "kernels/thread_team.h"
 #include "runtime/comm/host/hang_limit.h"
 #include "storage/adapter/adapter_changes.h"
+#include "storage/gguf_model/gguf_model_reader.h"
 #include "storage/huggingface/model_folder.h"
 #include "worker/rank_process.h"
 
@@ -27,7 +28,8 @@ namespace dslaunch::worker {
 
 // The arguments that all commands with a decoder share.
 struct DecoderArguments {
-    std::string model;    // a Hugging Face folder
+    std::string model;    // a Hugging Face folder, or a GGUF file
+    std::string gguf;     // the file whose folder `model` is then; run_with_decoder() sets it
     std::string adapter;  // folder of a trained adapter; empty: none
     std::string weights = "as-is";
     std::string cache = "fp32";
@@ -43,7 +45,8 @@ struct DecoderArguments {
 // Declares --adapter, --weights, --cache-dtype, --threads, --tensor-ranks and --timeout.
 void declare_decoder(CommandLine& app, DecoderArguments& arguments);
 // Runs a command with a decoder as a rank of a job, or alone: replaces the names of the model and
-// the adapter in ARGUMENTS by their paths, and calls WORK. FOLDER_COMMAND names a command that
+// the adapter in ARGUMENTS by their paths, and calls WORK. A GGUF file is replaced by a folder that
+// stands for it until WORK returns. FOLDER_COMMAND names a command that
 // needs a Hugging Face folder; empty: the model may also be an archive. Returns the exit code.
 // Throws Error{kInput} if there is no such model or adapter, and what run_as_rank() throws.
 int run_with_decoder(DecoderArguments& arguments, std::string_view folder_command,
@@ -98,6 +101,7 @@ class DecoderSession {
     [[nodiscard]] int64_t pages_that_fit(int64_t wanted, int64_t least, Bytes page) const;
 
     DecoderArguments arguments_;
+    std::unique_ptr<storage::GgufFolder> gguf_;  // of a model that is a GGUF file; else null
     RankProcess& process_;
     storage::ModelFolder folder_;
     // The folder with its own config. folder() has the config with the adapter's changes.

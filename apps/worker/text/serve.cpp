@@ -45,7 +45,7 @@ struct ServeArguments {
 };
 
 void declare(CommandLine& app, ServeArguments& arguments) {
-    app.add("MODEL", arguments.decoder.model, "a Hugging Face folder").required();
+    app.add("MODEL", arguments.decoder.model, "a Hugging Face folder, or a GGUF file").required();
     app.add("--host ADDRESS", arguments.server.host,
             "address to listen on; if other machines can reach it, --api-key-file is required")
         .show_default();
@@ -175,7 +175,9 @@ server::ServerOptions server_options(const ServeArguments& arguments, const Text
     options.requests_bytes_max = requests_bytes_max(options.requests_bytes_max);
     if (options.model.empty())
         options.model =
-            std::filesystem::path(arguments.decoder.model + "/").parent_path().filename();
+            arguments.decoder.gguf.empty()
+                ? std::filesystem::path(arguments.decoder.model + "/").parent_path().filename()
+                : std::filesystem::path(arguments.decoder.gguf).stem();
     return options;
 }
 

@@ -103,8 +103,10 @@ std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
                 "instead: torch.export.save(torch.export.export(module, example_inputs), "
                 "\"train.pt2\")");
         case FileKind::kGguf:
-            return "is a GGUF file of llama.cpp, which is not supported: use the model's Hugging "
-                   "Face folder, with config.json and .safetensors files";
+            return fmt::format(
+                "is a GGUF file of llama.cpp, which only generate, serve and eval use as it is; "
+                "make a Hugging Face folder from it: dslaunch model import {} -o FOLDER",
+                printable(path));
         case FileKind::kNpy:
             return "contains NumPy arrays, not a model; " + as_data(path);
         case FileKind::kNpz:

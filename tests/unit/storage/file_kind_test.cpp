@@ -98,7 +98,7 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
                      "2.11.0",
                      18),
          "is an ONNX graph", "accepted"},
-        {"GGUF\3", "is a GGUF file of llama.cpp, which is not supported", "is a model, not data"},
+        {"GGUF\3", "dslaunch model import", "is a model, not data"},
         {"\x1f\x8b\x08 and so on", "is compressed", kUnpack},
         {"\x28\xb5\x2f\xfd and so on", "is compressed", kUnpack},
         {"PAR1 and so on", kTable, kTable},

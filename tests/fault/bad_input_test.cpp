@@ -181,7 +181,9 @@ TEST_CASE("bad command lines are refused before anything starts") {
               "SLURM_JOB_NUM_NODES=1", "SLURM_TASKS_PER_NODE=1"}},
             // Values that an option does not accept.
             {{"--steps", "five", "MODELS/gpt.pt"}, 64, "`five` is not a number from 1 upwards"},
-            {{"ckpt", "export", "DIR", "DIR/o", "--format", "gguf"}, 64, "convert_hf_to_gguf.py"},
+            {{"ckpt", "export", "DIR", "DIR/o", "--format", "gguf"},
+             64,
+             "dslaunch compress FOLDER --to q8_0"},
             {{"--config", "DIR/rows.jsonl", "MODELS/gpt.pt"},
              65,
              "a .jsonl file contains rows of data"},

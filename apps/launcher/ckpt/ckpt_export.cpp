@@ -35,8 +35,8 @@ struct ExportArguments {
 void check_combination(const ExportArguments& arguments) {
     if (arguments.format == "gguf")
         fail(ExitCode::kUsage,
-             "--format gguf: GGUF is not supported; use --format hf, then convert the folder with "
-             "llama.cpp's convert_hf_to_gguf.py");
+             "--format gguf: a checkpoint is not written as GGUF; use --format hf, then: dslaunch "
+             "compress FOLDER --to q8_0 -o NAME.gguf");
     if (arguments.format != "safetensors" && arguments.format != "hf" &&
         arguments.format != "torchscript")
         fail(ExitCode::kUsage, "--format: `{}` is none of safetensors, hf, torchscript",
@@ -71,8 +71,8 @@ void check_out(const ExportArguments& arguments) {
     if (arguments.format == "torchscript") return;
     if (out.ends_with(".gguf"))
         fail(ExitCode::kUsage,
-             "{}: GGUF is not supported; write a folder with --format hf, then convert it with "
-             "llama.cpp's convert_hf_to_gguf.py",
+             "{0}: a checkpoint is not written as GGUF; write a folder with --format hf, then: "
+             "dslaunch compress FOLDER --to q8_0 -o {0}",
              printable(out));
     for (const char* ending : {".pt", ".pt2", ".pth", ".bin", ".ckpt", ".onnx", ".npz", ".h5"})
         if (out.ends_with(ending))

@@ -35,7 +35,7 @@ struct EvalArguments {
 };
 
 void declare(CommandLine& app, EvalArguments& arguments) {
-    app.add("MODEL", arguments.decoder.model, "a Hugging Face folder").required();
+    app.add("MODEL", arguments.decoder.model, "a Hugging Face folder, or a GGUF file").required();
     app.add("--data FILE", arguments.data,
             "held-out text: rows (or pairs of answers) from `dslaunch data prepare`, or a file of "
             "tokens");

@@ -1,9 +1,12 @@
 #include "compress/compensation.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
+#include "compress/inverse_factor.h"
 #include "kernels/matrix/multiply.h"
 
 namespace dslaunch::compress {
@@ -14,32 +17,26 @@ constexpr int64_t kCompensationRows = 8;
 
 class Compensation {
   public:
-    Compensation(const RoundingForm& form, std::vector<float> numbers, int64_t out,
-                 const std::vector<float>& factor, kernels::ThreadTeam& team)
-        : made_{out, std::ssize(numbers) / out, form, {}, {}},
-          numbers_(std::move(numbers)),
-          factor_(factor),
-          team_(team) {
-        DSL_CHECK(std::ssize(factor) == made_.in * made_.in, "a factor of {} numbers for {} inputs",
-                  factor.size(), made_.in);
-        made_.codes.resize(numbers_.size());
-        made_.scales.resize(static_cast<size_t>(out * made_.groups()));
-        importance_.resize(static_cast<size_t>(made_.in));
-        for (int64_t i = 0; i < made_.in; ++i) {
-            const float diagonal = factor[static_cast<size_t>(i * (made_.in + 1))];
-            importance_[static_cast<size_t>(i)] = 1 / (diagonal * diagonal);
-        }
-    }
+    Compensation(const RoundingForm& form, int64_t out, const InputOrder& inputs,
+                 kernels::ThreadTeam& team)
+        : made_{out, std::ssize(inputs.order), form, {}, {}}, inputs_(inputs), team_(team) {}
 
-    RoundedMatrix run() {
-        const int64_t in = made_.in, out = made_.out;
-        // A block holds whole groups.
-        const int64_t group = made_.form.group;
-        const int64_t block = group == 0 ? kCompensationBlock
-                                         : group * std::max<int64_t>(1, kCompensationBlock / group);
-        if (group == 0) for_rows([&](int64_t row) { fit(row, 0, numbers_.data() + row * in, in); });
-        for (int64_t begin = 0; begin < in; begin += block) {
-            const int64_t width = std::min(block, in - begin);
+    RoundedMatrix run(const std::vector<float>& numbers) {
+        const int64_t in = made_.in, out = made_.out, groups = made_.groups();
+        DSL_CHECK(std::ssize(numbers) == out * in, "{} numbers are no matrix [{}, {}]",
+                  numbers.size(), out, in);
+        made_.codes.resize(numbers.size());
+        made_.scales.resize(static_cast<size_t>(out * groups));
+        ordered_.resize(numbers.size());
+        for_rows([&](int64_t row) {
+            const std::span<const float> own(numbers.data() + row * in, static_cast<size_t>(in));
+            for (int64_t g = 0; g < groups; ++g) fit(row, g, own);
+            for (int64_t i = 0; i < in; ++i)
+                ordered_[static_cast<size_t>(row * in + i)] =
+                    own[static_cast<size_t>(inputs_.order[static_cast<size_t>(i)])];
+        });
+        for (int64_t begin = 0; begin < in; begin += kCompensationBlock) {
+            const int64_t width = std::min(kCompensationBlock, in - begin);
             errors_.resize(static_cast<size_t>(out * width));
             for_rows([&](int64_t row) { round_block(row, begin, width); });
             change_later(begin, width);
@@ -57,31 +54,27 @@ class Compensation {
             });
     }
 
-    GroupScale& scale_at(int64_t row, int64_t input) {
-        return made_.scales[static_cast<size_t>(row * made_.groups() + input / made_.group())];
+    // Chooses the scale of a group of ROW, whose numbers are NUMBERS.
+    void fit(int64_t row, int64_t group, std::span<const float> numbers) {
+        const auto begin = static_cast<size_t>(group * made_.group());
+        const size_t length = std::min(static_cast<size_t>(made_.group()), numbers.size() - begin);
+        made_.scales[static_cast<size_t>(row * made_.groups() + group)] =
+            fit_group(made_.form, numbers.subspan(begin, length),
+                      std::span(inputs_.importance).subspan(begin, length));
     }
 
-    // Chooses the scale of the group of ROW that begins at the input FIRST.
-    void fit(int64_t row, int64_t first, const float* numbers, int64_t numel) {
-        const std::span<const float> importance(importance_);
-        scale_at(row, first) =
-            fit_group(made_.form, {numbers, static_cast<size_t>(numel)},
-                      importance.subspan(static_cast<size_t>(first), static_cast<size_t>(numel)));
-    }
-
-    // Rounds the inputs [begin, begin + width) of ROW. Leaves in the errors, negated, what later
-    // blocks must make up for.
+    // Rounds the inputs [begin, begin + width) of the order in ROW. Leaves in the errors, negated,
+    // what later blocks must make up for.
     void round_block(int64_t row, int64_t begin, int64_t width) {
-        float* const numbers = numbers_.data() + row * made_.in + begin;
-        uint8_t* const codes = made_.codes.data() + row * made_.in + begin;
+        float* const numbers = ordered_.data() + row * made_.in + begin;
         for (int64_t i = 0; i < width; ++i) {
-            const int64_t input = begin + i;
-            if (made_.form.group != 0 && input % made_.form.group == 0)
-                fit(row, input, numbers + i, std::min(made_.form.group, made_.in - input));
-            const GroupScale& scale = scale_at(row, input);
-            codes[i] = code_of(made_.form, scale, numbers[i]);
-            const float* const line = factor_.data() + input * made_.in + begin;
-            const float error = (number_of(made_.form, scale, codes[i]) - numbers[i]) / line[i];
+            const int64_t input = inputs_.order[static_cast<size_t>(begin + i)];
+            const GroupScale& scale =
+                made_.scales[static_cast<size_t>(row * made_.groups() + input / made_.group())];
+            const uint8_t code = code_of(made_.form, scale, numbers[i]);
+            made_.codes[static_cast<size_t>(row * made_.in + input)] = code;
+            const float* const line = inputs_.factor.data() + (begin + i) * made_.in + begin;
+            const float error = (number_of(made_.form, scale, code) - numbers[i]) / line[i];
             errors_[static_cast<size_t>(row * width + i)] = error;
             for (int64_t k = i + 1; k < width; ++k) numbers[k] += error * line[k];
         }
@@ -95,31 +88,49 @@ class Compensation {
         for (int64_t c = 0; c < left; ++c)
             for (int64_t i = 0; i < width; ++i)
                 lines_[static_cast<size_t>(c * width + i)] =
-                    factor_[static_cast<size_t>((begin + i) * in + end + c)];
+                    inputs_.factor[static_cast<size_t>((begin + i) * in + end + c)];
         const kernels::PackedMatrix matrix{
             kernels::matrix_shape(kernels::MatrixForm::kF32, left, width),
             reinterpret_cast<const std::byte*>(lines_.data())};
         activations_.assign({errors_.data(), made_.out, width, width}, matrix.shape, team_);
-        const kernels::Product product{matrix, numbers_.data() + end, in, nullptr, true};
+        const kernels::Product product{matrix, ordered_.data() + end, in, nullptr, true};
         kernels::multiply({&product, 1}, activations_, team_);
     }
 
     RoundedMatrix made_;
-    std::vector<float> numbers_;  // [out, in], changed as the work goes on
-    const std::vector<float>& factor_;
+    const InputOrder& inputs_;
     kernels::ThreadTeam& team_;
-    std::vector<float> importance_;  // [in]: of an error in a weight that later ones make up for
-    std::vector<float> errors_;      // [out, width of the block]
+    std::vector<float> ordered_;  // [out, in] in the order of the inputs, changed on the way
+    std::vector<float> errors_;   // [out, width of the block]
     std::vector<float> lines_;
     kernels::Activations activations_;
 };
 
 }  // namespace
 
-RoundedMatrix round_with_compensation(const RoundingForm& form, std::vector<float> numbers,
-                                      int64_t out, const std::vector<float>& factor,
+InputOrder order_inputs(const std::vector<float>& moments, int64_t in, double damping,
+                        kernels::ThreadTeam& team) {
+    InputOrder made;
+    for (int64_t i = 0; i < in; ++i)
+        made.importance.push_back(moments[static_cast<size_t>(i * (in + 1))]);
+    made.order.resize(static_cast<size_t>(in));
+    std::iota(made.order.begin(), made.order.end(), 0);
+    std::ranges::stable_sort(made.order, std::greater(), [&](int64_t input) {
+        return made.importance[static_cast<size_t>(input)];
+    });
+    std::vector<float> ordered(moments.size());
+    for (int64_t i = 0; i < in; ++i)
+        for (int64_t k = 0; k < in; ++k)
+            ordered[static_cast<size_t>(i * in + k)] = moments[static_cast<size_t>(
+                made.order[static_cast<size_t>(i)] * in + made.order[static_cast<size_t>(k)])];
+    made.factor = inverse_factor(ordered, in, damping, team);
+    return made;
+}
+
+RoundedMatrix round_with_compensation(const RoundingForm& form, const std::vector<float>& numbers,
+                                      int64_t out, const InputOrder& inputs,
                                       kernels::ThreadTeam& team) {
-    return Compensation(form, std::move(numbers), out, factor, team).run();
+    return Compensation(form, out, inputs, team).run(numbers);
 }
 
 }  // namespace dslaunch::compress

@@ -1,7 +1,8 @@
 // Rounds weights one input after the other, and changes the weights that are not yet rounded so
-// that the layer's outputs change least: GPTQ (Frantar et al. 2022, arXiv:2210.17323), in the order
-// of the inputs. Data path: weights and inverse_factor.h -> [here] -> packed_tensors.h. One thread
-// calls; the team's threads compute.
+// that the layer's outputs change least: GPTQ (Frantar et al. 2022, arXiv:2210.17323). Inputs with
+// large moments come first, when there are still many weights that can make up for their errors;
+// groups stay as they are stored. Data path: weights and input_moments.h -> [here] ->
+// packed_tensors.h. One thread calls; the team's threads compute.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,22 @@
 
 namespace dslaunch::compress {
 
-// Rounds NUMBERS, [out, in]. FACTOR: inverse_factor() of the moments of the layer's inputs, [in,
-// in]. A group's scale is chosen when its first weight is reached, for the weights as they then
+// All that the compensation needs to know about a layer's inputs.
+struct InputOrder {
+    std::vector<int64_t> order;     // [in]: the inputs, in the order in which they are rounded
+    std::vector<float> factor;      // [in, in]: inverse_factor() of the moments in that order
+    std::vector<float> importance;  // [in]: the moment of each input, which weighs its errors
+};
+
+// Returns the order for MOMENTS, [in, in], damped as inverse_factor() says.
+[[nodiscard]] InputOrder order_inputs(const std::vector<float>& moments, int64_t in, double damping,
+                                      kernels::ThreadTeam& team);
+
+// Rounds NUMBERS, [out, in]. The scales of all groups are chosen first, for the numbers as they
 // are. The bits do not depend on the team. REQUIRES: the numbers are finite.
 [[nodiscard]] RoundedMatrix round_with_compensation(const RoundingForm& form,
-                                                    std::vector<float> numbers, int64_t out,
-                                                    const std::vector<float>& factor,
+                                                    const std::vector<float>& numbers, int64_t out,
+                                                    const InputOrder& inputs,
                                                     kernels::ThreadTeam& team);
 
 }  // namespace dslaunch::compress

@@ -17,7 +17,6 @@
 #include "base/text.h"
 #include "compress/compensation.h"
 #include "compress/input_moments.h"
-#include "compress/inverse_factor.h"
 #include "compress/layer_files.h"
 #include "compress/layer_walk.h"
 #include "decoder/weights/decoder_weights.h"
@@ -35,7 +34,7 @@ namespace fs = std::filesystem;
 using decoder::LinearWeights;
 using storage::SafetensorsEntry;
 
-// Added to the moments' diagonal, as a part of its mean: the value of the authors of GPTQ.
+// Added to the moments' diagonal, as a part of it: the authors of GPTQ add as much of its mean.
 constexpr double kDamping = 0.01;
 
 constexpr std::string_view kWeight = ".weight";
@@ -59,28 +58,6 @@ double weight_error(std::span<const float> exact, std::span<const float> rounded
         whole += static_cast<double>(exact[i]) * exact[i];
     }
     return whole > 0 ? std::sqrt(error / whole) : 0;
-}
-
-// Refuses a folder before any work.
-void require_source(const FolderTask& task) {
-    const storage::TransformerConfig& config = task.folder->config;
-    const std::string& path = task.folder->config_path;
-    if (config.quantization)
-        fail(ExitCode::kInput,
-             "{}: the weights are rounded already ({}): compress the folder that they were made of",
-             path, method_name(config.quantization->method));
-    if (config.is_transposed)
-        fail(ExitCode::kInput,
-             "{}: a {} stores its matrices transposed, in modules (Conv1D) that compressed-tensors "
-             "does not know: such a folder cannot be written; `generate` and `serve` round the "
-             "weights themselves with --weights int4",
-             path, config.architecture);
-    if (!config.outer.empty())
-        fail(ExitCode::kInput,
-             "{}: is a {}, of which only the text part is known here: compress a folder of the "
-             "text model alone (`dslaunch model merge` and `ckpt export` write one)",
-             path, config.outer);
-    storage::require_weights(*task.folder);
 }
 
 // Returns a text that differs if another run would write other bytes.
@@ -205,9 +182,10 @@ class FolderCompressor {
         }
         std::vector<PackedTensor> tensors;
         WeightErrors errors;
-        // The factor of the moments that were used last: layers with one input follow each other.
+        // The order for the moments that were used last: layers with one input follow each other.
         const InputMoments* last = nullptr;
-        std::vector<float> mean, factor;
+        std::vector<float> mean;
+        InputOrder inputs;
         for (const Target& target : targets) {
             const std::vector<float> numbers = numbers_of_target(target);
             RoundingForm form = task_.form.rounding;
@@ -217,7 +195,7 @@ class FolderCompressor {
             if (has_moments && found->second.get() != last) {
                 last = found->second.get();
                 mean = last->mean();
-                factor = inverse_factor(mean, last->in(), kDamping, team_);
+                inputs = order_inputs(mean, last->in(), kDamping, team_);
             }
             if (walk_ && !has_moments)
                 log_warn("compress",
@@ -226,7 +204,7 @@ class FolderCompressor {
                          target.entry->name);
             const int64_t out = target.entry->shape[0];
             const RoundedMatrix rounded =
-                has_moments ? round_with_compensation(form, numbers, out, factor, team_)
+                has_moments ? round_with_compensation(form, numbers, out, inputs, team_)
                             : round_to_nearest(form, numbers, out, {}, team_);
             const std::vector<float> values = compress::numbers_of(rounded, team_);
             errors.emplace_back(
@@ -380,8 +358,25 @@ class FolderCompressor {
 
 }  // namespace
 
-FolderResult compress_folder(const FolderTask& task, kernels::ThreadTeam& team) {
-    require_source(task);
+void require_compressible(const FolderTask& task) {
+    const storage::TransformerConfig& config = task.folder->config;
+    const std::string& path = task.folder->config_path;
+    if (config.quantization)
+        fail(ExitCode::kInput,
+             "{}: the weights are rounded already ({}): compress the folder that they were made of",
+             path, method_name(config.quantization->method));
+    if (config.is_transposed)
+        fail(ExitCode::kInput,
+             "{}: a {} stores its matrices transposed, in modules (Conv1D) that compressed-tensors "
+             "does not know: such a folder cannot be written; `generate` and `serve` round the "
+             "weights themselves with --weights int4",
+             path, config.architecture);
+    if (!config.outer.empty())
+        fail(ExitCode::kInput,
+             "{}: is a {}, of which only the text part is known here: compress a folder of the "
+             "text model alone (`dslaunch model merge` and `ckpt export` write one)",
+             path, config.outer);
+    storage::require_weights(*task.folder);
     std::error_code missing;
     if (fs::equivalent(task.from, task.out, missing))
         fail(ExitCode::kInput, "{}: is the model itself: give another folder for the result",
@@ -389,6 +384,10 @@ FolderResult compress_folder(const FolderTask& task, kernels::ThreadTeam& team) 
     storage::require_unused(task.out, task.is_forced);
     if (task.folder->index_path.empty()) storage::require_room_for_model(task.out);
     storage::require_room_for_config(task.from, task.out);
+}
+
+FolderResult compress_folder(const FolderTask& task, kernels::ThreadTeam& team) {
+    require_compressible(task);
     return FolderCompressor(task, team).run();
 }
 

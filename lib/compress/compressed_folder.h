@@ -38,9 +38,12 @@ struct FolderResult {
     int64_t layers_kept = 0;  // that an earlier run had finished
 };
 
-// Throws Error{kInput} naming file and tensor for a folder that is already rounded, that stores its
-// matrices transposed or is a part of a larger model, for a number that is not finite, and for an
-// OUT that is used; Error{kDisk}; and what load_decoder() throws.
+// Throws Error{kInput} naming the file for a folder that is already rounded, that stores its
+// matrices transposed or is a part of a larger model, and for an OUT that is used. Writes nothing.
+void require_compressible(const FolderTask& task);
+
+// Throws what require_compressible() throws; Error{kInput} naming the tensor for a number that is
+// not finite; Error{kDisk}; and what load_decoder() throws.
 [[nodiscard]] FolderResult compress_folder(const FolderTask& task, kernels::ThreadTeam& team);
 
 }  // namespace dslaunch::compress

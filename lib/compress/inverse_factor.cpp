@@ -155,7 +155,7 @@ std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n, 
                               a.begin() + (n - 1 - i) * n);
         for (int64_t i = 0; i < n; ++i) {
             float& diagonal = a[static_cast<size_t>(i * (n + 1))];
-            diagonal = static_cast<float>((diagonal > 0 ? diagonal : mean) + added * mean);
+            diagonal = static_cast<float>((diagonal > 0 ? diagonal : mean) * (1 + added));
         }
         if (factor.cholesky(a)) break;
     }

@@ -88,7 +88,9 @@ void declare(CommandLine& app, CompressArguments& arguments) {
             "weights of a row that share a scale; 0: the whole row; default: the form's own")
         .at_least(0);
     app.add("--minimum", arguments.has_minimum,
-            "groups have a minimum as well as a scale (int2 to int8)");
+            "groups have a minimum as well as a scale: the default of int4, int3 and int2");
+    app.add("--symmetric", arguments.is_symmetric, "groups have only a scale: the default of int8")
+        .excludes("--minimum");
     app.add("--eval-data FILE", arguments.eval_data,
             "held-out text, as `dslaunch eval --data` reads it: loss and perplexity before and "
             "after");
@@ -222,6 +224,7 @@ void require_place(const CompressArguments& arguments, const Form& form) {
 void run_compress(CompressArguments& arguments, RankProcess& process) {
     const Form& form = form_of(arguments.to);
     require_place(arguments, form);
+    if (!form.is_gguf) require_folder_form(arguments);
     if (!arguments.eval_data.empty()) require_held_out(held_out_of(arguments), "--eval-data");
     Report report;
     if (!arguments.eval_data.empty())

@@ -20,24 +20,26 @@ using compress::FolderForm;
 using compress::RoundingForm;
 using storage::InputRounding;
 
-// A form's bits and the group that it has unless --group gives another.
+// A form's bits, and its group and kind of scale unless options give others.
 struct NamedForm {
     const char* name;
     int bits;
     int64_t group;
+    bool has_minimum;
 };
 constexpr NamedForm kIntegers[] = {
-    {"int8", 8, 128}, {"int4", 4, 64}, {"int3", 3, 32}, {"int2", 2, 32}};
+    {"int8", 8, 128, false}, {"int4", 4, 32, true}, {"int3", 3, 32, true}, {"int2", 2, 32, true}};
 
 FolderForm form_of(const CompressArguments& arguments, const storage::TransformerConfig& config) {
     FolderForm form{arguments.to, {}, InputRounding::kNone, true};
     RoundingForm& rounding = form.rounding;
-    rounding.has_minimum = arguments.has_minimum;
     // 16 bits hold a scale's magnitude well enough: codes are chosen for the scale as it is stored.
     rounding.scale = config.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
     for (const NamedForm& named : kIntegers)
         if (arguments.to == named.name) {
             rounding.bits = named.bits;
+            rounding.has_minimum =
+                arguments.has_minimum || (named.has_minimum && !arguments.is_symmetric);
             rounding.group = arguments.group < 0 ? named.group : arguments.group;
             rounding.searches = named.bits <= 4;
             return form;
@@ -51,7 +53,8 @@ FolderForm form_of(const CompressArguments& arguments, const storage::Transforme
     return form;
 }
 
-// Returns the documents of the first rows, without the padding after their last target.
+}  // namespace
+
 std::vector<std::vector<int32_t>> calibration_texts(const CompressArguments& arguments,
                                                     const storage::TransformerConfig& config) {
     const std::string& path = arguments.calibrate;
@@ -89,10 +92,11 @@ std::vector<std::vector<int32_t>> calibration_texts(const CompressArguments& arg
     return texts;
 }
 
-}  // namespace
+namespace {
 
-CompressedModel compress_to_folder(const CompressArguments& arguments, kernels::ThreadTeam& team) {
-    const storage::ModelFolder folder = storage::open_model_folder(arguments.model);
+// Returns what ARGUMENTS ask for; FOLDER is their model.
+compress::FolderTask task_of(const CompressArguments& arguments,
+                             const storage::ModelFolder& folder) {
     compress::FolderTask task;
     task.from = arguments.model;
     task.folder = &folder;
@@ -103,6 +107,19 @@ CompressedModel compress_to_folder(const CompressArguments& arguments, kernels::
         task.frequencies = graph::rotary_frequencies(folder.config);
     }
     task.is_forced = arguments.force;
+    return task;
+}
+
+}  // namespace
+
+void require_folder_form(const CompressArguments& arguments) {
+    const storage::ModelFolder folder = storage::open_model_folder(arguments.model);
+    compress::require_compressible(task_of(arguments, folder));
+}
+
+CompressedModel compress_to_folder(const CompressArguments& arguments, kernels::ThreadTeam& team) {
+    const storage::ModelFolder folder = storage::open_model_folder(arguments.model);
+    compress::FolderTask task = task_of(arguments, folder);
     Progress progress("compress", "compressing", std::ssize(folder.config.layers), "layers");
     task.progress = [&](int64_t layers) { progress.done(layers); };
     compress::FolderResult made = compress::compress_folder(task, team);

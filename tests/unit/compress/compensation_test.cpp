@@ -37,24 +37,33 @@ Matrix inverse(Matrix a) {
     return made;
 }
 
-// Rounds one row. The inverse of the moments of the inputs that are left is made again for each.
+// Rounds one row in ORDER. The inverse of the moments of the inputs that are left is made again for
+// each.
 std::vector<uint8_t> slow_codes(const RoundingForm& form, std::vector<float> row,
-                                const Matrix& moments) {
+                                const Matrix& moments, const std::vector<int64_t>& order) {
     const size_t in = row.size();
-    std::vector<uint8_t> codes;
-    GroupScale scale = fit_group(form, row);
-    for (size_t i = 0; i < in; ++i) {
-        const auto group = static_cast<size_t>(form.group);
-        if (group != 0 && i % group == 0)
-            scale = fit_group(form, std::span(row).subspan(i, std::min(group, in - i)));
-        codes.push_back(code_of(form, scale, row[i]));
+    const auto group = static_cast<size_t>(form.group == 0 ? std::ssize(row) : form.group);
+    std::vector<GroupScale> scales;
+    for (size_t i = 0; i < in; i += group)
+        scales.push_back(fit_group(form, std::span(row).subspan(i, std::min(group, in - i))));
+    std::vector<uint8_t> codes(in);
+    for (size_t n = 0; n < in; ++n) {
+        const auto input = static_cast<size_t>(order[n]);
+        const GroupScale& scale = scales[input / group];
+        codes[input] = code_of(form, scale, row[input]);
         Matrix left;
-        for (size_t r = i; r < in; ++r)
-            left.emplace_back(moments[r].begin() + static_cast<ptrdiff_t>(i), moments[r].end());
+        for (size_t r = n; r < in; ++r) {
+            left.emplace_back();
+            for (size_t c = n; c < in; ++c)
+                left.back().push_back(
+                    moments[static_cast<size_t>(order[r])][static_cast<size_t>(order[c])]);
+        }
         const Matrix of_left = inverse(left);
-        const double error = row[i] - number_of(form, scale, codes.back());
-        for (size_t k = i; k < in; ++k)
-            row[k] = static_cast<float>(row[k] - error / of_left[0][0] * of_left[0][k - i]);
+        const double error = row[input] - number_of(form, scale, codes[input]);
+        for (size_t k = n; k < in; ++k) {
+            float& number = row[static_cast<size_t>(order[k])];
+            number = static_cast<float>(number - error / of_left[0][0] * of_left[0][k - n]);
+        }
     }
     return codes;
 }
@@ -110,11 +119,8 @@ TEST_CASE("the factor is that of the inverse, for any number of inputs") {
     for (const int64_t n : {1, 2, 63, 64, 65, 200}) {
         const std::vector<float> moments = some_moments(n, 5, team);
         const std::vector<float> u = inverse_factor(moments, n, 0.01, team);
-        double mean = 0;
-        for (int64_t i = 0; i < n; ++i) mean += moments[static_cast<size_t>(i * (n + 1))];
-        mean /= static_cast<double>(n);
-        // U (M + 0.01 mean) U^T is the unit matrix. fp32 leaves about n 2^-24 times the condition
-        // number, which damping keeps below 1e4.
+        // U M U^T, with the diagonal of M times 1.01, is the unit matrix. fp32 leaves about n 2^-24
+        // times the condition number, which damping keeps below 1e4.
         double worst = 0;
         for (int64_t i = 0; i < n; ++i) {
             std::vector<double> line(static_cast<size_t>(n));
@@ -122,7 +128,7 @@ TEST_CASE("the factor is that of the inverse, for any number of inputs") {
                 for (int64_t j = i; j < n; ++j)
                     line[static_cast<size_t>(k)] +=
                         static_cast<double>(u[static_cast<size_t>(i * n + j)]) *
-                        (moments[static_cast<size_t>(j * n + k)] + (j == k ? 0.01 * mean : 0));
+                        moments[static_cast<size_t>(j * n + k)] * (j == k ? 1.01 : 1);
             for (int64_t r = 0; r < n; ++r) {
                 double sum = 0;
                 for (int64_t k = 0; k < n; ++k)
@@ -155,12 +161,14 @@ TEST_CASE("compensated codes are those of the slow reference") {
             const RoundingForm form{3, false, has_minimum, group, false, DType::kF32};
             const std::vector<float> moments = some_moments(kIn, 11, team);
             const std::vector<float> weights = some_weights(kOut * kIn, 12);
-            const RoundedMatrix made = round_with_compensation(
-                form, weights, kOut, inverse_factor(moments, kIn, 0, team), team);
+            const InputOrder inputs = order_inputs(moments, kIn, 0, team);
+            // The moments grow with the square of 1 + i % 5.
+            CHECK(inputs.order.front() == 4);
+            const RoundedMatrix made = round_with_compensation(form, weights, kOut, inputs, team);
             for (int64_t row = 0; row < kOut; ++row) {
                 const std::vector<uint8_t> expected = slow_codes(
                     form, {weights.begin() + row * kIn, weights.begin() + (row + 1) * kIn},
-                    in_fp64(moments, kIn));
+                    in_fp64(moments, kIn), inputs.order);
                 const std::vector<uint8_t> codes(made.codes.begin() + row * kIn,
                                                  made.codes.begin() + (row + 1) * kIn);
                 INFO("group " << group << ", row " << row);
@@ -180,7 +188,7 @@ TEST_CASE("compensation makes the error of the outputs smaller than rounding to 
                 const std::vector<float> weights = some_weights(7 * in, seed + 100);
                 const RoundedMatrix nearest = round_to_nearest(form, weights, 7, {}, team);
                 const RoundedMatrix made = round_with_compensation(
-                    form, weights, 7, inverse_factor(moments, in, 0.01, team), team);
+                    form, weights, 7, order_inputs(moments, in, 0.01, team), team);
                 const double plain =
                     output_error(weights, numbers_of(nearest, team), moments, in, team);
                 const double compensated =
@@ -195,12 +203,12 @@ TEST_CASE("all of it has the same bits for any number of threads") {
     constexpr int64_t kIn = 150;
     const std::vector<float> moments = some_moments(kIn, 2, one);
     CHECK(moments == some_moments(kIn, 2, three));
-    const std::vector<float> factor = inverse_factor(moments, kIn, 0.01, one);
-    CHECK(factor == inverse_factor(moments, kIn, 0.01, three));
+    const InputOrder inputs = order_inputs(moments, kIn, 0.01, one);
+    CHECK(inputs.factor == order_inputs(moments, kIn, 0.01, three).factor);
     const RoundingForm form{2, false, true, 10, true, DType::kBF16};
     const std::vector<float> weights = some_weights(33 * kIn, 3);
-    CHECK(round_with_compensation(form, weights, 33, factor, one).codes ==
-          round_with_compensation(form, weights, 33, factor, three).codes);
+    CHECK(round_with_compensation(form, weights, 33, inputs, one).codes ==
+          round_with_compensation(form, weights, 33, inputs, three).codes);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "decoder/decode/row_math.h"
 #include "decoder/weights/decoder_weights.h"
 #include "storage/huggingface/folder_weights.h"
 #include "support/catch.h"
@@ -123,6 +124,38 @@ TEST_CASE("a compressed folder has the original's files and is read as a model")
         decoder::WeightSource source(written, std::nullopt, team);
         CHECK(load_decoder(written.config, {0, 2, 0, 1}, source).layers.size() == 2);
     }
+}
+
+TEST_CASE("layers of a folder with 8-bit activations round their inputs by token") {
+    const test::TemporaryFolder folder;
+    const FolderForm form{
+        "w8a8", {8, false, false, 0, false, DType::kF16}, storage::InputRounding::kInt8, false};
+    const Made made = make(fixture(), folder.path() + "/out", form, some_texts());
+    const auto config = nlohmann::json::parse(made.files.at("config.json"));
+    CHECK(config["quantization_config"]["format"] == "int-quantized");
+    const storage::ModelFolder written = storage::open_model_folder(folder.path() + "/out");
+    REQUIRE(written.config.quantization->inputs == storage::InputRounding::kInt8);
+    kernels::ThreadTeam team(1);
+    decoder::WeightSource source(written, std::nullopt, team);
+    const decoder::DecoderWeights weights = load_decoder(written.config, {0, 2, 0, 1}, source);
+    const decoder::LinearWeights& layer = weights.layers[1].query;
+    CHECK(layer.inputs == storage::InputRounding::kInt8);
+    CHECK(weights.head.inputs == storage::InputRounding::kNone);
+    // The largest input is 12.75, so that the scale is 0.1: the others become multiples of it.
+    std::vector<float> x(16), rounded(16), y(16), expected(16);
+    for (size_t i = 0; i < 16; ++i) x[i] = 0.037F * static_cast<float>(i);
+    x[3] = -12.75F;
+    for (size_t i = 0; i < 16; ++i) rounded[i] = 0.1F * std::nearbyint(x[i] / 0.1F);
+    decoder::RowMath math(written.config, team);
+    const decoder::RowMath::Use use{&layer, y.data()};
+    math.multiply({&use, 1}, x.data(), 16, 1);
+    decoder::LinearWeights exact;
+    exact.weight.matrix = layer.weight.matrix;
+    const decoder::RowMath::Use of_exact{&exact, expected.data()};
+    math.multiply({&of_exact, 1}, rounded.data(), 16, 1);
+    // -12.75 is halfway between two codes and becomes the even one, -128.
+    for (size_t i = 0; i < 16; ++i) CHECK(y[i] == Approx(expected[i]).margin(1e-4));
+    CHECK_THROWS_AS(load_decoder(written.config, {0, 2, 0, 2}, source), Error);
 }
 
 TEST_CASE("a run that was killed continues with the same bytes") {

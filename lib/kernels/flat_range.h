@@ -15,10 +15,10 @@ namespace dslaunch::kernels {
 // States kept in memory in fewer bits than fp32, in tiles (tiled_bytes). An update unpacks a tile,
 // updates it and packs it again with stochastic rounding, seeded by SEED (packing.h).
 struct PackedStates {
-    std::array<StatePacking, 2> packings = {};
-    std::array<std::byte*, 2> states = {};  // the first and the second state; null: not packed
-    int64_t numel = 0;                      // the number of elements of each state
-    int64_t begin = 0;                      // the element of the states at which the range begins
+    std::array<StatePacking, kMomentsMax> packings = {};
+    std::array<std::byte*, kMomentsMax> states = {};  // by state; null: not packed
+    int64_t numel = 0;                                // the number of elements of each state
+    int64_t begin = 0;  // the element of the states at which the range begins
     uint32_t seed = 0;
     // The bf16 parameters from the range's first element on, if there are no fp32 parameters. They
     // use stochastic rounding too. Null: the parameters are in FlatRange.
@@ -26,7 +26,7 @@ struct PackedStates {
 
     // Returns true if a state is packed or the parameters are in bf16.
     [[nodiscard]] bool any() const {
-        return states[0] != nullptr || states[1] != nullptr || parameters != nullptr;
+        return states != std::array<std::byte*, kMomentsMax>{} || parameters != nullptr;
     }
 };
 
@@ -57,7 +57,8 @@ struct FlatRange {
     // The fp32 states: `first` is the momentum of Adam, Lion and SGD, or Adagrad's sum of squares.
     std::span<float> first = {};
     std::span<float> second = {};  // Adam's variance
-    PackedStates packed = {};      // used instead of first and second
+    std::span<float> third = {};   // the largest variance so far, with amsgrad
+    PackedStates packed = {};      // used instead of first, second and third
 };
 
 // One step of Adam or AdamW (Kingma & Ba 2015, Loshchilov & Hutter 2019).
@@ -77,6 +78,11 @@ struct AdamStep {
     // so it gets no momentum, and only weight decay changes it. REQUIRES: decoupled decay, no bias
     // correction.
     bool frozen_variance = false;
+    // If true, the root of the largest variance so far, the third state, divides (Reddi et al.
+    // 2018, in the form of torch.optim).
+    bool amsgrad = false;
+    // If true, eps is added to the variance, not to its root. REQUIRES: no bias correction.
+    bool eps_inside_sqrt = false;
 };
 
 // A range together with the step that updates it.

@@ -21,6 +21,9 @@ std::span<Byte> image_of(StatePacking packing, Byte* tiles, int64_t tile, int64_
             static_cast<size_t>(packed_bytes(packing, tile_numel(tile, numel)))};
 }
 
+// The place of the parameters among the states, for seed_of().
+constexpr size_t kParametersPlace = 2;
+
 // Returns a different seed for each state and tile.
 uint32_t seed_of(uint32_t seed, size_t state, int64_t tile) {
     return seed * 2 + static_cast<uint32_t>(state) * 0x85EBCA6BU +
@@ -49,7 +52,7 @@ void update_tile(const FlatRange& range, int64_t tile,
     const int64_t begin = std::max(packed.begin, tile_begin);
     const int64_t end = std::min(packed.begin + range.numel, tile_begin + numel);
     const int64_t in_range = begin - packed.begin, taken = end - begin;
-    thread_local std::array<std::vector<float>, 2> unpacked;
+    thread_local std::array<std::vector<float>, kMomentsMax> unpacked;
     thread_local std::vector<float> widened;
     thread_local std::vector<const float*> gradients;
     gradients.assign(range.gradients.begin(), range.gradients.end());
@@ -61,7 +64,7 @@ void update_tile(const FlatRange& range, int64_t tile,
     part.parameters = part_of(range.parameters, in_range, taken);
     part.decay_parameters = part_of(range.decay_parameters, in_range, taken);
     part.half_parameters = part_of(range.half_parameters, in_range, taken);
-    const std::array<std::span<float>*, 2> states{&part.first, &part.second};
+    const std::array<std::span<float>*, kMomentsMax> states{&part.first, &part.second, &part.third};
     for (size_t k = 0; k < states.size(); ++k) {
         if (packed.states[k] == nullptr) {
             *states[k] = part_of(*states[k], in_range, taken);
@@ -83,12 +86,13 @@ void update_tile(const FlatRange& range, int64_t tile,
     }
     update(part);
     if (packed.parameters != nullptr)
-        pack_state(StatePacking::kBf16, widened, halves, seed_of(packed.seed, 2, tile));
+        pack_state(StatePacking::kBf16, widened, halves,
+                   seed_of(packed.seed, kParametersPlace, tile));
     for (size_t k = 0; k < states.size(); ++k)
         if (packed.states[k] != nullptr)
             pack_state(packed.packings[k], unpacked[k],
                        image_of(packed.packings[k], packed.states[k], tile, packed.numel),
-                       seed_of(packed.seed, k, tile));
+                       seed_of(packed.seed, k < kParametersPlace ? k : k + 1, tile));
 }
 
 void pack_tiles(StatePacking packing, std::span<const float> values, int64_t begin, int64_t numel,

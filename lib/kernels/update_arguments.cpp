@@ -50,6 +50,7 @@ UpdateArrays arrays_with(const FlatRange& range, double l2_decay) {
     DSL_CHECK(l2_decay == 0 || arrays.decay_parameters != nullptr, "L2 decay needs the parameters");
     arrays.first = start_of(range.first, range);
     arrays.second = start_of(range.second, range);
+    arrays.third = start_of(range.third, range);
     arrays.half = start_of(range.half_parameters, range);
     arrays.half_kind = half_kind(range.half_dtype);
     arrays.streams = arrays.half != nullptr && range.numel >= kStreamNumelMin;
@@ -63,6 +64,7 @@ UpdateArrays arrays_with(const FlatRange& range, double l2_decay) {
 UpdateArrays arrays_of(const FlatRange& range, const AdamStep& step) {
     const UpdateArrays arrays = arrays_with(range, step.decoupled_decay ? 0 : step.weight_decay);
     DSL_CHECK(arrays.first != nullptr && arrays.second != nullptr, "Adam needs two states");
+    DSL_CHECK(!step.amsgrad || arrays.third != nullptr, "amsgrad needs a third state");
     return arrays;
 }
 
@@ -90,6 +92,10 @@ AdamConstants constants_of(const AdamStep& step) {
               "step {} and number of steps {} must be at least 1", step.step, step.steps);
     DSL_CHECK(!step.frozen_variance || (step.decoupled_decay && !step.bias_correction),
               "a frozen variance needs decoupled decay and no bias correction");
+    DSL_CHECK(step.frozen_variance + step.amsgrad + step.eps_inside_sqrt <= 1,
+              "amsgrad, a frozen variance and eps inside the root exclude each other");
+    DSL_CHECK(!step.eps_inside_sqrt || !step.bias_correction,
+              "eps inside the root needs no bias correction");
     const auto count = static_cast<double>(step.step);
     const double correction1 = step.bias_correction ? 1 - std::pow(step.beta1, count) : 1;
     const double correction2 = step.bias_correction ? 1 - std::pow(step.beta2, count) : 1;
@@ -105,7 +111,9 @@ AdamConstants constants_of(const AdamStep& step) {
             .correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
             .eps = static_cast<float>(step.eps),
             .step_size = static_cast<float>(step.lr / correction1),
-            .frozen = step.frozen_variance};
+            .frozen = step.frozen_variance,
+            .largest = step.amsgrad,
+            .eps_inside = step.eps_inside_sqrt};
 }
 
 AdagradConstants constants_of(const AdagradStep& step) {

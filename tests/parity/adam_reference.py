@@ -19,6 +19,7 @@ CASES = [
     ("adam_l2", torch.optim.Adam, 0.1, 0.9),
     ("adamw_low_beta1", torch.optim.AdamW, 0.1, 0.3),
 ]
+AMSGRAD = [("adamw_amsgrad", torch.optim.AdamW), ("adam_amsgrad", torch.optim.Adam)]
 
 
 class Lion(torch.optim.Optimizer):
@@ -74,6 +75,22 @@ def run(optimizer_type, weight_decay, beta1):
     return torch.stack(steps)
 
 
+def run_amsgrad(optimizer_type):
+    """Parameters and the three states after each step, as [steps, 4, numel]. beta2 is small, so
+    that the variance falls after it has risen."""
+    parameter = torch.nn.Parameter(inputs(0))
+    optimizer = optimizer_type([parameter], lr=LR, betas=(BETAS[0], 0.5), eps=EPS,
+                               weight_decay=0.1, amsgrad=True, fused=True)
+    steps = []
+    for step in range(1, STEPS + 1):
+        parameter.grad = inputs(step)
+        optimizer.step()
+        state = optimizer.state[parameter]
+        values = [state[name] for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")]
+        steps.append(torch.stack([parameter.detach(), *values]))
+    return torch.stack(steps)
+
+
 def run_other(make_optimizer, state_name):
     """Parameters and the one state after each step, as [steps, 2, numel]."""
     parameter = torch.nn.Parameter(inputs(0))
@@ -91,6 +108,9 @@ def main():
     tensors = {}
     for name, state_name, make_optimizer in OTHERS:
         states = run_other(make_optimizer, state_name)
+        tensors[f"{name}.sampled"] = states[:, :, ::STRIDE].contiguous()
+    for name, optimizer_type in AMSGRAD:
+        states = run_amsgrad(optimizer_type)
         tensors[f"{name}.sampled"] = states[:, :, ::STRIDE].contiguous()
     for name, optimizer_type, weight_decay, beta1 in CASES:
         states = run(optimizer_type, weight_decay, beta1)

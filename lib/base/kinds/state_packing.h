@@ -2,11 +2,15 @@
 // lib/kernels/packing.h. The plan uses this header to count bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/bytes.h"
 
 namespace dslaunch {
+
+// The most values that an optimizer keeps for each element: Adam with amsgrad keeps three.
+inline constexpr size_t kMomentsMax = 3;
 
 // The form of one optimizer state; the errors are of one rounding.
 enum class StatePacking : uint8_t {

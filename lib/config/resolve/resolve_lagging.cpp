@@ -73,6 +73,10 @@ void check_lagging(KeyReader& keys, RunConfig& run) {
         keys.problem(kSection,
                      "supports only Adam and AdamW: late updates use the mean of several "
                      "gradients, which suits only the moments of these two");
+    if (run.optimizer.amsgrad)
+        refuse("optimizer.params.amsgrad",
+               "late updates have means of several gradients, which have other largest squares "
+               "than the gradients of single steps");
     if (run.pipeline.stages > 1)
         refuse("dslaunch.pipeline.stages",
                "pipeline stages cannot be used together with zenflow in this version");

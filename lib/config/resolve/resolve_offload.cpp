@@ -304,6 +304,12 @@ void transfer_formats(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
     if (offload.optimizer == OffloadDevice::kNvme) {
         const std::string moments = keys.take_text(kMoments);
+        if (run.optimizer.amsgrad && moments != "none")
+            keys.problem(kMoments,
+                         fmt::format("{} is not supported with amsgrad, because the largest of "
+                                     "values that are rounded at random grows with every step: "
+                                     "use none",
+                                     moments));
         offload.moments = moments == "bf16"   ? MomentFormat::kBf16
                           : moments == "int8" ? MomentFormat::kInt8
                                               : MomentFormat::kFp32;

@@ -52,6 +52,16 @@ void adam(KeyReader& keys, RunConfig& run, bool named_adamw) {
     }
     optimizer.bias_correction = keys.take_bool(params + "bias_correction");
     optimizer.maximize = keys.take_bool(params + "maximize");
+    optimizer.amsgrad = keys.take_bool(params + "amsgrad");
+}
+
+// Refuses amsgrad for optimizers other than Adam and AdamW.
+void no_amsgrad(KeyReader& keys) {
+    const std::string path = "optimizer.params.amsgrad";
+    if (keys.take_bool(path))
+        keys.problem(path, fmt::format("only Adam and AdamW can keep the largest second moment, "
+                                       "{} cannot (nor can it in DeepSpeed): remove the key",
+                                       keys.optimizer_name()));
 }
 
 void adagrad(KeyReader& keys, RunConfig& run) {
@@ -101,6 +111,8 @@ void lamb(KeyReader& keys, RunConfig& run) {
     optimizer.weight_decay = keys.take_number(params + "weight_decay");
     optimizer.bias_correction = keys.take_bool(params + "bias_correction");
     ratio_bounds(keys, "coeff", optimizer.min_coeff, optimizer.max_coeff, /*min_first=*/true);
+    optimizer.eps_inside_sqrt = keys.take_bool(params + "eps_inside_sqrt");
+    no_amsgrad(keys);
 }
 
 void relative_step(KeyReader& keys, RunConfig& run) {
@@ -207,11 +219,14 @@ void one_bit(KeyReader& keys, RunConfig& run, OptimizerKind kind) {
         correction != nullptr && correction->boolean)
         keys.note(params + "bias_correction",
                   "has no effect: this optimizer has no bias correction, as in DeepSpeed");
+    no_amsgrad(keys);
     if (kind != OptimizerKind::kZeroOneAdam)
         phases.freeze_step = keys.take_integer(params + "freeze_step");
     if (kind == OptimizerKind::kOneBitLamb) {
         ratio_bounds(keys, "coeff", optimizer.min_coeff, optimizer.max_coeff,
                      /*min_first=*/true);
+        keys.unread(params + "eps_inside_sqrt",
+                    "1-bit LAMB always adds eps to the root, as in DeepSpeed's code");
         phases.coeff_beta = keys.take_number(params + "coeff_beta");
         if (phases.coeff_beta >= 1) keys.problem(params + "coeff_beta", "must be below 1");
         ratio_bounds(keys, "factor", phases.factor_min, phases.factor_max,
@@ -247,6 +262,11 @@ void moments_in_memory(KeyReader& keys, RunConfig& run) {
                  : word == "int8" ? MomentFormat::kInt8
                                   : MomentFormat::kFp32;
     if (run.states == MomentFormat::kFp32) return;
+    if (run.optimizer.amsgrad)
+        keys.problem(path,
+                     fmt::format("{} is not supported with amsgrad, because the largest of values "
+                                 "that are rounded at random grows with every step: use fp32",
+                                 word));
     if (run.optimizer.needs_whole_tensors())
         keys.problem(
             path, fmt::format("{} is not supported for {}, which updates whole tensors: use fp32",

@@ -56,10 +56,12 @@ struct OptimizerConfig {
     double eps = 1e-8;
     double weight_decay = 0.0;
     bool bias_correction = true;
-    bool maximize = false;   // SGD, Adam, AdamW, Adagrad: gradient ascent
-    double momentum = 0.0;   // SGD, Muon
-    double dampening = 0.0;  // SGD
-    bool nesterov = false;   // SGD
+    bool maximize = false;  // SGD, Adam, AdamW, Adagrad: gradient ascent
+    bool amsgrad = false;   // Adam, AdamW: divide by the root of the largest second moment so far
+    bool eps_inside_sqrt = false;  // LAMB: eps is added to the second moment, not to its root
+    double momentum = 0.0;         // SGD, Muon
+    double dampening = 0.0;        // SGD
+    bool nesterov = false;         // SGD
     double lr_decay = 0.0;  // Adagrad: update u (from 1) has the rate lr / (1 + (u - 1) * lr_decay)
     double initial_accumulator_value = 0.0;  // Adagrad
     // LAMB: the smallest and the largest ratio of a tensor's norm to the norm of its update.

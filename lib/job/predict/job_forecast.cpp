@@ -93,6 +93,7 @@ class UpdateWork {
         }
         if (!states_.empty()) range_.first = states_[0];
         if (states_.size() > 1) range_.second = states_[1];
+        if (states_.size() > 2) range_.third = states_[2];
     }
     UpdateWork(const UpdateWork&) = delete;
     UpdateWork& operator=(const UpdateWork&) = delete;

@@ -84,6 +84,7 @@ void JobVerifier::StateSums::add(const runtime::SeenUpdate& update) {
         elements += mixed(place, 1);
         first += update.first.empty() ? 0 : mixed(place, update.first[at]);
         second += update.second.empty() ? 0 : mixed(place, update.second[at]);
+        third += update.third.empty() ? 0 : mixed(place, update.third[at]);
     }
 }
 
@@ -114,6 +115,7 @@ void JobVerifier::before_update(const runtime::SeenUpdate& update) {
     piece.begin = copy_of(update.parameters);
     piece.first = copy_of(update.first);
     piece.second = copy_of(update.second);
+    piece.third = copy_of(update.third);
     for (size_t k = 0; k < piece.factors.size(); ++k) piece.factors[k] = copy_of(update.factors[k]);
     pieces_.push_back(std::move(piece));
     begin_[static_cast<size_t>(update.parameter)].add(update);
@@ -152,8 +154,10 @@ void JobVerifier::after_update(const runtime::SeenUpdate& update) {
     for (size_t i = 0; i < alone; ++i) {
         const UpdateFacts facts{static_cast<double>(piece.gradients[i]) * piece.factor, piece.lr,
                                 piece.update};
-        const ElementValues before{piece.begin[i], value(piece.first, i), value(piece.second, i)};
-        const ElementValues after{piece.end[i], value(update.first, i), value(update.second, i)};
+        const ElementValues before{piece.begin[i], value(piece.first, i), value(piece.second, i),
+                                   value(piece.third, i)};
+        const ElementValues after{piece.end[i], value(update.first, i), value(update.second, i),
+                                  value(update.third, i)};
         const double error = update_error(optimizer, facts, before, after);
         if (!(error > piece.update_error)) continue;
         piece.update_error = error;
@@ -161,6 +165,7 @@ void JobVerifier::after_update(const runtime::SeenUpdate& update) {
     }
     piece.first.clear();
     piece.second.clear();
+    piece.third.clear();
     piece.factors = {};
     if (!update.half.empty()) look_at_copy(update.half, piece);
     end_[static_cast<size_t>(update.parameter)].add(update);
@@ -409,7 +414,8 @@ void JobVerifier::check_states(int parameter, Finding& finding) {
     const StateSums begin = std::exchange(begin_[p], {}), end = std::exchange(end_[p], {});
     const StateSums before = end.elements == 0 ? last_[p] : std::exchange(last_[p], end);
     if (before.elements != begin.elements || before.elements == 0) return;
-    if (before.first == begin.first && before.second == begin.second) return;
+    if (before.first == begin.first && before.second == begin.second && before.third == begin.third)
+        return;
     const auto piece = std::ranges::find_if(
         pieces_, [&](const Piece& mine) { return mine.parameter == parameter; });
     finding.note(order_of(kState, backward_of(parameter)),

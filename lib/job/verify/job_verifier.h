@@ -68,7 +68,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
         double lr = 0, loss_scale = 1;
         int64_t update = 1;
         std::vector<float> gradients, begin, end;  // `begin` and `end`: the parameter's values
-        std::vector<float> first, second;
+        std::vector<float> first, second, third;
         std::array<std::vector<float>, 3> factors;
         double update_error = 0;  // the largest, as update_error() defines it
         int64_t worst = 0;        // the element with this error
@@ -85,7 +85,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     // states before an update with the states after the previous update.
     struct StateSums {
         uint64_t elements = 0;  // depends on which elements are included; 0: none
-        uint64_t first = 0, second = 0;
+        uint64_t first = 0, second = 0, third = 0;
         void add(const runtime::SeenUpdate& update);
     };
     // Sums over all steps.

@@ -56,7 +56,9 @@ TensorError lamb_error(const config::OptimizerConfig& config, const at::Tensor& 
                state_error(v, values_of(before.second, facts.like), g * g, config.beta2));
     const at::Tensor p = values_of(before.parameters, facts.like);
     // The states are taken as they were stored, so that their rounding is not counted twice.
-    const at::Tensor way = m / (v.sqrt() + config.eps) + config.weight_decay * p;
+    const at::Tensor root =
+        config.eps_inside_sqrt ? (v + config.eps).sqrt() : v.sqrt() + config.eps;
+    const at::Tensor way = m / root + config.weight_decay * p;
     const double weights = p.norm().item<double>(), size = way.norm().item<double>();
     const double ratio = weights > 0 && size > 0
                              ? std::clamp(weights / size, config.min_coeff, config.max_coeff)

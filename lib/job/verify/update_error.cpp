@@ -49,8 +49,13 @@ double adam_error(const config::OptimizerConfig& config, const UpdateFacts& fact
     const bool decoupled = config.kind == config::OptimizerKind::kAdamW;
     const double kept = before.parameter * (1 - (decoupled ? facts.lr * config.weight_decay : 0.0));
     // The states are taken as they were stored, so that their rounding is not counted twice.
+    double variance = after.second;
+    if (config.amsgrad) {
+        variance = after.third;
+        if (after.third != std::max(before.third, after.second)) return INFINITY;
+    }
     const double delta =
-        facts.lr / rest1 * after.first / (std::sqrt(after.second / rest2) + config.eps);
+        facts.lr / rest1 * after.first / (std::sqrt(variance / rest2) + config.eps);
     return std::max(worst, moved(after.parameter, kept, delta));
 }
 

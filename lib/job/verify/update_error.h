@@ -17,7 +17,7 @@ namespace dslaunch::job {
 // The fp32 values of an element before an update or after it.
 struct ElementValues {
     double parameter = 0;
-    double first = 0, second = 0;  // states; 0 if the optimizer has no such state
+    double first = 0, second = 0, third = 0;  // states; 0 if the optimizer has no such state
 };
 
 // The inputs of one element's update, besides its values and the config.

@@ -102,7 +102,8 @@ template <bool kWrites, typename Rule>
     }
     if (arrays.l2_decay != 0) add_decay(arrays.decay_parameters + at, arrays.l2_decay, n, gradient);
     float* p = kWrites ? arrays.parameters + at : nullptr;
-    rule.template apply<kWrites>(gradient, moved(arrays.first, at), moved(arrays.second, at), p, n);
+    rule.template apply<kWrites>(gradient, moved(arrays.first, at), moved(arrays.second, at),
+                                 moved(arrays.third, at), p, n);
     if (kWrites && arrays.half != nullptr) copy_half(arrays, at, n, whole_lines);
 }
 
@@ -137,8 +138,10 @@ inline void update(const UpdateArrays& arrays, ElementRange range, const Rule& r
 }
 
 void adam(const UpdateArrays& arrays, ElementRange range, const AdamConstants& constants) {
-    constants.frozen ? update(arrays, range, FrozenAdam{constants})
-                     : update(arrays, range, Adam{constants});
+    if (constants.frozen) return update(arrays, range, FrozenAdam{constants});
+    if (constants.largest) return update(arrays, range, AmsgradAdam{constants});
+    if (constants.eps_inside) return update(arrays, range, EpsInsideAdam{constants});
+    update(arrays, range, Adam{constants});
 }
 
 void adagrad(const UpdateArrays& arrays, ElementRange range, const AdagradConstants& constants) {

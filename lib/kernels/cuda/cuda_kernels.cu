@@ -75,6 +75,8 @@ cudaError_t launch_update(const UpdateArrays& arrays, ElementRange range, const 
 cudaError_t launch_adam(const UpdateArrays& arrays, ElementRange range,
                         const AdamConstants& constants, cudaStream_t stream) {
     if (constants.frozen) return launch_update(arrays, range, FrozenAdam{constants}, stream);
+    if (constants.largest) return launch_update(arrays, range, AmsgradAdam{constants}, stream);
+    if (constants.eps_inside) return launch_update(arrays, range, EpsInsideAdam{constants}, stream);
     return launch_update(arrays, range, Adam{constants}, stream);
 }
 

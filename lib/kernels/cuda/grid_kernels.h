@@ -54,6 +54,7 @@ struct GridUpdate {
     float* parameters;
     float* first;
     float* second;
+    float* third;
     uint16_t* half;
     bool half_is_bf16;
     int64_t begin;
@@ -76,6 +77,7 @@ inline GridUpdate grid_arguments(const UpdateArrays& arrays, ElementRange range)
             arrays.parameters,
             arrays.first,
             arrays.second,
+            arrays.third,
             arrays.half,
             arrays.half_kind == NumberKind::kBf16,
             range.begin,
@@ -152,14 +154,17 @@ DSL_HOST_DEVICE inline void grid_update(const GridUpdate& update, const Rule& ru
         if (update.l2_decay != 0)
             for (int i = 0; i < kVector; ++i)
                 gradient.v[i] = fma(parameters.v[i], update.l2_decay, gradient.v[i]);
-        Four first{}, second{};
+        Four first{}, second{}, third{};
         if (update.first != nullptr) first = load(update.first + at, n);
         if (update.second != nullptr) second = load(update.second + at, n);
+        if (update.third != nullptr) third = load(update.third + at, n);
         rule.template apply<true>(gradient.v, update.first != nullptr ? first.v : nullptr,
-                                  update.second != nullptr ? second.v : nullptr, parameters.v,
+                                  update.second != nullptr ? second.v : nullptr,
+                                  update.third != nullptr ? third.v : nullptr, parameters.v,
                                   kVector);
         if (update.first != nullptr) store(first, update.first + at, n);
         if (update.second != nullptr) store(second, update.second + at, n);
+        if (update.third != nullptr) store(third, update.third + at, n);
         store(parameters, update.parameters + at, n);
         if (update.half != nullptr)
             store_half(parameters, update.half + at, n, update.half_is_bf16);

@@ -30,15 +30,25 @@ DSL_HOST_DEVICE inline float square_root(float value) {
 #endif
 }
 
-// The rule of Adam for n elements. All rules may overwrite the gradient `g`; the next one or two
-// arrays are the rule's states; `p` is the parameters, which a rule changes only if kWrites.
-// kFrozen: the variance is only read (AdamStep::frozen_variance).
-template <bool kFrozen>
+// The forms of Adam's rule (AdamStep).
+enum class AdamForm {
+    kUsual,
+    kFrozen,    // the variance is only read
+    kLargest,   // the third state is the largest variance so far, whose root divides
+    kEpsInside  // eps is added to the variance, not to its root
+};
+
+// The rule of Adam for n elements. All rules may overwrite the gradient `g`; the arrays between `g`
+// and `p` are the rule's states; `p` is the parameters, which a rule changes only if kWrites.
+template <AdamForm kForm>
 struct AdamRule {
+    static constexpr bool kFrozen = kForm == AdamForm::kFrozen;
+    static constexpr bool kLargest = kForm == AdamForm::kLargest;
     AdamConstants c;
     template <bool kWrites>
     DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict m, float* __restrict v,
-                                      float* __restrict p, int64_t n) const {
+                                      float* __restrict largest, float* __restrict p,
+                                      int64_t n) const {
         for (int64_t i = 0; i < n; ++i) {
             // The two forms of a linear interpolation: the one that is exact at the nearer end is
             // used, as in PyTorch.
@@ -49,22 +59,38 @@ struct AdamRule {
             const float next_v = kFrozen ? v[i] : fma(c.beta2_rest * g[i], g[i], v[i] * c.beta2);
             m[i] = next_m;
             if constexpr (!kFrozen) v[i] = next_v;
+            float variance = next_v;
+            if constexpr (kLargest) {
+                // A NaN stays, as in PyTorch's maximum.
+                variance = next_v > largest[i] || next_v != next_v ? next_v : largest[i];
+                largest[i] = variance;
+            }
             if constexpr (kWrites) {
-                const float root = square_root(next_v);
-                const float denominator = (kFrozen ? root : root / c.correction2_sqrt) + c.eps;
+                const float root = denominator_root(variance);
+                const float denominator = kForm == AdamForm::kEpsInside ? root : root + c.eps;
                 p[i] = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
             }
         }
     }
+
+  private:
+    // Returns the root of VARIANCE, with what the form does to it before eps is added.
+    DSL_HOST_DEVICE inline float denominator_root(float variance) const {
+        if constexpr (kForm == AdamForm::kEpsInside) return square_root(variance + c.eps);
+        const float root = square_root(variance);
+        return kFrozen ? root : root / c.correction2_sqrt;
+    }
 };
-using Adam = AdamRule<false>;
-using FrozenAdam = AdamRule<true>;
+using Adam = AdamRule<AdamForm::kUsual>;
+using FrozenAdam = AdamRule<AdamForm::kFrozen>;
+using AmsgradAdam = AdamRule<AdamForm::kLargest>;
+using EpsInsideAdam = AdamRule<AdamForm::kEpsInside>;
 
 struct Adagrad {
     AdagradConstants c;
     template <bool kWrites>
     DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict sum, float* /*second*/,
-                                      float* __restrict p, int64_t n) const {
+                                      float* /*third*/, float* __restrict p, int64_t n) const {
         for (int64_t i = 0; i < n; ++i) {
             const float next = fma(g[i], g[i], sum[i]);
             sum[i] = next;
@@ -77,7 +103,7 @@ struct Lion {
     LionConstants c;
     template <bool kWrites>
     DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict m, float* /*second*/,
-                                      float* __restrict p, int64_t n) const {
+                                      float* /*third*/, float* __restrict p, int64_t n) const {
         for (int64_t i = 0; i < n; ++i) {
             const float way = fma(g[i], c.beta1_rest, m[i] * c.beta1);
             m[i] = fma(g[i], c.beta2_rest, m[i] * c.beta2);
@@ -94,7 +120,7 @@ struct Sgd {
     SgdConstants c;
     template <bool kWrites>
     DSL_HOST_DEVICE inline void apply(float* __restrict g, float* __restrict m, float* /*second*/,
-                                      float* __restrict p, int64_t n) const {
+                                      float* /*third*/, float* __restrict p, int64_t n) const {
         if (m != nullptr)
             for (int64_t i = 0; i < n; ++i) {
                 const float next =

@@ -27,6 +27,7 @@ struct UpdateArrays {
     float* parameters;              // null: only the states move
     float* first;                   // the rule's states
     float* second;
+    float* third;
     uint16_t* half;        // a 16-bit copy of the parameters; null: none
     NumberKind half_kind;  // the copy's dtype
     bool streams;          // the copy is written past the caches
@@ -48,6 +49,8 @@ struct AdamConstants {
     float eps;
     float step_size;  // lr / bias correction 1
     bool frozen;      // the variance is only read
+    bool largest;     // the third state is the largest variance so far
+    bool eps_inside;  // eps is added to the variance
 };
 
 // The numbers of AdagradStep; lr includes the decay.

@@ -17,7 +17,7 @@ namespace dslaunch::plan {
 struct ChunkLayout {
     int64_t parameters = -1;  // [numel] in the dtype that segments read
     int64_t master = -1;      // [numel] fp32, and so are moments
-    std::array<int64_t, 2> moments = {-1, -1};
+    std::array<int64_t, kMomentsMax> moments = {-1, -1, -1};
     int64_t bytes = 0;
     // An update writes the whole chunk but reads only the bytes from this offset on: it makes
     // 16-bit parameters from their master copies.
@@ -43,14 +43,14 @@ struct ChunkFormat {
     int64_t parameter_bytes = 4;  // bytes of an element
     bool master = false;          // true: there are fp32 copies too
     int64_t optimizer_states = 2;
-    std::array<StatePacking, 2> packings = {};
+    std::array<StatePacking, kMomentsMax> packings = {};
     bool lossless = false;
     bool sums = false;              // true: reduced gradients are kept where the states are
     bool packed_in_memory = false;  // true: PACKINGS apply to moments in memory too
 
     // Returns true if any part is stored on disk in another form than in a buffer.
     [[nodiscard]] bool packs() const {
-        return lossless || packings[0] != StatePacking::kNone || packings[1] != StatePacking::kNone;
+        return lossless || packings != std::array<StatePacking, kMomentsMax>{};
     }
     // Returns true if moment K is packed in memory, not fp32.
     [[nodiscard]] bool packs_in_memory(size_t k) const {

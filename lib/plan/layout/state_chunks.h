@@ -24,12 +24,12 @@ struct OffloadPlan {
     int64_t chunk_numel = 0;   // elements of the largest chunk; 0: chosen from the ranks' shares
     int64_t swap_buffers = 4;  // number of buffers for chunks that pass through memory
     double ratio = 1.0;        // fraction of the chunks whose states are on disk, not in memory
-    std::array<StatePacking, 2> packings = {};  // packings of the moments on disk
-    bool packed_in_memory = false;              // true: moments in memory are packed too
-    bool lossless = false;                      // true: other parts are compressed on disk
-    int64_t parameter_numel_in_memory = 0;      // elements of parameters that a rank may keep in
-                                                // memory although parameters are offloaded
-    int64_t chunk_numel_max = 1'000'000'000;    // limit of an automatically chosen size
+    std::array<StatePacking, kMomentsMax> packings = {};  // packings of the moments on disk
+    bool packed_in_memory = false;                        // true: moments in memory are packed too
+    bool lossless = false;                    // true: other parts are compressed on disk
+    int64_t parameter_numel_in_memory = 0;    // elements of parameters that a rank may keep in
+                                              // memory although parameters are offloaded
+    int64_t chunk_numel_max = 1'000'000'000;  // limit of an automatically chosen size
     // True if whole chunks may move between memory and disk from one step to the next. The first
     // kept_chunks chunks of StateChunks::keep_order are kept in memory; -1: as many as `ratio`
     // leaves there.

@@ -28,8 +28,7 @@ void check_options(const StepPlanOptions& options) {
               "the plan has options of lagging updates, but updates do not lag");
     DSL_CHECK(lag.overlaps || lag.kind != Lag::kLate,
               "late updates need an overlap with the next step");
-    const bool packs = options.offload.packings[0] != StatePacking::kNone ||
-                       options.offload.packings[1] != StatePacking::kNone;
+    const bool packs = options.offload.packings != decltype(options.offload.packings){};
     DSL_CHECK(!lag.on || (options.exchange == Exchange::kExact && !options.offload.parameters &&
                           !packs && !options.stage_work.in_pipeline() && !options.whole_tensors &&
                           options.optimizer_states == 2),

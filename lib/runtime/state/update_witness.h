@@ -32,7 +32,7 @@ struct SeenUpdate {
     // The values that training keeps in fp32, [elements.numel]. A state that the optimizer does not
     // have is empty.
     std::span<const float> parameters;
-    std::span<const float> first, second;
+    std::span<const float> first, second, third;
     // Adafactor: the factors of a whole tensor (zero/states/tensor_states.h).
     std::array<std::span<const float>, 3> factors;
     std::span<const uint16_t> half;  // 16-bit copy that segments read, if there is one

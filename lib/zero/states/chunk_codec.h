@@ -28,7 +28,7 @@ struct ChunkSection {
 };
 
 // The bytes of each section in an image. They are kept in memory, as the image's checksum is.
-using SectionLengths = std::array<int64_t, 3>;
+using SectionLengths = std::array<int64_t, kMomentsMax + 1>;
 
 // The error of packing the moments in a step, and the bytes that compressing the other parts has
 // saved since the start.
@@ -39,7 +39,7 @@ struct PackingAccount {
         double error_squares = 0;  // sum of the squares of the differences
         double largest = 0;  // largest difference, divided by the largest value of its 256 elements
     };
-    std::array<Errors, 2> moments;
+    std::array<Errors, kMomentsMax> moments;
     int64_t plain_bytes = 0;  // bytes given to the compression
     int64_t compressed_bytes = 0;
 };

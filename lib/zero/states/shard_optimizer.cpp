@@ -17,6 +17,7 @@ std::vector<std::string> moments_of(const config::OptimizerConfig& config) {
     std::vector<std::string> names;
     for (const std::string_view name : config::facts_of(config.kind).moments)
         if (!name.empty()) names.emplace_back(name);
+    if (config.amsgrad) names.emplace_back("max_exp_avg_sq");
     return names;
 }
 
@@ -38,7 +39,7 @@ std::vector<std::string> ShardOptimizer::state_names(const config::OptimizerConf
 }
 
 bool ShardOptimizer::is_square(const config::OptimizerConfig& config, size_t k) {
-    return k == 1 || config::facts_of(config.kind).first_is_square;
+    return k > 0 || config::facts_of(config.kind).first_is_square;
 }
 
 float ShardOptimizer::initial_state(const config::OptimizerConfig& config) {
@@ -67,7 +68,8 @@ kernels::AdamStep ShardOptimizer::adam(double lr, int64_t step,
             .decoupled_decay = config_.kind == OptimizerKind::kAdamW,
             .bias_correction = config_.bias_correction,
             .step = step,
-            .steps = steps};
+            .steps = steps,
+            .amsgrad = config_.amsgrad};
 }
 
 void ShardOptimizer::mix(const kernels::FlatRange& range,

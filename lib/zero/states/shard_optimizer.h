@@ -23,17 +23,17 @@ class ShardOptimizer {
     ShardOptimizer(const config::OptimizerConfig& config, device::Queue& queue)
         : config_(config), queue_(queue) {}
 
-    // Returns the number of fp32 values per parameter that CONFIG needs: 2 for Adam and LAMB; 2 for
-    // Muon, whose matrices use only the first; 1 for Adagrad and Lion; 1 for SGD with momentum and
-    // for Adafactor with a first moment, which otherwise need 0. tensor_states.h adds states of
-    // whole tensors.
+    // Returns the number of fp32 values per parameter that CONFIG needs: 2 for Adam (3 with
+    // amsgrad) and LAMB; 2 for Muon, whose matrices use only the first; 1 for Adagrad and Lion; 1
+    // for SGD with momentum and for Adafactor with a first moment, which otherwise need 0.
+    // tensor_states.h adds states of whole tensors.
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
     // Returns the optimizer's name, such as "adamw".
     [[nodiscard]] static std::string name(const config::OptimizerConfig& config);
     // Returns torch.optim's names, such as "exp_avg", of all states that a resumed run needs.
     [[nodiscard]] static std::vector<std::string> state_names(
         const config::OptimizerConfig& config);
-    // Returns true if value K (0 or 1) is a mean or a sum of squares. Such values are never
+    // Returns true if value K (0 to 2) is a mean or a sum of squares. Such values are never
     // negative and are used as divisors.
     [[nodiscard]] static bool is_square(const config::OptimizerConfig& config, size_t k);
     // Returns the first state's value before the first step. The second state starts at 0.

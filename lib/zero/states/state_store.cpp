@@ -427,7 +427,7 @@ void StateStore::visit(int c, const std::function<void(const ChunkView&)>& use) 
     }
     const bool staged = place.kind == Place::Kind::kDisk;
     ChunkView view = view_in(c, staged ? staging.bytes().data() : place.memory);
-    std::array<std::vector<float>, 2> moments;
+    std::array<std::vector<float>, kMomentsMax> moments;
     for (size_t k = 0; k < moments.size(); ++k) {
         if (view.packed.states[k] == nullptr) continue;
         moments[k].resize(static_cast<size_t>(view.packed.numel));
@@ -522,8 +522,8 @@ void StateStore::add_memory(runtime::MemoryAccount& account, bool sums) const {
     }
     account.parameters += size(resident_.parameters) + Bytes{parameters * format_.parameter_bytes};
     account.master += size(resident_.master) + Bytes{format_.master ? states * 4 : 0};
-    account.moments += Bytes{states * 4 * format_.optimizer_states} + size(resident_.moments[0]) +
-                       size(resident_.moments[1]);
+    account.moments += Bytes{states * 4 * format_.optimizer_states};
+    for (const device::Memory& moments : resident_.moments) account.moments += size(moments);
     if (sums) account.gradients += size(resident_.sums) + Bytes{format_.sums ? states * 4 : 0};
     account.swap_buffers += size(swap_memory_);
 }

@@ -32,7 +32,7 @@ namespace dslaunch::zero {
 struct ChunkView {
     std::byte* parameters = nullptr;  // in the dtype that segments read; only if offloaded
     float* master = nullptr;
-    std::array<float*, 2> moments{};
+    std::array<float*, kMomentsMax> moments{};
     kernels::PackedStates packed;  // moments in fewer bits, instead of MOMENTS
     float* sums = nullptr;         // reduced gradients, if they are kept
 };
@@ -106,9 +106,9 @@ class StateStore {
     // Returns the places of a chunk's parts in memory, valid until the plan changes, or nullopt if
     // some are on disk or packed. Called outside of a step.
     [[nodiscard]] std::optional<ChunkView> view_at_rest(int c);
-    // Passes the parts of any chunk to USE, in memory that is valid until USE returns. Sums are
-    // left out, and 16-bit parameters too, since only their master copies are certain to be
-    // current. Called outside of a step.
+    // Passes the parts of chunk C to USE, wherever they are kept, in memory that is valid until USE
+    // returns. Sums are left out, and 16-bit parameters too, since only their master copies are
+    // certain to be current. Called outside of a step.
     void visit(int c, const std::function<void(const ChunkView&)>& use);
 
     // Sets a function that sees chunks before visit()'s caller does. visit() calls it first with
@@ -136,7 +136,8 @@ class StateStore {
     void add_memory(runtime::MemoryAccount& account, bool sums) const;
 
   private:
-    // The store's data about a chunk. The plan's chunk of the same index has its place in a step.
+    // The store's data about a chunk. The plan's StateChunk of the same index says where the chunk
+    // is kept and when a step updates it.
     struct Chunk {
         plan::ChunkLayout layout;  // layout of its movable parts, in a swap buffer or OWN
         std::vector<ChunkPart> parts;
@@ -147,9 +148,9 @@ class StateStore {
         // gradients.
         ZeroedFloats own;
         // The chunk's offset in the arrays of resident_; -1: it has no part there.
-        int64_t resident_states = -1;                      // elements
-        int64_t resident_parameters = -1;                  // bytes
-        std::array<int64_t, 2> packed_moments = {-1, -1};  // bytes; -1: not packed
+        int64_t resident_states = -1;                                    // elements
+        int64_t resident_parameters = -1;                                // bytes
+        std::array<int64_t, kMomentsMax> packed_moments = {-1, -1, -1};  // bytes; -1: not packed
     };
     // Memory for one chunk at a time while it is updated.
     struct SwapBuffer {
@@ -167,7 +168,7 @@ class StateStore {
     struct Resident {
         int64_t states_numel = 0;
         device::Memory master;
-        std::array<device::Memory, 2> moments;
+        std::array<device::Memory, kMomentsMax> moments;
         device::Memory sums;
         storage::IoArena parameters;
     };

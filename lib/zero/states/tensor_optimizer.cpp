@@ -114,6 +114,7 @@ void TensorOptimizer::move(const kernels::FlatRange& range, const kernels::SgdSt
     moved.gradient_scale = scale;
     moved.first = {};
     moved.second = {};
+    moved.third = {};
     queue_.sgd_step(moved, step);
 }
 
@@ -132,8 +133,9 @@ TensorOptimizer::Ratio TensorOptimizer::decayed(const kernels::FlatRange& range,
     return {std::clamp(weights / update, config.min_coeff, config.max_coeff), true};
 }
 
-// Sets the direction to m / (sqrt(v) + eps) + decay * p. Its first term is the result of an Adam
-// step with rate -1, applied to zeros, which also updates the states.
+// Sets the direction to m / (sqrt(v) + eps) + decay * p, or m / sqrt(v + eps) + decay * p. Its
+// first term is the result of an Adam step with rate -1, applied to zeros, which also updates the
+// states.
 TensorOptimizer::Ratio TensorOptimizer::mix_for_lamb(const kernels::FlatRange& range,
                                                      const config::OptimizerConfig& config,
                                                      int64_t step) {
@@ -148,7 +150,8 @@ TensorOptimizer::Ratio TensorOptimizer::mix_for_lamb(const kernels::FlatRange& r
                               .weight_decay = 0,
                               .decoupled_decay = true,
                               .bias_correction = false,
-                              .step = step});
+                              .step = step,
+                              .eps_inside_sqrt = config.eps_inside_sqrt});
     return decayed(range, config);
 }
 

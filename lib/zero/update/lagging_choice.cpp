@@ -135,7 +135,7 @@ std::vector<LaggingPath::Span> LaggingPath::make_spans(int c) const {
 ChunkView LaggingPath::kept(int c, const Span& span) {
     Chunk& chunk = chunks_[c];
     ChunkView view;
-    for (size_t k = 0; k < view.moments.size(); ++k)
+    for (size_t k = 0; k < chunk.moments.size(); ++k)
         view.moments[k] = chunk.moments[k].values().data() + span.kept_at;
     if (parts_.place().plan_options->master)
         view.master = chunk.master.values().data() + span.kept_at;
@@ -151,7 +151,7 @@ void LaggingPath::overlay(int c, const ChunkView& view) const {
             std::copy_n(from.values().data() + span.kept_at, span.range.numel,
                         into + span.in_chunk);
         };
-        for (size_t k = 0; k < view.moments.size(); ++k) copy(chunk.moments[k], view.moments[k]);
+        for (size_t k = 0; k < chunk.moments.size(); ++k) copy(chunk.moments[k], view.moments[k]);
         if (parts_.place().plan_options->master) copy(chunk.master, view.master);
     }
 }
@@ -181,7 +181,7 @@ void LaggingPath::take_choice(int c, const ChunkView& view) {
         const auto copy = [&](const float* from, float* to) {
             std::copy_n(from + span.in_chunk, span.range.numel, to);
         };
-        for (size_t k = 0; k < into.moments.size(); ++k) copy(view.moments[k], into.moments[k]);
+        for (size_t k = 0; k < chunk.moments.size(); ++k) copy(view.moments[k], into.moments[k]);
         if (master) copy(view.master, into.master);
     }
 }

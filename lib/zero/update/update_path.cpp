@@ -36,6 +36,7 @@ void UpdatePath::show(const plan::Instruction& instruction, const ShownUpdate& s
         seen.parameters = part(update.parameters);
         seen.first = part(update.first);
         seen.second = part(update.second);
+        seen.third = part(update.third);
         std::ranges::copy(shown.factors, seen.factors.begin());
         seen.half = part(update.half_parameters);
         shown.done ? parts_.witness()->after_update(seen) : parts_.witness()->before_update(seen);

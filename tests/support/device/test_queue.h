@@ -52,8 +52,10 @@ class TestQueue final : public device::Queue {
     void adam_step(const kernels::FlatRange& range, const kernels::AdamStep& step) override {
         const kernels::UpdateArrays arrays = kernels::arrays_of(range, step);
         const kernels::AdamConstants constants = kernels::constants_of(step);
-        constants.frozen ? update(range, arrays, kernels::FrozenAdam{constants})
-                         : update(range, arrays, kernels::Adam{constants});
+        if (constants.frozen) return update(range, arrays, kernels::FrozenAdam{constants});
+        if (constants.largest) return update(range, arrays, kernels::AmsgradAdam{constants});
+        if (constants.eps_inside) return update(range, arrays, kernels::EpsInsideAdam{constants});
+        update(range, arrays, kernels::Adam{constants});
     }
     void adagrad_step(const kernels::FlatRange& range, const kernels::AdagradStep& step) override {
         update(range, kernels::arrays_of(range, step),
@@ -116,6 +118,7 @@ class TestQueue final : public device::Queue {
         arrays.parameters = kernel(arrays.parameters);
         arrays.first = kernel(arrays.first);
         arrays.second = kernel(arrays.second);
+        arrays.third = kernel(arrays.third);
         arrays.half = kernel(arrays.half);
         return arrays;
     }

@@ -148,8 +148,13 @@ const std::vector<Bad>& bad_configs() {
           "0.999]"}},
         {R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})",
          {"c:1:54: optimizer.params.nesterov: needs a momentum above 0 and a dampening of 0"}},
-        {R"({"optimizer": {"type": "Adam", "params": {"amsgrad": true}}})",
-         {"c:1:54: optimizer.params.amsgrad: not available yet in this version"}},
+        {R"({"optimizer": {"type": "Lamb", "params": {"amsgrad": true}}})",
+         {"c:1:54: optimizer.params.amsgrad: only Adam and AdamW can keep the largest second "
+          "moment, Lamb cannot (nor can it in DeepSpeed): remove the key"}},
+        {R"({"optimizer": {"type": "Adam", "params": {"amsgrad": true}},
+             "dslaunch": {"optimizer": {"states": "bf16"}}, "zero_optimization": {"stage": 1}})",
+         {"c:2:51: dslaunch.optimizer.states: bf16 is not supported with amsgrad, because the "
+          "largest of values that are rounded at random grows with every step: use fp32"}},
         {"compute_environment: LOCAL_MACHINE\ndeepspeed_config: {zero_stage: 3}\n"
          "distributed_type: DEEPSPEED\nnum_processes: 8\n",
          {"c:3:19: distributed_type: this is accelerate's own config, not a ds_config.json: give "

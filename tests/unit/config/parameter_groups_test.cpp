@@ -164,3 +164,21 @@ TEST_CASE("groups of parameters are read, and wrong ones refused") {
     CHECK_FALSE(with_groups("AdamW", "groups: [{match: a, lr: fast}]").problems.empty());
     CHECK_FALSE(with_groups("AdamW", "groups: [{match: a, betas: [1, 2]}]").problems.empty());
 }
+
+TEST_CASE("amsgrad is Adam's, and eps_inside_sqrt LAMB's") {
+    const auto with = [](const std::string& type, const std::string& params) {
+        return read(fmt::format("{{optimizer: {{type: {}, params: {{{}}}}}}}", type, params));
+    };
+    for (const char* type : {"Adam", "AdamW"}) {
+        CHECK(with(type, "amsgrad: true").config.optimizer.amsgrad);
+        CHECK_FALSE(with(type, "amsgrad: false").config.optimizer.amsgrad);
+        CHECK_FALSE(with(type, "").config.optimizer.amsgrad);
+    }
+    CHECK(with("Lamb", "eps_inside_sqrt: true, amsgrad: false").config.optimizer.eps_inside_sqrt);
+    CHECK_FALSE(with("Lamb", "").config.optimizer.eps_inside_sqrt);
+    const Resolved one_bit = with("OneBitLamb", "eps_inside_sqrt: true");
+    CHECK_FALSE(one_bit.config.optimizer.eps_inside_sqrt);
+    CHECK(std::ranges::any_of(one_bit.notes, [](const std::string& note) {
+        return note.find("eps_inside_sqrt") != std::string::npos;
+    }));
+}

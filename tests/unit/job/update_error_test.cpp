@@ -45,6 +45,13 @@ std::vector<Update> first_updates() {
     updates.push_back({"AdamW", adamw, facts, before, {1.8, 0.05, 0.0025}});
     adam.bias_correction = false;  // 0.05 / sqrt(0.0025) is 1
     updates.push_back({"Adam, uncorrected", adam, facts, before, {1.9, 0.05, 0.0025}});
+    adam.amsgrad = true;
+    // 0.05 / sqrt(0.01) is a half. A largest second moment is a number in fp32.
+    const double larger = 0.01F, smaller = 0.001F, square = 0.0025F;
+    updates.push_back(
+        {"Adam, amsgrad", adam, facts, {2, 0, 0, larger}, {1.95, 0.05, square, larger}});
+    updates.push_back(
+        {"Adam, amsgrad, larger", adam, facts, {2, 0, 0, smaller}, {1.9, 0.05, square, square}});
     updates.push_back({"Adagrad", rule(OptimizerKind::kAdagrad), facts, before, {1.9, 0.25, 0}});
     updates.push_back({"Lion", rule(OptimizerKind::kLion), facts, before, {1.9, 0.005, 0}});
     OptimizerConfig sgd = rule(OptimizerKind::kSgd);
@@ -67,7 +74,7 @@ float next_to(double value, int places) {
 
 ElementValues in_fp32(const ElementValues& values) {
     return {static_cast<float>(values.parameter), static_cast<float>(values.first),
-            static_cast<float>(values.second)};
+            static_cast<float>(values.second), static_cast<float>(values.third)};
 }
 
 }  // namespace

@@ -108,6 +108,40 @@ TEST_CASE("ten steps give the bits of PyTorch's fused Adam and AdamW") {
     }
 }
 
+TEST_CASE("ten steps give the bits of PyTorch's fused Adam and AdamW with amsgrad") {
+    const SafetensorsFile file(std::string(test::source_dir()) +
+                               "/tests/parity/adam_reference.safetensors");
+    for (const bool decoupled : {true, false}) {
+        const std::string name = decoupled ? "adamw_amsgrad" : "adam_amsgrad";
+        INFO(name);
+        const std::vector<float> sampled = tensor(file, name + ".sampled");
+        REQUIRE(sampled.size() == kSteps * 4 * kSampled);
+        std::vector<float> p = inputs(0), m(kNumel), v(kNumel), largest(kNumel);
+        const float* expected = sampled.data();
+        for (int64_t t = 1; t <= int64_t{kSteps}; ++t) {
+            const std::vector<float> g = inputs(static_cast<uint64_t>(t));
+            const float* source[] = {g.data()};
+            adam_step({.numel = int64_t{kNumel},
+                       .gradients = source,
+                       .parameters = p,
+                       .first = m,
+                       .second = v,
+                       .third = largest},
+                      {.lr = 1e-2,
+                       .beta2 = 0.5,
+                       .weight_decay = 0.1,
+                       .decoupled_decay = decoupled,
+                       .step = t,
+                       .amsgrad = true});
+            for (const std::vector<float>* found : {&p, &m, &v, &largest}) {
+                require_equal(*found, expected, kStride);
+                expected += kSampled;
+            }
+        }
+        CHECK(largest != v);
+    }
+}
+
 namespace {
 
 struct Other {

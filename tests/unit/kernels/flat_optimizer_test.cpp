@@ -50,13 +50,16 @@ std::span<float> tail(std::vector<float>& values) {
 }
 
 struct State {
-    std::vector<float> p, m, v, sum;
+    std::vector<float> p, m, v, sum, largest;
     double squares = 0;
 };
 
 State run_all(int64_t n, int64_t source_count, bool special, Isa isa) {
-    State s{values(n, 1, special), values(n, 2, special), values(n, 3, false), {}, 0};
+    State s{values(n, 1, special), values(n, 2, special),
+            values(n, 3, false),   {},
+            values(n, 4, special), 0};
     for (float& x : s.v) x = std::abs(x);
+    for (float& x : s.largest) x = std::abs(x);
     std::vector<std::vector<float>> gradients;
     std::vector<const float*> pointers;
     for (int64_t i = 0; i < source_count; ++i)
@@ -67,8 +70,12 @@ State run_all(int64_t n, int64_t source_count, bool special, Isa isa) {
                           .gradient_scale = 0.3F,
                           .parameters = tail(s.p),
                           .first = tail(s.m),
-                          .second = tail(s.v)};
+                          .second = tail(s.v),
+                          .third = tail(s.largest)};
     adam_step(range, {.lr = 1e-2, .weight_decay = 0.1}, isa);
+    adam_step(range, {.lr = 1e-2, .step = 2, .amsgrad = true}, isa);
+    adam_step(range, {.lr = 1e-2, .eps = 0.1, .bias_correction = false, .eps_inside_sqrt = true},
+              isa);
     adam_step(range, {.lr = 1e-2, .weight_decay = 0.1, .decoupled_decay = false, .step = 2}, isa);
     lion_step(range, {.lr = 1e-2, .weight_decay = 0.1}, isa);
     sgd_step(range,
@@ -98,6 +105,7 @@ TEST_CASE("every instruction set equals the scalar reference bit for bit") {
                 REQUIRE(same(expected.p, found.p));
                 REQUIRE(same(expected.m, found.m));
                 REQUIRE(same(expected.v, found.v));
+                REQUIRE(same(expected.largest, found.largest));
                 REQUIRE(same(expected.sum, found.sum));
                 REQUIRE((expected.squares == found.squares || std::isnan(expected.squares)));
             }

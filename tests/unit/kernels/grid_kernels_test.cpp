@@ -46,13 +46,14 @@ bool same_halves(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b,
 }
 
 struct State {
-    std::vector<float> parameters, first, second;
+    std::vector<float> parameters, first, second, third;
     std::vector<uint16_t> half;
 
     explicit State(int64_t numel)
         : parameters(numbers(numel, 1)),
           first(numbers(numel, 2)),
           second(squares(numbers(numel, 3))),
+          third(squares(numbers(numel, 5))),
           half(static_cast<size_t>(numel), 0) {}
 
     [[nodiscard]] FlatRange range(std::span<const float* const> gradients, DType dtype) {
@@ -63,6 +64,7 @@ struct State {
         all.parameters = parameters;
         all.first = first;
         all.second = second;
+        all.third = third;
         if (is_half(dtype)) {
             all.half_parameters = half;
             all.half_dtype = dtype;
@@ -93,6 +95,7 @@ void check_update(const Step& step, void (*scalar)(const FlatRange&, const Step&
                 CHECK(same(got.parameters, expected.parameters));
                 CHECK(same(got.first, expected.first));
                 CHECK(same(got.second, expected.second));
+                CHECK(same(got.third, expected.third));
                 if (is_half(dtype)) CHECK(same_halves(got.half, expected.half, dtype));
             }
 }
@@ -106,6 +109,10 @@ TEST_CASE("each optimizer on a grid has the bits of the scalar kernels") {
         adam.beta1 = 0.3;  // the other form of the mean
         check_update<Adam>(adam, &adam_step);
     }
+    check_update<AmsgradAdam>(AdamStep{.lr = 1e-2, .step = 3, .amsgrad = true}, &adam_step);
+    check_update<EpsInsideAdam>(
+        AdamStep{.lr = 1e-2, .eps = 0.1, .bias_correction = false, .eps_inside_sqrt = true},
+        &adam_step);
     AdamStep frozen{.lr = 1e-2, .weight_decay = 0.1, .bias_correction = false};
     frozen.frozen_variance = true;
     for (const double beta1 : {0.9, 0.3, 0.0}) {

@@ -94,14 +94,13 @@ class KernelDigests {
             Floats p = numbers(numel), m = numbers(numel), v = squares(numbers(numel));
             if (rule == 1) m = squares(m);  // AdaGrad's sum of squares
             std::vector<uint16_t> half(at(numel));
-            const UpdateArrays arrays{
-                sum_of,   0.25F,       0.01F,
-                p.data(), p.data(),    m.data(),
-                v.data(), half.data(), rule % 2 == 0 ? NumberKind::kBf16 : NumberKind::kFp16,
-                false};
+            const NumberKind kind = rule % 2 == 0 ? NumberKind::kBf16 : NumberKind::kFp16;
+            const UpdateArrays arrays{sum_of,   0.25F,   0.01F,       p.data(), p.data(), m.data(),
+                                      v.data(), nullptr, half.data(), kind,     false};
             if (rule == 0)
-                tables_.flat.adam(arrays, {0, numel},
-                                  {0.99F, 0.1F, 0.999F, 0.001F, 0.7F, 1e-8F, 0.01F, false});
+                tables_.flat.adam(
+                    arrays, {0, numel},
+                    {0.99F, 0.1F, 0.999F, 0.001F, 0.7F, 1e-8F, 0.01F, false, false, false});
             if (rule == 1) tables_.flat.adagrad(arrays, {0, numel}, {1e-8F, 0.01F});
             if (rule == 2)
                 tables_.flat.lion(arrays, {0, numel}, {0.99F, 0.9F, 0.1F, 0.99F, 0.01F, 0.01F});

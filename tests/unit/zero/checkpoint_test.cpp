@@ -274,6 +274,13 @@ TEST_CASE("a run that ends and resumes has the bits of one that does not") {
             job.optimizer.momentum = momentum;
             check_resume(job, *tree, root);
         }
+    for (const bool on_disk : {false, true}) {
+        TrainingCase job = saved_case({2}, 3, *tree);
+        job.optimizer.amsgrad = true;
+        job.optimizer.beta2 = 0.5;
+        if (on_disk) job.offload = {true, true, 48, 2, 1.0};
+        check_resume(job, *tree, root);
+    }
 }
 
 TEST_CASE("what is saved while training goes on is the state of its step") {

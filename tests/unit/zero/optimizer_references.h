@@ -65,7 +65,9 @@ class LambReference final : public torch::optim::Optimizer {
             ++s.step;
             s.m = config_.beta1 * s.m + (1 - config_.beta1) * g;
             s.v = config_.beta2 * s.v + (1 - config_.beta2) * g * g;
-            const at::Tensor update = s.m / (s.v.sqrt() + config_.eps) + config_.weight_decay * p;
+            const at::Tensor root =
+                config_.eps_inside_sqrt ? (s.v + config_.eps).sqrt() : s.v.sqrt() + config_.eps;
+            const at::Tensor update = s.m / root + config_.weight_decay * p;
             const double weights = p.norm().item<double>(), size = update.norm().item<double>();
             double ratio = 1;
             if (weights != 0 && size != 0)

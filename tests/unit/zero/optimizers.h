@@ -26,6 +26,13 @@ inline OptimizerConfig momentum_sgd(double momentum, double dampening, bool nest
 
 inline const OptimizerConfig kAdamW = optimizer(OptimizerKind::kAdamW, 0.1);
 inline const OptimizerConfig kAdamL2 = optimizer(OptimizerKind::kAdam, 0.1);
+// beta2 is small, so that second moments fall after they have risen.
+inline const OptimizerConfig kAmsgrad = [] {
+    OptimizerConfig config = optimizer(OptimizerKind::kAdamW, 0.1);
+    config.beta2 = 0.5;
+    config.amsgrad = true;
+    return config;
+}();
 inline const OptimizerConfig kAdagrad = [] {
     OptimizerConfig config = optimizer(OptimizerKind::kAdagrad, 0.1);
     config.lr_decay = 0.2;

@@ -55,11 +55,13 @@ inline std::unique_ptr<torch::optim::Optimizer> reference_optimizer(
                                                      torch::optim::AdamWOptions(config.lr)
                                                          .betas(betas)
                                                          .eps(config.eps)
+                                                         .amsgrad(config.amsgrad)
                                                          .weight_decay(config.weight_decay));
     }
     return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(config.lr)
                                                                 .betas(betas)
                                                                 .eps(config.eps)
+                                                                .amsgrad(config.amsgrad)
                                                                 .weight_decay(config.weight_decay));
 }
 
@@ -139,7 +141,7 @@ inline void for_each_optimizer(const std::vector<int>& sizes, int64_t accumulati
                                test::EveryNth& cases) {
     for (const OptimizerConfig& config :
          {kAdamW, kAdamL2, kSgd, momentum_sgd(0.9, 0, false), momentum_sgd(0.9, 0.3, false),
-          momentum_sgd(0.8, 0, true), kAdagrad, kLion}) {
+          momentum_sgd(0.8, 0, true), kAdagrad, kLion, kAmsgrad}) {
         for (const double clipping : clippings) {
             if (!cases.takes_next()) continue;
             TrainingCase job{fmt::format("optimizer {} momentum {} clipping {}",

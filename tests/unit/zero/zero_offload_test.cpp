@@ -94,8 +94,10 @@ double late_loss(const TrainingCase& job) {
     return sum / 10;
 }
 
-constexpr std::array kBf16Moments{StatePacking::kBf16, StatePacking::kBf16};
-constexpr std::array kInt8Moments{StatePacking::kInt8, StatePacking::kUint8Root};
+constexpr std::array<StatePacking, kMomentsMax> kBf16Moments{StatePacking::kBf16,
+                                                             StatePacking::kBf16};
+constexpr std::array<StatePacking, kMomentsMax> kInt8Moments{StatePacking::kInt8,
+                                                             StatePacking::kUint8Root};
 
 }  // namespace
 
@@ -137,6 +139,22 @@ TEST_CASE("with rounded moments 200 steps come as far as with fp32") {
             // Measured: at most 0.0009 of what was learnt.
             CHECK(std::fabs(packed - plain) < 0.005 * (all.front() - plain));
         }
+    }
+}
+
+TEST_CASE("the third state of amsgrad goes to disk and comes back with its bits") {
+    for (const int stage : {1, 3}) {
+        TrainingCase job = offload_case({2}, stage);
+        job.optimizer.amsgrad = true;
+        job.optimizer.beta2 = 0.5;
+        job.clipping = 0.05;
+        check_offload(job, {{true, stage == 3, 48, 2},
+                            {true, stage == 3, 48, 3, 0.5},
+                            {true, stage == 3, 4096, 2, 1.0, {}, true}});
+        job.optimizer.amsgrad = false;
+        const RankOutcome without = testing::train_world(job).front();
+        job.optimizer.amsgrad = true;
+        CHECK_FALSE(equal_bits(testing::train_world(job).front(), without));
     }
 }
 

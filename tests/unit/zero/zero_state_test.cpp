@@ -20,6 +20,7 @@ using testing::equal_bits;
 using testing::kAdagrad;
 using testing::kAdamL2;
 using testing::kAdamW;
+using testing::kAmsgrad;
 using testing::kLion;
 using testing::kSgd;
 using testing::momentum_sgd;
@@ -82,7 +83,7 @@ TEST_CASE("maximize has the bits of descending the loss with another sign") {
 TEST_CASE("the fused update has the bits of the plain one") {
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {8}}) {
         for (const OptimizerConfig& config :
-             {kAdamW, kAdamL2, momentum_sgd(0.9, 0.3, false), kAdagrad, kLion}) {
+             {kAdamW, kAdamL2, momentum_sgd(0.9, 0.3, false), kAdagrad, kLion, kAmsgrad}) {
             TrainingCase job{"fused", sizes, config, 2};
             const RankOutcome plain = train_world(job).front();
             job.fused = true;
@@ -174,7 +175,7 @@ TEST_CASE("stages 1, 2 and 3 have the bits of stage 0") {
 TEST_CASE("every optimizer has at stages 1, 2 and 3 the bits of stage 0, in fp32 and bf16") {
     for (const std::vector<int>& sizes : {std::vector<int>{2}, {2, 1}})
         for (const OptimizerConfig& config :
-             {kAdamL2, momentum_sgd(0.9, 0.3, false), kAdagrad, kLion})
+             {kAdamL2, momentum_sgd(0.9, 0.3, false), kAdagrad, kLion, kAmsgrad})
             for (const DType dtype : {DType::kF32, DType::kBF16}) {
                 TrainingCase job{"optimizers", sizes, config, 1, 0.05};
                 job.micro_step = true;

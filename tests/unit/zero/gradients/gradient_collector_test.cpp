@@ -115,6 +115,8 @@ TEST_CASE("an optimizer holds as many fp32 states per parameter as its kind need
         config.kind = row.kind;
         config.momentum = row.momentum;
         CHECK(ShardOptimizer::states_per_parameter(config) == row.states);
+        config.amsgrad = row.states == 2;
+        if (config.amsgrad) CHECK(ShardOptimizer::states_per_parameter(config) == 3);
     }
 }
 

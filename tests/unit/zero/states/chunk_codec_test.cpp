@@ -81,7 +81,8 @@ std::vector<std::byte> scratch() {
 }
 
 constexpr ChunkFormat kFp32{4, true, 2};
-constexpr std::array kInt8{StatePacking::kInt8, StatePacking::kUint8Root};
+constexpr std::array<StatePacking, kMomentsMax> kInt8{StatePacking::kInt8,
+                                                      StatePacking::kUint8Root};
 
 }  // namespace
 
@@ -128,7 +129,9 @@ TEST_CASE("numbers that do not compress are kept as they are") {
 TEST_CASE("packed moments take the bytes of their format, master copies stay as they are") {
     for (const bool half : {false, true}) {
         ChunkFormat format = kFp32;
-        format.packings = half ? std::array{StatePacking::kBf16, StatePacking::kBf16} : kInt8;
+        format.packings =
+            half ? std::array<StatePacking, kMomentsMax>{StatePacking::kBf16, StatePacking::kBf16}
+                 : kInt8;
         const SwapBuffer buffer(format);
         std::vector<std::byte> memory = scratch();
         ChunkCodec codec(format, memory);

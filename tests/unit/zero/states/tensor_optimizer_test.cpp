@@ -86,6 +86,10 @@ TEST_CASE("LAMB agrees with its paper at every stage, with the same bits") {
     plain.bias_correction = false;
     plain.weight_decay = 0;
     check_every_stage({"LAMB without correction and decay", {2}, plain});
+    OptimizerConfig inside = kLamb;
+    inside.eps = 1e-3;  // the roots of the second moments are about as large
+    inside.eps_inside_sqrt = true;
+    check_every_stage({"LAMB with eps inside the root", {2, 1}, inside});
 }
 
 TEST_CASE("Muon for matrices beside AdamW for vectors, at every stage, with the same bits") {

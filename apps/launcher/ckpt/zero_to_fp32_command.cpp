@@ -16,7 +16,7 @@
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/export/source_of_path.h"
 #include "storage/export/weight_export.h"
-#include "storage/foreign/deepspeed_source.h"
+#include "storage/foreign/deepspeed_model.h"
 #include "storage/foreign/import.h"
 
 namespace dslaunch::launcher {
@@ -40,9 +40,8 @@ std::unique_ptr<storage::TensorSource> open_deepspeed(const ZeroToFp32Arguments&
              "{}: is {}, not a checkpoint of DeepSpeed or of dslaunch; its weights need no "
              "conversion: `dslaunch FOLDER --data FILE` trains them",
              printable(arguments.checkpoint_dir), storage::foreign_format_name(format));
-    auto source = std::make_unique<storage::DeepSpeedSource>(
-        arguments.checkpoint_dir, arguments.tag, arguments.frozen,
-        /*weights_alone=*/!arguments.exclude_frozen);
+    auto source = storage::open_deepspeed(arguments.checkpoint_dir, arguments.tag, arguments.frozen,
+                                          /*weights_alone=*/!arguments.exclude_frozen);
     print_message(fmt::format("dslaunch: {}: {}", printable(arguments.checkpoint_dir),
                               printable(source->writer())));
     for (const std::string& note : source->notes())

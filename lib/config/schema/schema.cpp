@@ -176,6 +176,16 @@ std::string schema_markdown() {
                             cell(key.fallback), cell(key.allowed), name_of(key.status),
                             cell(meaning(key)));
     }
+    page +=
+        "\n## Refused\n\nWhat of the above is refused, and why. A section stands for its keys.\n\n"
+        "| key | why |\n|---|---|\n";
+    std::string section;
+    for (const KeySpec& key : schema()) {
+        if (key.status != KeyStatus::kNotYet) continue;
+        if (!section.empty() && key.path.starts_with(section)) continue;
+        section = key.path + ".";
+        page += fmt::format("| `{}` | {} |\n", key.path, cell(key.note));
+    }
     return page;
 }
 

@@ -219,8 +219,8 @@ CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path) {
              "{}: has no checkpoint: it contains neither {} nor step-N folders nor checkpoints/{}",
              printable(path), kManifestName,
              is_universal(*entries)
-                 ? "; it is a universal checkpoint of DeepSpeed, which is not supported yet: "
-                   "convert the original DeepSpeed checkpoint with `dslaunch ckpt import`"
+                 ? "; it is a universal checkpoint of DeepSpeed: convert it with `dslaunch ckpt "
+                   "import`"
              : is_deepspeed(*entries)
                  ? "; it is a DeepSpeed checkpoint: convert it with `dslaunch ckpt import`"
                  : "; give the --output folder of a run");

@@ -26,13 +26,15 @@ void DeepSpeedSource::check_one_save() const {
     check_weights();
 }
 
-void DeepSpeedSource::check_models() const {
+void check_same_model(const TorchFile& file, const TorchFile& first) {
     static constexpr std::array kSame = {"global_steps",  "skipped_steps", "global_samples",
                                          "dp_world_size", "ds_version",    "ds_config"};
-    const TorchFile& first = *models_.front();
-    for (const auto& file : models_)
-        for (const char* key : kSame)
-            check_same(*file, first, file->root().find(key), first.root().find(key), key);
+    for (const char* key : kSame)
+        check_same(file, first, file.root().find(key), first.root().find(key), key);
+}
+
+void DeepSpeedSource::check_models() const {
+    for (const auto& file : models_) check_same_model(*file, *models_.front());
 }
 
 void DeepSpeedSource::check_optimizers() const {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 
 #include "storage/export/floats.h"
 
@@ -57,15 +56,14 @@ const PickleValue& need(const TorchFile& file, const PickleValue& dict, const ch
     return *value;
 }
 
-Chunks slice(const Chunks& chunks, Range elements) {
+Chunks slice(const Chunks& chunks, Range elements, int64_t width) {
     Chunks found;
     Range here{0, 0};
     for (const Span& chunk : chunks) {
-        here = {here.end(), std::ssize(chunk) / kMasterBytes};
+        here = {here.end(), std::ssize(chunk) / width};
         const Range part = intersect(here, elements);
         if (part.numel > 0)
-            found.push_back(
-                elements_of(chunk, {part.begin - here.begin, part.numel}, kMasterBytes));
+            found.push_back(elements_of(chunk, {part.begin - here.begin, part.numel}, width));
     }
     return found;
 }
@@ -126,33 +124,6 @@ bool rounds_to(const Chunks& masters, const TorchTensor& tensor) {
 bool has_same_values(const PickleValue& a, const PickleValue& b) {
     int64_t left = kComparedValues;
     return has_same_values(a, b, left);
-}
-
-namespace {
-
-// Returns true if FOLDER/zero contains a folder with a file fp32.pt. A universal checkpoint has
-// such a folder for each parameter.
-bool holds_parameter_folders(const std::string& folder) {
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(folder + "/zero", error))
-        if (std::filesystem::exists(entry.path() / "fp32.pt", error)) return true;
-    return false;
-}
-
-}  // namespace
-
-void refuse_universal(const std::string& folder) {
-    std::error_code error;
-    const bool is_one = holds_parameter_folders(folder);
-    const std::string root = is_one ? std::filesystem::path(folder).parent_path().string() : folder;
-    const bool has_other = std::filesystem::exists(root + "/latest", error);
-    if (!is_one && (has_other || !std::filesystem::exists(root + "/latest_universal", error)))
-        return;
-    refuse(folder,
-           "is a universal checkpoint of DeepSpeed (from ds_to_universal.py), which is not "
-           "supported yet: give the original checkpoint, {}",
-           is_one && has_other ? root + ", whose `latest` names it"
-                               : "the folder with `latest` and global_stepN");
 }
 
 }  // namespace dslaunch::storage

@@ -39,8 +39,8 @@ template <typename... Args>
                                       const char* key);
 
 // Returns ELEMENTS of CHUNKS; fewer if CHUNKS end earlier. The elements are counted across all
-// chunks and have 4 bytes each.
-[[nodiscard]] Chunks slice(const Chunks& chunks, Range elements);
+// chunks and have WIDTH bytes each.
+[[nodiscard]] Chunks slice(const Chunks& chunks, Range elements, int64_t width = kMasterBytes);
 // Returns the number of elements, of 4 bytes each.
 [[nodiscard]] int64_t numel_of(const Chunks& chunks);
 
@@ -57,10 +57,9 @@ template <typename... Args>
 // TENSOR. Compares only some elements at both ends of each chunk. Two NaN are equal.
 [[nodiscard]] bool rounds_to(const Chunks& masters, const TorchTensor& tensor);
 
-// Throws Error{kInput} if FOLDER is a universal checkpoint, as DeepSpeed's ds_to_universal.py
-// writes it, or contains one and no other checkpoint. The message names the checkpoint from which
-// it was made.
-void refuse_universal(const std::string& folder);
+// Throws Error{kInput} naming FILE if FILE and FIRST, which contain the models of two ranks, are
+// from different saves.
+void check_same_model(const TorchFile& file, const TorchFile& first);
 
 // Returns true if A and B contain the same plain values; ignores tensors.
 [[nodiscard]] bool has_same_values(const PickleValue& a, const PickleValue& b);

@@ -17,36 +17,20 @@ namespace fs = std::filesystem;
 using Kind = PickleValue::Kind;
 using Span = std::span<const std::byte>;
 
-constexpr int64_t kChunkBytes = int64_t{1} << 20;
 constexpr std::array<const char*, 2> kStates = {"exp_avg", "exp_avg_sq"};
-
-std::string file_in(const std::string& folder, int64_t rank, std::string_view prefix,
-                    std::string_view kind) {
-    return fmt::format("{}/{}zero_pp_rank_{}_mp_rank_00_{}_states.pt", folder, prefix, rank, kind);
-}
+constexpr size_t kGroupValues = 1 + kStates.size();  // of a flat group
 
 bool exists(const std::string& path) {
     std::error_code ignored;
     return fs::exists(path, ignored);
 }
 
-std::string tag_folder(const std::string& path, const std::string& tag) {
-    const std::string latest = fmt::format("{}/latest", path);
-    if (tag.empty() && !exists(latest)) return path;
-    std::string name = tag;
-    if (name.empty()) name = std::string(trim(read_file(latest, 4096)));
-    if (name.empty() || name.find('/') != std::string::npos || name == "..")
-        refuse(tag.empty() ? latest : path,
-               "`{}` is not a tag, which is the name of a folder in the checkpoint's folder", name);
-    return fmt::format("{}/{}", path, name);
-}
-
 }  // namespace
 
-DeepSpeedSource::DeepSpeedSource(const std::string& path, const std::string& tag,
-                                 std::vector<std::string> frozen, bool weights_alone)
-    : frozen_(std::move(frozen)), reads_weights_alone_(weights_alone) {
-    open(path, tag);
+DeepSpeedSource::DeepSpeedSource(const std::string& folder, DeepSpeedOptions options)
+    : options_(std::move(options)) {
+    folder_ = folder;
+    open();
     read_stage();
     read_training();
     if (stage_ > 0) read_groups();
@@ -63,28 +47,27 @@ DeepSpeedSource::DeepSpeedSource(const std::string& path, const std::string& tag
                           about_.world_size);
 }
 
-void DeepSpeedSource::open(const std::string& path, const std::string& tag) {
-    folder_ = tag_folder(path, tag);
-    refuse_universal(folder_);
+std::string DeepSpeedSource::file_in(int64_t rank, std::string_view prefix,
+                                     std::string_view kind) const {
+    return fmt::format("{}/{}zero_pp_rank_{}_mp_rank_{:02}_{}_states.pt", folder_, prefix, rank,
+                       options_.model_rank, kind);
+}
+
+int DeepSpeedSource::find(const std::string& name) const {
+    const auto found = places_.find(name);
+    return found == places_.end() ? -1 : found->second;
+}
+
+void DeepSpeedSource::open() {
     std::error_code error;
     int64_t files_count = 0;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
-        const std::string name = entry.path().filename().string();
-        if (name.starts_with("layer_") || name.find("expert_") != std::string::npos)
-            refuse(folder_,
-                   "{} belongs to a pipeline or a mixture of experts, which is not supported",
-                   name);
-        if (name.find("mp_rank_") != std::string::npos &&
-            name.find("mp_rank_00_") == std::string::npos)
-            refuse(folder_,
-                   "{} belongs to a model split by tensor parallelism, which is not supported",
-                   name);
-        files_count += name.ends_with("_optim_states.pt") ? 1 : 0;
-    }
+    const std::string ending = fmt::format("_mp_rank_{:02}_optim_states.pt", options_.model_rank);
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error))
+        files_count += entry.path().filename().string().ends_with(ending) ? 1 : 0;
     if (error) refuse(folder_, "cannot be listed: {}", error.message());
-    const std::string_view prefix = exists(file_in(folder_, 0, "bf16_", "optim")) ? "bf16_" : "";
+    const std::string_view prefix = exists(file_in(0, "bf16_", "optim")) ? "bf16_" : "";
     for (int64_t rank = 0; rank < files_count; ++rank) {
-        const std::string name = file_in(folder_, rank, prefix, "optim");
+        const std::string name = file_in(rank, prefix, "optim");
         if (!exists(name))
             refuse(
                 name,
@@ -96,17 +79,19 @@ void DeepSpeedSource::open(const std::string& path, const std::string& tag) {
 }
 
 void DeepSpeedSource::open_models() {
-    const std::string model = fmt::format("{}/mp_rank_00_model_states.pt", folder_);
+    const std::string model =
+        fmt::format("{}/mp_rank_{:02}_model_states.pt", folder_, options_.model_rank);
     if (exists(model)) {
         models_.push_back(std::make_unique<TorchFile>(model));
         return;
     }
     if (optimizers_.empty())
         refuse(folder_,
-               "has neither *_optim_states.pt nor mp_rank_00_model_states.pt: it is not a "
-               "DeepSpeed checkpoint");
+               "has neither *_optim_states.pt nor mp_rank_{:02}_model_states.pt: it is not a "
+               "DeepSpeed checkpoint, or not a whole one",
+               options_.model_rank);
     for (size_t rank = 0; rank < optimizers_.size(); ++rank) {
-        const std::string name = file_in(folder_, static_cast<int64_t>(rank), "", "model");
+        const std::string name = file_in(static_cast<int64_t>(rank), "", "model");
         if (!exists(name)) refuse(name, "is missing: the checkpoint is incomplete");
         models_.push_back(std::make_unique<TorchFile>(name));
     }
@@ -161,48 +146,18 @@ void DeepSpeedSource::read_rank_stage(const TorchFile& file, const PickleValue& 
 
 void DeepSpeedSource::read_training() {
     const TorchFile& file = *models_.front();
-    const PickleValue& model = file.root();
-    if (integer_or(model.find("mp_world_size"), 1) != 1)
-        refuse(file.path(),
-               "belongs to a model split by tensor parallelism, which is not supported");
-    TrainingState& training = about_.training;
-    training.step = integer_or(&need(file, model, "global_steps"), -1);
-    training.updates = training.step - integer_or(model.find("skipped_steps"), 0);
-    training.samples_seen = integer_or(model.find("global_samples"), 0);
-    if (training.step < 0 || training.updates < 0 || training.samples_seen < 0)
-        refuse(file.path(), "its counts of steps and samples are impossible");
-    if (const PickleValue* version = model.find("ds_version")) about_.version = version->text;
-    if (const PickleValue* scheduler = model.find("lr_scheduler")) {
-        const int64_t last = integer_or(scheduler->find("last_batch_iteration"), -2);
-        if (last >= -1 && last + 1 != training.updates)
-            notes_.push_back(
-                fmt::format("its learning-rate scheduler is at update {}, but {} updates were "
-                            "made: the schedule continues from the updates",
-                            last + 1, training.updates));
-    }
+    const int64_t model_ranks = integer_or(file.root().find("mp_world_size"), 1);
+    if (model_ranks != 1 && !options_.is_part)
+        refuse(file.path(), "{} model ranks wrote the checkpoint, but only files of one are there",
+               model_ranks);
+    read_counts();
     if (stage_ == 0) {
-        if (const PickleValue* state = model.find("optimizer")) read_loss_scale(*state);
+        const PickleValue* state = file.root().find("optimizer");
+        if (state != nullptr) read_loss_scale(*state);
         return;
     }
     const TorchFile& first = *optimizers_.front();
-    const PickleValue& state = need(first, first.root(), "optimizer_state_dict");
-    const PickleValue* scaler = state.find("loss_scaler");
-    if (scaler != nullptr && scaler->kind == Kind::kRecord && scaler->items.size() >= 2)
-        read_loss_scale(*scaler->items[1]);
-}
-
-void DeepSpeedSource::read_loss_scale(const PickleValue& kept) {
-    TrainingState& training = about_.training;
-    if (kept.find("cur_scale") == nullptr) return;
-    if (const PickleValue* scale = kept.find("cur_scale"))
-        training.loss_scale =
-            scale->kind == Kind::kReal ? scale->real : static_cast<double>(scale->integer);
-    training.scale_steps = integer_or(kept.find("cur_iter"), 0);
-    // last_overflow_iter is -1 before the first overflow. DeepSpeed counts clean steps from the
-    // step after the last overflow.
-    const int64_t overflow = integer_or(kept.find("last_overflow_iter"), -1);
-    training.scale_good_steps = std::max<int64_t>(training.scale_steps - overflow - 1, 0);
-    training.scale_hysteresis_left = integer_or(kept.find("cur_hysteresis"), 1);
+    read_scaler(need(first, first.root(), "optimizer_state_dict"));
 }
 
 void DeepSpeedSource::read_groups() {
@@ -297,10 +252,10 @@ void DeepSpeedSource::place_shared_groups() {
         refuse(file.path(), "has the shapes of {} groups, but the ranks have {} groups",
                shapes.items.size(), ranks_.front().groups.size());
     for (size_t group = 0; group < shapes.items.size(); ++group) {
-        std::array<Chunks, 3> whole;
+        TensorChunks whole;
         int64_t updates = 0;
         for (const RankGroups& rank : ranks_) {
-            for (size_t k = 0; k < whole.size(); ++k) whole[k].push_back(rank.groups[group][k]);
+            for (size_t k = 0; k < kGroupValues; ++k) whole[k].push_back(rank.groups[group][k]);
             updates = std::max(updates, rank.updates[group]);
         }
         const auto& parameters = shapes.items[group]->items;
@@ -328,7 +283,7 @@ void DeepSpeedSource::place_shared_groups() {
 
 void DeepSpeedSource::place_sharded() {
     const TorchFile& file = *models_.front();
-    std::vector<std::array<Chunks, 3>> flat(ranks_.size());  // by rank: all its groups
+    std::vector<TensorChunks> flat(ranks_.size());  // by rank: all its groups
     int64_t updates = 0;
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
         for (size_t group = 0; group < ranks_[rank].groups.size(); ++group) {
@@ -357,110 +312,6 @@ void DeepSpeedSource::place_sharded() {
                    "the parameters need {} elements of each rank, but a rank's file has {}: the "
                    "files are damaged, or from different saves",
                    at, numel_of(rank[0]));
-}
-
-void DeepSpeedSource::add_trained(const std::string& name, const PickleValue& shape,
-                                  int64_t updates) {
-    const auto sizes = shape_of(shape);
-    if (!sizes) refuse(models_.front()->path(), "the parameter `{}` has no shape", name);
-    CheckpointTensor tensor;
-    tensor.name = name;
-    tensor.shape = *sizes;
-    tensor.updates = updates;
-    add(std::move(tensor), {});
-}
-
-void DeepSpeedSource::add_others() {
-    const TorchFile& file = *models_.front();
-    const PickleValue& model = file.root();
-    std::set<std::string> buffers, shared;
-    for (const PickleValue* name : need(file, model, "buffer_names").items)
-        buffers.insert(name->text);
-    if (const PickleValue* pairs = model.find("shared_params"))
-        for (size_t i = 0; i + 1 < pairs->items.size(); i += 2)
-            aliases_.emplace_back(pairs->items[i]->text, pairs->items[i + 1]->text);
-    for (const auto& [alias, name] : aliases_) shared.insert(alias);
-    const auto& module = need(file, model, "module").items;
-    for (size_t i = 0; i + 1 < module.size(); i += 2) {
-        const std::string& name = module[i]->text;
-        if (places_.contains(name) || shared.contains(name)) continue;
-        if (!buffers.contains(name)) {
-            add_frozen(name, *module[i + 1]);
-            continue;
-        }
-        const TorchTensor found = file.tensor(module[i + 1], name);
-        CheckpointTensor tensor;
-        tensor.name = name;
-        tensor.kind = TensorKind::kBuffer;
-        tensor.dtype = found.dtype;
-        tensor.shape = found.shape;
-        add(std::move(tensor), {Chunks{found.bytes}, {}, {}});
-    }
-}
-
-// Adds a frozen parameter: at stage 3 from the ranks' fragments, else the parameter itself.
-void DeepSpeedSource::add_frozen(const std::string& name, const PickleValue& value) {
-    CheckpointTensor tensor;
-    tensor.name = name;
-    tensor.kind = TensorKind::kFrozen;
-    if (stage_ < 3) {
-        const TorchTensor found = models_.front()->tensor(&value, name);
-        tensor.dtype = found.dtype;
-        tensor.shape = found.shape;
-        add(std::move(tensor), {Chunks{found.bytes}, {}, {}});
-        return;
-    }
-    const PickleValue* shapes = models_.front()->root().find("frozen_param_shapes");
-    const PickleValue* shape = shapes == nullptr ? nullptr : shapes->find(name);
-    const auto sizes = shape == nullptr ? std::nullopt : shape_of(*shape);
-    if (!sizes)
-        refuse(models_.front()->path(), "`{}` is listed as neither trained nor frozen", name);
-    tensor.shape = *sizes;
-    Chunks chunks;
-    int64_t left = numel_of(*sizes);
-    for (const auto& file : models_) {
-        const TorchTensor part =
-            file->tensor(need(*file, file->root(), "frozen_param_fragments").find(name), name);
-        const int64_t numel = std::min(part.numel(), left);
-        tensor.dtype = part.dtype;
-        chunks.push_back(part.bytes.first(static_cast<size_t>(numel * dtype_bytes(part.dtype))));
-        left -= numel;
-    }
-    if (left != 0) refuse(folder_, "`{}`: the ranks' fragments lack {} elements", name, left);
-    add(std::move(tensor), {std::move(chunks), {}, {}});
-}
-
-void DeepSpeedSource::add_aliases() {
-    for (const auto& [alias, name] : aliases_) {
-        const auto found = places_.find(name);
-        if (found == places_.end() || !places_.emplace(alias, found->second).second)
-            refuse(models_.front()->path(), "`{}` shares the values of `{}`, which is missing",
-                   alias, name);
-        about_.tensors[found->second].aliases.push_back(alias);
-    }
-}
-
-void DeepSpeedSource::add(CheckpointTensor tensor, std::array<Chunks, 3> chunks) {
-    if (tensor.name.empty() ||
-        !places_.emplace(tensor.name, static_cast<int>(about_.tensors.size())).second)
-        refuse(models_.front()->path(), "`{}` appears twice or has no name", tensor.name);
-    about_.tensors.push_back(std::move(tensor));
-    chunks_.push_back(std::move(chunks));
-}
-
-void DeepSpeedSource::for_each(int tensor, int state, const Range& elements, const Use& use) const {
-    const CheckpointTensor& about = about_.tensors.at(static_cast<size_t>(tensor));
-    const int64_t width = dtype_bytes(dtype_of(about, state));
-    Range here{0, 0};
-    for (const Span& chunk : chunks_.at(tensor).at(state + 1)) {
-        here = {here.end(), std::ssize(chunk) / width};
-        const Range wanted = intersect(here, elements);
-        for (int64_t begin = wanted.begin; begin < wanted.end(); begin += kChunkBytes / width) {
-            const Range part{begin, std::min(kChunkBytes / width, wanted.end() - begin)};
-            use(part, chunk.subspan(static_cast<size_t>((part.begin - here.begin) * width),
-                                    static_cast<size_t>(part.numel * width)));
-        }
-    }
 }
 
 }  // namespace dslaunch::storage

@@ -27,7 +27,7 @@ void DeepSpeedSource::place_replicated() {
     if (state != nullptr && state->kind != Kind::kNone) rank = read_replicated(file, *state);
     // fp32 weights are stored in the module, whichever of them the optimizer trains.
     const auto has_masters = [](const auto& group) { return !group[0].empty(); };
-    if (reads_weights_alone_ && !std::ranges::any_of(rank.groups, has_masters))
+    if (options_.weights_alone && !std::ranges::any_of(rank.groups, has_masters))
         return place_weights(parameters);
     const auto has_states = [](const auto& group) { return !group[1].empty(); };
     if (std::ranges::any_of(rank.groups, has_states)) {
@@ -49,7 +49,7 @@ void DeepSpeedSource::place_replicated() {
 }
 
 bool DeepSpeedSource::is_frozen(const std::string& name) const {
-    return std::ranges::any_of(frozen_, [&](const std::string& glob) {
+    return std::ranges::any_of(options_.frozen, [&](const std::string& glob) {
         return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
     });
 }
@@ -60,7 +60,7 @@ void DeepSpeedSource::place_weights(const std::vector<WholeParameter>& parameter
         tensor.name = one.name;
         tensor.dtype = one.tensor.dtype;
         tensor.shape = one.tensor.shape;
-        add(std::move(tensor), {Chunks{one.tensor.bytes}, {}, {}});
+        add(std::move(tensor), {Chunks{one.tensor.bytes}});
     }
 }
 
@@ -167,8 +167,8 @@ void DeepSpeedSource::place_flat_group(const std::vector<WholeParameter>& parame
         tensor.name = one.name;
         tensor.shape = one.tensor.shape;
         tensor.updates = rank.updates[group];
-        std::array<Chunks, 3> chunks;
-        for (size_t k = 0; k < chunks.size(); ++k)
+        TensorChunks chunks;
+        for (size_t k = 0; k < rank.groups[group].size(); ++k)
             chunks[k] = slice({rank.groups[group][k]}, {at, one.tensor.numel()});
         at += one.tensor.numel();
         add(std::move(tensor), std::move(chunks));
@@ -204,8 +204,9 @@ void DeepSpeedSource::place_each(const std::vector<WholeParameter>& parameters,
         tensor.name = one.name;
         tensor.shape = one.tensor.shape;
         tensor.updates = rank.updates[position];
-        std::array<Chunks, 3> chunks;
-        for (size_t k = 0; k < chunks.size(); ++k) chunks[k] = {rank.groups[position][k]};
+        TensorChunks chunks;
+        for (size_t k = 0; k < rank.groups[position].size(); ++k)
+            chunks[k] = {rank.groups[position][k]};
         if (rank.groups[position][0].empty()) chunks[0] = {one.tensor.bytes};
         add(std::move(tensor), std::move(chunks));
     }

@@ -17,7 +17,8 @@
 #include "storage/checkpoint/shard_writer.h"
 #include "storage/export/floats.h"
 #include "storage/export/source_of_path.h"
-#include "storage/foreign/deepspeed_source.h"
+#include "storage/foreign/deepspeed_model.h"
+#include "storage/foreign/universal_source.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::storage {
@@ -35,8 +36,7 @@ struct Opened {
 Opened open_source(const ImportOptions& options, ForeignFormat format) {
     Opened opened;
     if (format == ForeignFormat::kDeepSpeed) {
-        auto source =
-            std::make_unique<DeepSpeedSource>(options.source, options.tag, options.frozen);
+        auto source = open_deepspeed(options.source, options.tag, options.frozen);
         opened.writer = source->writer();
         opened.notes = source->notes();
         opened.source = std::move(source);
@@ -166,8 +166,9 @@ ForeignFormat detect_foreign_format(const std::string& path) {
     if (path.ends_with(".safetensors")) return ForeignFormat::kSafetensors;
     std::string pickled = path;
     if (fs::is_directory(path, error)) {
-        if (fs::exists(path + "/latest", error)) return ForeignFormat::kDeepSpeed;
-        refuse_universal(path);
+        if (fs::exists(path + "/latest", error) || fs::exists(path + "/latest_universal", error) ||
+            is_universal(path))
+            return ForeignFormat::kDeepSpeed;
         bool has_weights = false;
         for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
             const std::string name = entry.path().filename().string();

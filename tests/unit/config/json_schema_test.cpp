@@ -244,7 +244,7 @@ TEST_CASE("wrong configs do not fit the schema") {
              R"({"optimizer": {"type": "AdamW", "params": {"learning_rate": 1}}})",
              R"({"scheduler": {"type": "WarmupLR", "params": {"cycle_min_lr": 0.1}}})",
              R"({"scheduler": {"type": "warmuplr"}})",
-             R"({"sparse_gradients": true})",
+             R"({"graph_harvesting": true})",
              R"({"curriculum_learning": {"enabled": true}})",
              R"({"sparse_attention": {"mode": "fixed"}})",
              R"({"zero_optimization": {"zeropp_loco_param": {"err_beta": 0.5}}})",
@@ -282,7 +282,8 @@ TEST_CASE("configs as people write them fit the schema") {
              R"({"optimizer": {"type": "AdamW", "params": {"momentum": null}}})",
              R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "sigmoid"}}})",
              R"({"curriculum_learning": {"enabled": false, "curriculum_type": "seqlen"}})",
-             R"({"sparse_gradients": false, "datastates_ckpt": false, "sparse_attention": {}})",
+             R"({"graph_harvesting": false, "datastates_ckpt": false, "sparse_attention": {}})",
+             R"({"sparse_gradients": true, "checkpoint": {"load_universal": true}})",
              R"({"dslaunch": {"optimizer": {"groups": [{"match": ["*.bias"], "lr": 0.1}]}}})",
              R"({"dslaunch": {"data": {"columns": {"x": "pixels"}}}})",
          }) {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/text_bytes.h"
 #include "storage/checkpoint/checkpoint_reader.h"
-#include "storage/foreign/deepspeed_source.h"
+#include "storage/foreign/deepspeed_model.h"
 #include "storage/foreign/torch_file.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
@@ -174,10 +174,13 @@ TEST_CASE("A DeepSpeed checkpoint that is not whole is refused by the file's nam
     says("zero_pp_rank_1_mp_rank_00_optim_states.pt: not a usable archive");
     afresh("fp32-2");
     fs::copy_file(step + "/mp_rank_00_model_states.pt", step + "/mp_rank_01_model_states.pt");
-    says("tensor parallelism");
+    says("the ranks' files are missing");
     afresh("fp32-2");
     std::ofstream(step + "/layer_00-model_states.pt") << "x";
-    says("a pipeline");
+    says("layer_00-model_states.pt");
+    afresh("fp32-2");
+    std::ofstream(step + "/layer_0_expert_0_mp_rank_00_model_states.pt") << "x";
+    says("a mixture of experts");
     afresh("fp32-2");
     std::ofstream(folder.path() + "/latest") << "../elsewhere";
     says("is not a tag");
@@ -229,45 +232,13 @@ TEST_CASE("A DeepSpeed checkpoint of stage 0 whose parameters cannot be told apa
               .find("the ranks' files are missing") != std::string::npos);
 }
 
-TEST_CASE("A universal checkpoint of DeepSpeed is named as one, with the one to give") {
-    const TemporaryFolder folder;
-    // The folders of ds_to_universal.py: a copy of the model's file, and one for each parameter.
-    const std::string run = folder.path() + "/run", own = run + "/global_step3_universal";
-    fs::create_directories(own + "/zero/embed.weight");
-    std::ofstream(own + "/zero/embed.weight/fp32.pt") << "x";
-    std::ofstream(own + "/zero/optimizer_state.pt") << "x";
-    fs::copy(kFixtures + "/fp32-2/global_step3/mp_rank_00_model_states.pt", own);
-    std::ofstream(run + "/latest_universal") << "global_step3_universal";
-    const auto tree = make_disk_tree();
-    const auto says = [&](const std::string& source, const std::string& tag, const char* advice) {
-        const std::string said = refusal({source, tag, {}, folder.path() + "/out"});
-        INFO(said);
-        CHECK(said.find("is a universal checkpoint of DeepSpeed") != std::string::npos);
-        CHECK(said.find(advice) != std::string::npos);
-    };
-    says(own, "", "the folder with `latest`");
-    says(run, "", "the folder with `latest`");
-    says(run, "global_step3_universal", "the folder with `latest`");
-    for (const std::string& source : {own, run}) {
-        try {
-            static_cast<void>(find_checkpoints(*tree, source));
-            FAIL("it is no checkpoint of ours");
-        } catch (const Error& error) {
-            CHECK(std::string(error.what()).find("universal") != std::string::npos);
-        }
-    }
-    // If the checkpoint from which it was made is beside it, that checkpoint is read.
-    fs::copy(kFixtures + "/fp32-2", run, fs::copy_options::recursive);
-    says(own, "", (run + ", whose `latest` names it").c_str());
-    says(run, "global_step3_universal", (run + ", whose `latest` names it").c_str());
-    CHECK(import_checkpoint(*tree, {run, "", {}, folder.path() + "/out"}).step == 3);
-}
-
 TEST_CASE("The weights alone of a checkpoint of stage 0 need no word of what is frozen") {
     for (const Fixture& fixture : kFixtureList) {
         if (fixture.name[5] != '0') continue;
         INFO(fixture.name);
-        const DeepSpeedSource source(fmt::format("{}/{}", kFixtures, fixture.name), "", {}, true);
+        const auto opened =
+            open_deepspeed(fmt::format("{}/{}", kFixtures, fixture.name), "", {}, true);
+        const DeepSpeedModel& source = *opened;
         const SafetensorsFile expected(fmt::format("{}/{}.safetensors", kFixtures, fixture.name));
         size_t compared = 0;
         for (const CheckpointTensor& tensor : source.tensors()) {

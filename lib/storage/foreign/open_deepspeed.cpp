@@ -1,0 +1,49 @@
+// Finds out which kind of DeepSpeed checkpoint a folder is.
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "storage/foreign/deepspeed_model.h"
+#include "storage/foreign/deepspeed_source.h"
+#include "storage/foreign/deepspeed_split.h"
+#include "storage/foreign/universal_source.h"
+
+namespace dslaunch::storage {
+namespace {
+
+// Returns the folder that TAG, or a file in PATH that names a tag, stands for.
+std::string tag_folder(const std::string& path, const std::string& tag) {
+    std::error_code error;
+    std::string name = tag, from = path;
+    for (const char* file : {"latest", "latest_universal"}) {
+        const std::string latest = fmt::format("{}/{}", path, file);
+        if (!name.empty() || !std::filesystem::exists(latest, error)) continue;
+        name = std::string(trim(read_file(latest, 4096)));
+        from = latest;
+        if (name.empty()) refuse(latest, "is empty, but should name a folder beside it");
+    }
+    if (name.empty()) return path;
+    if (name.find('/') != std::string::npos || name == "..")
+        refuse(from, "`{}` is not a tag, which is the name of a folder in the checkpoint's folder",
+               name);
+    return fmt::format("{}/{}", path, name);
+}
+
+}  // namespace
+
+std::unique_ptr<DeepSpeedModel> open_deepspeed(const std::string& path, const std::string& tag,
+                                               std::vector<std::string> frozen,
+                                               bool weights_alone) {
+    const std::string folder = tag_folder(path, tag);
+    if (is_universal(folder)) return std::make_unique<UniversalSource>(folder);
+    DeepSpeedOptions options;
+    options.frozen = std::move(frozen);
+    options.weights_alone = weights_alone;
+    const SplitFiles files = find_split(folder);
+    if (files.is_split()) return std::make_unique<DeepSpeedSplit>(folder, files, options);
+    return std::make_unique<DeepSpeedSource>(folder, std::move(options));
+}
+
+}  // namespace dslaunch::storage

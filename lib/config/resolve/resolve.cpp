@@ -525,7 +525,7 @@ Resolved resolve(const TrainConfig& config, const ResolveOptions& options) {
          {resolve_pipeline, resolve_tensor, resolve_lora, resolve_batch, resolve_steps,
           resolve_optimizer, resolve_parameter_groups, resolve_scheduler, resolve_precision,
           resolve_zero, resolve_offload, resolve_wire, check_compression, resolve_lagging,
-          resolve_data, resolve_training})
+          resolve_data, resolve_training, resolve_compression})
         part(keys, run);
     if (run.device == DeviceChoice::kCuda) {
         for (const GpuFault& fault : gpu_faults(run)) keys.problem(fault.path, fault.message);

@@ -22,6 +22,8 @@ void resolve_pipeline(KeyReader& keys, RunConfig& run);
 void resolve_tensor(KeyReader& keys, RunConfig& run);
 // Reads dslaunch.tensor.rules and tensor_parallel.partition_config.
 void resolve_tensor_rules(KeyReader& keys, RunConfig& run);
+// Returns why TEXT cannot be used as a regular expression; empty if it can.
+[[nodiscard]] std::string fault_of_expression(const std::string& text);
 // Reads dslaunch.lora.
 void resolve_lora(KeyReader& keys, RunConfig& run);
 // Computes the batch keys that were not given from the others and from the number of ranks, or all
@@ -55,6 +57,8 @@ void resolve_lagging(KeyReader& keys, RunConfig& run);
 void resolve_data(KeyReader& keys, RunConfig& run);
 // Reads all that remains: clipping, saving, evaluation, logs, seed, device. Calls the next three.
 void resolve_training(KeyReader& keys, RunConfig& run);
+// Reads compression_training. REQUIRES: all other parts have been resolved.
+void resolve_compression(KeyReader& keys, RunConfig& run);
 // Reads dslaunch.loss. REQUIRES: resolve_data() has run.
 void resolve_loss(KeyReader& keys, RunConfig& run);
 // Reads comms_logger.

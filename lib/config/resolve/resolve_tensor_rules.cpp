@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "base/text.h"
+#include "config/read/quoteless.h"
 #include "config/resolve/resolve_parts.h"
 
 namespace dslaunch::config {
@@ -44,19 +45,6 @@ std::optional<std::string> rule_of(std::string word) {
     return std::nullopt;
 }
 
-// Returns why TEXT cannot be used as a regular expression; empty if it can.
-std::string fault_of_expression(const std::string& text) {
-    constexpr size_t kLongest = 1000;
-    if (text.size() > kLongest) return fmt::format("is longer than {} characters", kLongest);
-    try {
-        static_cast<void>(std::regex(text));
-    } catch (const std::regex_error&) {
-        return "is not a regular expression, or has a part that is not supported here, such as a "
-               "group with a name or lookbehind";
-    }
-    return "";
-}
-
 // Adds the rules of SPEC, one of layer_specs. Returns the problem; empty if there is none.
 std::string add_spec(const Value& spec, RunConfig& run) {
     if (!spec.is(Kind::kObject)) return "must be a list of objects with `patterns`";
@@ -85,6 +73,18 @@ void layer_specs(KeyReader& keys, RunConfig& run) {
 }
 
 }  // namespace
+
+std::string fault_of_expression(const std::string& text) {
+    constexpr size_t kLongest = 1000;
+    if (text.size() > kLongest) return fmt::format("is longer than {} characters", kLongest);
+    try {
+        static_cast<void>(std::regex(text));
+    } catch (const std::regex_error&) {
+        return "is not a regular expression, or has a part that is not supported here, such as a "
+               "group with a name or lookbehind";
+    }
+    return "";
+}
 
 void resolve_tensor_rules(KeyReader& keys, RunConfig& run) {
     own_rules(keys, run);

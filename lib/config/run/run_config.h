@@ -15,6 +15,7 @@
 #include "base/kinds/schedule_kind.h"
 #include "base/kinds/shard_kind.h"
 #include "base/kinds/traffic_kind.h"
+#include "config/run/compression_config.h"
 #include "config/run/lagging_config.h"
 #include "config/run/lora_config.h"
 #include "config/run/monitor_config.h"
@@ -216,6 +217,7 @@ struct FlopsProfilerConfig {
 // All settings of a run, the same on every rank.
 struct RunConfig {
     LoraConfig lora;
+    CompressionConfig compression;
     BatchConfig batch;
     PipelineConfig pipeline;
     TensorConfig tensor;

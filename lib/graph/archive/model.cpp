@@ -381,12 +381,28 @@ int64_t ModelParameter::weight_numel() const {
     return packed ? packed->source().numel() : tensor.numel();
 }
 
-int Model::add_parameter(std::string name, at::Tensor tensor) {
+int Model::add_parameter(std::string name, at::Tensor tensor, bool is_helper) {
     const int index = static_cast<int>(parameters_.size());
     parameter_of_.emplace(tensor.unsafeGetTensorImpl(), index);
     parameters_.push_back(
         {std::move(name), {}, std::move(tensor), nullptr, {std::string(storage::kLinearClass)}});
+    parameters_.back().is_helper = is_helper;
     return index;
+}
+
+int Model::add_buffer(std::string name, at::Tensor tensor) {
+    const int index = static_cast<int>(buffers_.size());
+    buffer_of_.emplace(tensor.unsafeGetTensorImpl(), index);
+    ModelBuffer& made = buffers_.emplace_back();
+    made.name = std::move(name);
+    made.tensor = std::move(tensor);
+    made.is_persistent = false;
+    return index;
+}
+
+int Model::buffer_named(const std::string& name) const {
+    const auto found = std::ranges::find(buffers_, name, &ModelBuffer::name);
+    return found == buffers_.end() ? -1 : static_cast<int>(found - buffers_.begin());
 }
 
 void Model::pack_parameter(int index, std::shared_ptr<const PackedWeight> packed) {

@@ -40,6 +40,8 @@ struct ModelParameter {
     // of them are views of one tensor (shared_storage.h). Its values are right if forward writes to
     // no tensor of this kind.
     bool is_loose = false;
+    // True for a parameter that only helps training, which final weights leave out.
+    bool is_helper = false;
 
     // Returns the number of elements of the weight, whether or not it is packed.
     [[nodiscard]] int64_t weight_numel() const;
@@ -124,7 +126,7 @@ class Model {
         return unsaved_ && unsaved_->count(name) > 0;
     }
 
-    // Returns false if the folder has no weights, so that all of them are zeros.
+    // Returns false if the model comes from a folder without weights; all weights are then zeros.
     [[nodiscard]] bool has_weights() const { return has_weights_; }
 
     // Switches all modules to evaluation, or to training. Modules that were in evaluation when the
@@ -146,7 +148,12 @@ class Model {
 
     // Adds a parameter of a linear layer that the module does not contain, and returns its index.
     // REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
-    int add_parameter(std::string name, at::Tensor tensor);
+    int add_parameter(std::string name, at::Tensor tensor, bool is_helper = false);
+    // Adds a buffer that the module does not contain, and that no state_dict does, and returns its
+    // index. REQUIRES: no buffer has the name NAME.
+    int add_buffer(std::string name, at::Tensor tensor);
+    // Returns the index of the buffer NAME; -1 if there is none.
+    [[nodiscard]] int buffer_named(const std::string& name) const;
 
     // Replaces parameter INDEX by PACKED. The parameter's tensor becomes a placeholder for PACKED's
     // elements: zeros that take no memory. The caller then moves the tensor to memory that

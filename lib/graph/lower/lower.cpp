@@ -21,10 +21,12 @@
 #include "graph/adapter/adapters.h"
 #include "graph/adapter/packed_base.h"
 #include "graph/archive/python_operators.h"
+#include "graph/compress/compressed_layers.h"
+#include "graph/draws/dropout_seeds.h"
 #include "graph/lower/attribute_lifter.h"
 #include "graph/lower/cpu_products.h"
 #include "graph/lower/device_rewrite.h"
-#include "graph/lower/dropout_seeds.h"
+#include "graph/lower/distill.h"
 #include "graph/lower/forward_values.h"
 #include "graph/lower/loss.h"
 #include "graph/lower/precision.h"
@@ -158,6 +160,20 @@ void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions
     }
 }
 
+// Loads and lowers the teacher that OPTIONS name.
+Teacher lower_teacher(const LowerOptions& options) {
+    LowerOptions of_teacher;
+    of_teacher.trains = false;
+    of_teacher.arguments = options.arguments;
+    of_teacher.offered = options.offered;
+    of_teacher.loss = options.loss;
+    of_teacher.loss.mean = config::LossMean::kMicroBatch;
+    of_teacher.device = options.device;
+    Model model = Model::load(options.compression.distill.teacher);
+    LoweredGraph lowered = lower(model, of_teacher);
+    return {std::move(model), std::move(lowered)};
+}
+
 }  // namespace
 
 LoweredGraph lower(Model& model, const LowerOptions& options) {
@@ -196,6 +212,12 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     }
     if (options.lora.on())
         add_adapters(model, lowered, {options.lora, options.adapter_seed, options.trains});
+    if (options.compression.changes_graph())
+        compress_layers(model, lowered,
+                        {options.compression, options.adapter_seed, options.trains});
+    // After compression, which would otherwise change the teacher's layers too.
+    if (options.trains && options.compression.distill.teaches())
+        add_teacher(model, lowered, options.compression.distill, lower_teacher(options));
     settle_written_state(model, lowered, draws);
     if (options.base != config::LoraBase::kAsIs) pack_base(model, lowered, options.base);
     if (lowered.compute_dtype != at::kFloat)

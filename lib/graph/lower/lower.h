@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "config/run/compression_config.h"
 #include "config/run/run_config.h"
 #include "graph/archive/model.h"
 #include "graph/lowered/lowered_graph.h"
@@ -26,7 +27,8 @@ struct LowerOptions {
     config::LossConfig loss;             // kModel: forward's output is the loss
     c10::Device device = c10::kCPU;      // the device of the graph's constants
     config::LoraConfig lora;             // adapters are added if it is on
-    uint64_t adapter_seed = 0;           // for the initial values of new adapters
+    config::CompressionConfig compression;  // layers are changed if it says so
+    uint64_t adapter_seed = 0;              // for the initial values of new adapters and scores
     config::LoraBase base = config::LoraBase::kAsIs;  // the form of the base's weights
     at::ScalarType compute_dtype = at::kFloat;        // kBFloat16, kHalf: the graph is for 16-bit
                                                       // parameters under autocast (precision.h)

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "graph/nodes/names.h"
+#include "graph/rounding/compressed_parameter.h"
 
 namespace dslaunch::graph {
 
@@ -62,10 +63,13 @@ struct LoweredGraph {
     // the graph itself.
     std::vector<ParameterWrites> writes;
     std::vector<WriteInPlace> in_place;
-    std::string output_choice;  // the part of forward's output that is output 0; empty: all
-    std::string opaque_node;    // a description of the node that needs the module
-                                // as an input
-    bool reads_mode = false;    // forward reads whether a module is in train mode
+    // Parameters that layers read rounded or masked (compress/compressed_layers.h).
+    std::vector<CompressedParameter> compressed;
+    std::vector<Shrink> shrinks;  // what smaller final weights leave out
+    std::string output_choice;    // the part of forward's output that is output 0; empty: all
+    std::string opaque_node;      // a description of the node that needs the module
+                                  // as an input
+    bool reads_mode = false;      // forward reads whether a module is in train mode
     // Counts the targets of a batch (lower/target_count.h). Null if it is not known which targets
     // count; why_no_targets then gives the reason.
     std::shared_ptr<const TargetCount> targets;

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "graph/lower/dropout_seeds.h"
+#include "graph/draws/dropout_seeds.h"
 #include "graph/nodes/graph_nodes.h"
 #include "graph/writes/input_aliases.h"
 

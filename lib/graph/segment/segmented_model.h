@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/lower/dropout_seeds.h"
+#include "graph/draws/dropout_seeds.h"
 #include "graph/lower/live_values.h"
 #include "graph/lower/lower.h"
 #include "graph/segment/cut.h"

@@ -11,7 +11,7 @@
 
 namespace dslaunch::graph {
 
-// Returns true for nodes that draw random numbers (lower/dropout_seeds.h).
+// Returns true for nodes that draw random numbers (draws/dropout_seeds.h).
 using TellsDraw = bool (*)(const Node& node);
 
 // Fills in LoweredGraph::writes and in_place for PARAMETERS, the trained parameters that the graph

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/json.h"
-#include "graph/lower/dropout_seeds.h"
+#include "graph/draws/dropout_seeds.h"
 #include "graph/lowered/lowered_graph.h"
 #include "graph/models/text_model.h"
 #include "graph/writes/hoisted_writes.h"
@@ -305,8 +305,8 @@ std::string own_buffers_text(const JobSetup& setup) {
     // Copies that are updated only from weights are the same on all ranks.
     if (!inputs.empty() && !graph::moves_by_batch(lowered, inputs, graph::draws)) names.clear();
     std::string text =
-        "each rank has its own buffers (running averages) during training; those of rank 0 are "
-        "evaluated and saved";
+        "each rank has its own buffers (running averages) during training; evaluations and saves "
+        "use the buffers of rank 0";
     if (names.empty()) return text;
     const size_t others = names.size() - 1;
     return text +

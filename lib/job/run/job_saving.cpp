@@ -13,11 +13,15 @@
 #include "base/text.h"
 #include "config/resolve/begun_run.h"
 #include "graph/adapter/adapters.h"
+#include "graph/segment/compute_context.h"
+#include "graph/segment/segmented_model.h"
 #include "graph/writes/written_values.h"
 #include "job/files/data_mark.h"
 #include "job/files/resume.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
+#include "job/setup/lower_options.h"
+#include "job/setup/trial_batch.h"
 #include "runtime/save/final_weights.h"
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/manifest.h"
@@ -302,11 +306,34 @@ WrittenWeights JobSaving::write_weights(runtime::SavableState& state,
                                         read_earlier(setup_),
                                         options_.output,
                                         setup_.config().lora,
-                                        options_.model_path};
+                                        options_.model_path,
+                                        compression_end(state)};
     const std::string best = best_before(last_step);
     if (best.empty()) return {runtime::write_final_weights(weights), last_step};
     const int64_t step = place().rank() == 0 ? write_checkpoint_weights(weights, best) : 0;
     return {true, step};
+}
+
+// Returns the loss of BATCH with the model's weights as they are, on the CPU.
+double JobSaving::loss_of_whole(const std::vector<c10::IValue>& batch) const {
+    graph::LowerOptions options = lower_options(setup_.config(), c10::kCPU, /*training=*/false);
+    options.compression = {};
+    const graph::SegmentedModel whole =
+        graph::SegmentedModel::make(setup_.whole_model(), options, /*segments=*/1);
+    const graph::ComputeContext context(false, options.compute_dtype);
+    const double loss = graph::loss_of(whole.forward(0, whole.first_inputs(batch), {}));
+    setup_.whole_model().set_training(true);
+    return loss;
+}
+
+runtime::CompressionEnd JobSaving::compression_end(const runtime::SavableState& state) const {
+    runtime::CompressionEnd end{&setup_.segmented->lowered().compressed, 0, setup_.config().seed};
+    for (int p = 0; p < std::ssize(setup_.model->parameters()); ++p)
+        end.updates = std::max(end.updates, state.updates_of(p).value_or(0));
+    end.shrinks = setup_.segmented->lowered().shrinks;
+    if (!end.shrinks.empty() && setup_.data && place().rank() == 0)
+        end.loss = [this, batch = trial_batch(setup_)] { return loss_of_whole(batch); };
+    return end;
 }
 
 // Returns the folder of the best checkpoint if its weights are the run's result. Returns "" if the
@@ -333,7 +360,9 @@ int64_t JobSaving::write_checkpoint_weights(const runtime::FinalWeights& weights
     runtime::SavedState saved(reader, setup_.whole_model(),
                               zero::ShardOptimizer::state_names(setup_.config().optimizer),
                               /*leaves_out_frozen=*/setup_.config().lora.on());
-    runtime::write_saved_weights(weights, saved);
+    runtime::FinalWeights of_then = weights;
+    of_then.compression.updates = saved.training().updates;
+    runtime::write_saved_weights(of_then, saved);
     return reader.checkpoint().training.step;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "job/setup/job_setup.h"
 #include "job/setup/rank_comms.h"
@@ -97,6 +98,8 @@ class JobSaving {
     void require_choice() const;
     void describe_resume() const;
     [[nodiscard]] bool sets_aside() const;
+    [[nodiscard]] runtime::CompressionEnd compression_end(const runtime::SavableState& state) const;
+    [[nodiscard]] double loss_of_whole(const std::vector<c10::IValue>& batch) const;
     [[nodiscard]] std::string best_before(int64_t last_step) const;
     [[nodiscard]] int64_t write_checkpoint_weights(const runtime::FinalWeights& weights,
                                                    const std::string& folder) const;

@@ -20,6 +20,7 @@ graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device d
     if (names_loss) std::erase(options.offered, config.loss.target);
     options.loss = config.loss;
     options.lora = config.lora;
+    options.compression = config.compression;
     // share_job() packs the weights if ranks share micro batches.
     if (config.tensor.size * config.sequence.size == 1) options.base = config.lora.base;
     options.adapter_seed = config.seed;

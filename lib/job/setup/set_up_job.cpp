@@ -18,6 +18,7 @@
 #include "config/resolve/resolve.h"
 #include "graph/archive/op_library.h"
 #include "graph/archive/scalar_types.h"
+#include "graph/compress/teacher_layers.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lowered/lowered_graph.h"
 #include "graph/measure/measure.h"
@@ -201,6 +202,7 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     place_path(placed.data.train_path, found.folder);
     place_path(placed.data.eval_path, found.folder);
     place_path(placed.lora.init, found.folder);
+    place_path(placed.compression.distill.teacher, found.folder);
     place_path(placed.samples.file, found.folder);
     leave_context_to_rows(setup.resolved);
     for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
@@ -495,6 +497,10 @@ FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
                        storage::model_folder_of(arguments.model_path).has_value());
     resolve_config(setup, found, arguments, place);
     require_exact_weights(setup, arguments.model_path);
+    const config::CompressionConfig& compression = setup.config().compression;
+    if (compression.reduction.enabled && setup.model->has_weights())
+        graph::take_teacher_layers(*setup.model, compression.reduction,
+                                   compression.distill.teacher);
     return found;
 }
 

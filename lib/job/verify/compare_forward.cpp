@@ -21,7 +21,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "graph/lower/dropout_seeds.h"
+#include "graph/draws/dropout_seeds.h"
 #include "graph/nodes/graph_nodes.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/segmented_model.h"

@@ -120,7 +120,7 @@ void SegmentRunner::run(const plan::Instruction& instruction) {
 
 graph::DrawKey SegmentRunner::draw_key(int64_t micro_step) const {
     return {options_.seed, step_,
-            micro_step * options_.data_parallel_size + options_.data_parallel_rank};
+            micro_step * options_.data_parallel_size + options_.data_parallel_rank, updates_};
 }
 
 // Returns SEGMENT's recompute group. SEGMENT is an index into the plan, as in the groups.

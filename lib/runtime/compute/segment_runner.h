@@ -55,6 +55,9 @@ class SegmentRunner {
     // loss (1 / accumulation steps for a mean). EMPTY marks the micro steps in which no target
     // counts: their loss is 0. If EMPTY is empty, there are no such micro steps.
     void begin_step(int64_t step, double root_scale, std::vector<char> empty = {});
+    // Sets the number of updates done, on which compression depends (DrawKey::updates). -1, as
+    // before the first call: all changes are over.
+    void set_updates(int64_t updates) { updates_ = updates; }
     // Loads all micro batches of STEP at once, for callers that read them before the step begins.
     // Load then uses them.
     [[nodiscard]] const std::vector<std::vector<c10::IValue>>& look_ahead(int64_t step);
@@ -138,6 +141,7 @@ class SegmentRunner {
     SegmentRunnerOptions options_;
     StepLosses losses_;
     int64_t step_ = 0;
+    int64_t updates_ = -1;
     double root_scale_ = 1;
     std::vector<plan::StagePart> parts_;
     // For each part, the segment whose backward ends the part's micro step, or the number of the

@@ -78,6 +78,8 @@ class Evaluator {
     // among the stages. Calls TELL, unless empty, before each batch with the share of batches that
     // are done.
     [[nodiscard]] EvalShare run(const std::function<void(double share)>& tell = {});
+    // Sets the number of updates done, as SegmentRunner::set_updates() does.
+    void set_updates(int64_t updates) { updates_ = updates; }
     // Makes the graph that run() uses, if it does not exist yet. Throws the errors of run() and of
     // lowering.
     const graph::SegmentedModel& prepare();
@@ -108,6 +110,7 @@ class Evaluator {
     EvaluatorParts parts_;
     DataSource held_out_;
     bool prepared_ = false;
+    int64_t updates_ = -1;
     std::vector<Stretch> stretches_;  // stretches of all stages, in the model's order
 };
 

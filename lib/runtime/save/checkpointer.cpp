@@ -76,8 +76,9 @@ Checkpointer::Checkpointer(CheckpointerParts parts)
       store_(*parts_.tree, parts_.root, parts_.keeps, std::move(parts_.claim)),
       tensor_of_(parts_.model->parameters().size(), -1) {
     for (int p = 0; p < std::ssize(tensor_of_); ++p) {
-        if (parts_.leaves_out_frozen && !parts_.model->parameters()[p].tensor.requires_grad())
-            continue;
+        const graph::ModelParameter& parameter = parts_.model->parameters()[p];
+        const bool may_lack = parts_.leaves_out_frozen || parameter.is_helper;
+        if (may_lack && !parameter.tensor.requires_grad()) continue;
         tensor_of_[p] = static_cast<int>(saved_.size());
         saved_.push_back(p);
     }

@@ -188,7 +188,24 @@ std::unique_ptr<WeightSink> make_sink(const FinalWeights& weights, std::span<con
     if (weights.lora.on())
         return std::make_unique<AdapterWriter>(*weights.whole, weights.lora, weights.base_model,
                                                weights.folder + "/" + storage::kAdapterFolder);
-    return std::make_unique<WeightWriter>(*weights.whole, weights.folder, elsewhere);
+    const CompressionEnd& end = weights.compression;
+    if (end.parameters == nullptr || end.parameters->empty())
+        return std::make_unique<WeightWriter>(*weights.whole, weights.folder, elsewhere);
+    // The writer gets all compressed parameters by put(), also those that are not trained.
+    std::vector<int> all(elsewhere.begin(), elsewhere.end()), here;
+    const auto add = [&](int parameter) {
+        if (std::ranges::find(all, parameter) != all.end()) return;
+        all.push_back(parameter);
+        here.push_back(parameter);
+    };
+    for (const graph::CompressedParameter& made : *end.parameters) {
+        add(made.parameter);
+        for (const graph::WeightMask& mask : made.masks)
+            if (mask.is_learned) add(mask.source);
+    }
+    return std::make_unique<CompressedWeights>(
+        *weights.whole, end, std::move(here), weights.folder,
+        std::make_unique<WeightWriter>(*weights.whole, weights.folder, all));
 }
 
 class Writer {

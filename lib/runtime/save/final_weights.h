@@ -12,6 +12,7 @@
 #include "plan/layout/flat_layout.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/compute/stage_link.h"
+#include "runtime/save/compressed_weights.h"
 #include "runtime/save/saved_state.h"
 #include "runtime/state/savable_state.h"
 
@@ -31,6 +32,8 @@ struct FinalWeights {
     std::string folder;                         // empty: nothing is written
     config::LoraConfig lora{};                  // if on, only the adapter is written
     std::string base_model{};                   // the base model that the adapter names
+    // What weights become before they are written; no parameters: they stay as they are.
+    CompressionEnd compression{};
 };
 
 // Writes model.safetensors and model.pt, or an adapter into FOLDER/adapter. Returns false if no

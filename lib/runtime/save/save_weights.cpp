@@ -115,6 +115,7 @@ std::vector<storage::SafetensorsEntry> WeightWriter::entries() {
     };
     for (size_t i = 0; i < homes_.size(); ++i) {
         const graph::ModelParameter& parameter = model_.parameters()[i];
+        if (parameter.is_helper) continue;
         const DType dtype =
             homes_[i].elsewhere ? DType::kF32 : graph::dtype_of(parameter.name, parameter.tensor);
         add(homes_[i], parameter, dtype);
@@ -145,6 +146,7 @@ void WeightWriter::write(const Home& home, const at::Tensor& tensor) {
 void WeightWriter::put(int index, std::span<const float> values) {
     Home& home = homes_[index];
     const graph::ModelParameter& parameter = model_.parameters()[index];
+    if (parameter.is_helper) return;
     DSL_CHECK(home.elsewhere && std::ssize(values) == parameter.tensor.numel(),
               "{}: {} values were given, which is not the number of its elements", parameter.name,
               values.size());
@@ -162,7 +164,8 @@ void WeightWriter::put(int index, std::span<const float> values) {
 void WeightWriter::finish() {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < homes_.size(); ++i)
-        if (!homes_[i].elsewhere) write(homes_[i], model_.parameters()[i].tensor);
+        if (!homes_[i].elsewhere && !model_.parameters()[i].is_helper)
+            write(homes_[i], model_.parameters()[i].tensor);
     for (size_t i = 0; i < buffer_homes_.size(); ++i)
         write(buffer_homes_[i], model_.buffers()[i].tensor);
     weights_->commit();
@@ -171,7 +174,7 @@ void WeightWriter::finish() {
     std::shared_ptr<const storage::MappedFile> strided;
     if (strided_) strided = std::make_shared<const storage::MappedFile>(strided_->temporary_path());
     for (size_t i = 0; i < homes_.size(); ++i) {
-        if (!homes_[i].elsewhere) continue;
+        if (!homes_[i].elsewhere || model_.parameters()[i].is_helper) continue;
         if (homes_[i].strided_offset >= 0) {
             read_from(strided, homes_[i].strided_offset, model_.parameters()[i].tensor);
         } else {

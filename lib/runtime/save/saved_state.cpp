@@ -97,7 +97,8 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
     Found found{std::vector<char>(checkpoint_.tensors.size(), 0), {}};
     for (size_t i = 0; i < homes_.size(); ++i) {
         const graph::ModelParameter& parameter = model.parameters()[i];
-        const bool may_lack = leaves_out_frozen && !parameter.tensor.requires_grad();
+        const bool may_lack =
+            (leaves_out_frozen || parameter.is_helper) && !parameter.tensor.requires_grad();
         homes_[i] = find(wanted(static_cast<int>(i), -1), found);
         if (homes_[i].tensor < 0 && !may_lack) found.missing.push_back(parameter.name);
     }

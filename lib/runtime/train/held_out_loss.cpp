@@ -44,12 +44,13 @@ HeldOutLoss::HeldOutLoss(const HeldOutParts& parts, const storage::EvalRecord& r
         best_ = EvalPoint{known.best_step, known.best};
 }
 
-std::optional<double> HeldOutLoss::evaluate(int64_t step, bool counts,
+std::optional<double> HeldOutLoss::evaluate(int64_t step, int64_t updates, bool counts,
                                             const std::function<void(double share)>& tell) {
     running_ = true;
     verdict_ = {};
     parts_.state->meet();
     parts_.state->settle();
+    parts_.evaluator->set_updates(updates);
     const EvalShare share = parts_.evaluator->run(tell);
     double sums[6] = {share.loss_sum,       share.weight,           share.samples,
                       share.rewards.chosen, share.rewards.rejected, share.rewards.accuracy};

@@ -41,11 +41,12 @@ class HeldOutLoss {
     // RECORD is the run's record so far.
     HeldOutLoss(const HeldOutParts& parts, const storage::EvalRecord& record);
 
-    // Returns the loss after STEP, the same on all ranks; nullopt if the evaluation was cut short.
-    // The judge judges it if COUNTS. Rank 0 reports it. Calls TELL with the share that is done. All
-    // ranks call it. Throws the errors of Evaluator::run, Error{kInput} if no target counts, and
-    // Error{kDiverged} if the loss is not finite.
-    [[nodiscard]] std::optional<double> evaluate(int64_t step, bool counts,
+    // Returns the loss after STEP steps, of which UPDATES changed the weights, the same on all
+    // ranks; nullopt if the evaluation was cut short. The judge judges it if COUNTS. Rank 0 reports
+    // it. Calls TELL with the share that is done. All ranks call it. Throws the errors of
+    // Evaluator::run, Error{kInput} if no target counts, and Error{kDiverged} if the loss is not
+    // finite.
+    [[nodiscard]] std::optional<double> evaluate(int64_t step, int64_t updates, bool counts,
                                                  const std::function<void(double share)>& tell);
     [[nodiscard]] const EvalJudge& judge() const { return judge_; }
     // Returns the verdict on the last evaluation. One that does not count is not the best.

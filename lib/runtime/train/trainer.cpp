@@ -323,6 +323,7 @@ StepFacts Trainer::run_step(int64_t step) {
     StepTargets targets = targets_.of(step - 1);
     if (is_first_rank()) report_.warn_of_targets(step, targets);
     const double weight = targets.weight;
+    parts_.steps.segments->set_updates(updates_);
     parts_.steps.segments->begin_step(step - 1, weight * scale, std::move(targets.empty));
     profiler_.run(step, [this] { runner_.run_step(); });
     double loss = 0;
@@ -387,7 +388,8 @@ std::optional<double> Trainer::evaluate(int64_t step, bool counts, bool writes) 
     report_.begin_other("evaluating");
     std::optional<double> loss;
     if (held_out_)
-        loss = held_out_->evaluate(step, counts, [this](double done) { report_.do_other(done); });
+        loss = held_out_->evaluate(step, updates_, counts,
+                                   [this](double done) { report_.do_other(done); });
     if (writes && !was_cut_short()) {
         report_.begin_other("writing samples");
         parts_.steps.state->meet();

@@ -1,5 +1,5 @@
 // Seeds of random numbers: every part of the key counts, and threads do not disturb each other.
-#include "graph/lower/dropout_seeds.h"
+#include "graph/draws/dropout_seeds.h"
 
 #include <ATen/ops/full.h>
 #include <torch/csrc/jit/ir/ir.h>

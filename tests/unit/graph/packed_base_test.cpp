@@ -27,7 +27,7 @@ using kernels::MatrixForm;
 
 namespace {
 
-at::Tensor wave(const std::vector<int64_t>& sizes, double phase) {
+at::Tensor small_wave(const std::vector<int64_t>& sizes, double phase) {
     int64_t numel = 1;
     for (const int64_t size : sizes) numel *= size;
     return (at::arange(numel, at::kFloat) * 1.7 + phase).sin().mul(0.2).view(sizes);
@@ -43,13 +43,13 @@ Model model() {
         "    h = torch.tanh(torch.matmul(h, self.plain_weight.t()))\n"
         "    h = torch.tanh(torch.linear(h, self.table) + self.table.sum(1))\n"
         "    return torch.matmul(h, self.head_weight.t()).square().mean()\n",
-        {{"first_weight", wave({85, 70}, 1)},
-         {"first_bias", wave({85}, 2)},
-         {"second_weight", wave({85, 66}, 3)},
-         {"bias", wave({66}, 4)},
-         {"plain_weight", wave({66, 66}, 9)},
-         {"table", wave({20, 66}, 5)},
-         {"head_weight", wave({3, 20}, 6)}});
+        {{"first_weight", small_wave({85, 70}, 1)},
+         {"first_bias", small_wave({85}, 2)},
+         {"second_weight", small_wave({85, 66}, 3)},
+         {"bias", small_wave({66}, 4)},
+         {"plain_weight", small_wave({66, 66}, 9)},
+         {"table", small_wave({20, 66}, 5)},
+         {"head_weight", small_wave({3, 20}, 6)}});
 }
 
 LowerOptions with(LoraBase base, at::ScalarType compute = at::kFloat) {
@@ -74,7 +74,7 @@ void begin_adapters(Model& model) {
     const at::NoGradGuard no_grad;
     for (const ModelParameter& parameter : model.parameters())
         if (parameter.name.ends_with(".lora_B.weight"))
-            parameter.tensor.detach().copy_(wave(parameter.tensor.sizes().vec(), 7));
+            parameter.tensor.detach().copy_(small_wave(parameter.tensor.sizes().vec(), 7));
 }
 
 // Puts the elements into the place from which the model reads them, as zero/parameters does.
@@ -140,7 +140,7 @@ TEST_CASE("a packed base gives the loss and gradients of the rounded weights, bi
             REQUIRE(packed.parameters().size() == all.size());
             const ParametersAs of_packed(packed, all, small.lowered());
             const ParametersAs of_rounded(rounded, all, large.lowered());
-            const at::Tensor x = wave({9, 70}, 8);
+            const at::Tensor x = small_wave({9, 70}, 8);
             const std::vector<at::Tensor> mine = step(packed, small, x);
             const std::vector<at::Tensor> theirs = step(rounded, large, x);
             REQUIRE(mine.size() == 9);
@@ -180,7 +180,7 @@ TEST_CASE("a packed weight takes its bytes, and its backward keeps no other") {
     Model packed = model(), plain = model();
     const SegmentedModel small = SegmentedModel::make(packed, with(LoraBase::kNf4), 1);
     const SegmentedModel large = SegmentedModel::make(plain, with(LoraBase::kAsIs), 1);
-    const at::Tensor x = wave({9, 70}, 8);
+    const at::Tensor x = small_wave({9, 70}, 8);
     const plan::ModelInfo less = measure(small, {x}), more = measure(large, {x});
     CHECK(less.segments.front().activation_bytes == more.segments.front().activation_bytes);
     // 70 inputs fill three groups of 32, with 4 bits each and a scale; 85 rows fill 96.
@@ -192,7 +192,7 @@ TEST_CASE("a packed weight takes its bytes, and its backward keeps no other") {
 TEST_CASE("any part of a packed weight is what the whole has there") {
     for (const auto& [base, form] : kBases)
         for (const at::ScalarType element : {at::kFloat, at::kHalf}) {
-            const PackedWeight weight(wave({50, 40}, 1), false, form, element);
+            const PackedWeight weight(small_wave({50, 40}, 1), false, form, element);
             const size_t size = c10::elementSize(element);
             std::vector<std::byte> whole(static_cast<size_t>(weight.numel()) * size);
             weight.read({0, weight.numel()}, whole.data());

@@ -1,4 +1,4 @@
-#include "graph/lower/dropout_seeds.h"
+#include "graph/draws/dropout_seeds.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
@@ -75,6 +75,10 @@ DrawScope::DrawScope(const DrawKey& key, int64_t ordinal_first, c10::Device devi
 
 DrawScope::~DrawScope() {
     this_thread().lock = {};
+}
+
+const DrawKey& this_draw_key() {
+    return this_thread().key;
 }
 
 uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip) {

@@ -18,6 +18,8 @@ struct DrawKey {
     int64_t step = 0;         // optimizer step, from 0
     int64_t micro_batch = 0;  // index in the global batch: micro_step * data_parallel_size +
                               // data_parallel_rank
+    // Updates done, on which compression depends (graph/compress). -1: as after the last change.
+    int64_t updates = -1;
 };
 
 // A scope that sets this thread's key and the ordinal of the segment's first drawing node. If a
@@ -29,6 +31,9 @@ class DrawScope {
     DrawScope& operator=(const DrawScope&) = delete;
     ~DrawScope();
 };
+
+// Returns this thread's key. Outside a DrawScope, this is the key of the last one.
+[[nodiscard]] const DrawKey& this_draw_key();
 
 // Returns true if NODE itself draws random numbers; nodes in its blocks do not count.
 [[nodiscard]] bool draws(const Node& node);

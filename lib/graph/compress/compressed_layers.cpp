@@ -1,0 +1,441 @@
+#include "graph/compress/compressed_layers.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/fnv1a.h"
+#include "graph/compress/compressible_layers.h"
+#include "graph/compress/compression_operators.h"
+#include "graph/nodes/graph_nodes.h"
+
+namespace dslaunch::graph {
+
+namespace {
+
+using config::CompressedGroup;
+
+constexpr const char* kAll = "*";
+
+// A kind of compression: its key, and the layers that it can change.
+struct Method {
+    const char* key;  // in compression_training
+    const char* layers;
+    bool linear;
+    bool table;
+    bool convolution;
+
+    [[nodiscard]] bool takes(const CompressibleLayer& layer) const {
+        return layer.sort == LayerSort::kLinear  ? linear
+               : layer.sort == LayerSort::kTable ? table
+                                                 : convolution;
+    }
+};
+
+constexpr const char* kProducts = "linear layer or convolution";
+constexpr Method kWeights{"weight_quantization", "linear layer, convolution or table", true, true,
+                          true};
+constexpr Method kActivations{"activation_quantization", kProducts, true, false, true};
+constexpr Method kSparse{"sparse_pruning", kProducts, true, false, true};
+constexpr Method kRows{"row_pruning", "linear layer", true, false, false};
+constexpr Method kHeads{"head_pruning", "linear layer", true, false, false};
+constexpr Method kChannels{"channel_pruning", "convolution", false, false, true};
+
+std::string path_of(const Method& method, const CompressedGroup& group) {
+    return fmt::format("compression_training.{}.different_groups.{}", method.key,
+                       printable(group.name));
+}
+
+class Compressor {
+  public:
+    Compressor(Model& model, LoweredGraph& lowered, const CompressOptions& options)
+        : model_(model),
+          lowered_(lowered),
+          options_(options),
+          layers_(find_compressible_layers(model, lowered)),
+          of_layer_(layers_.size()),
+          of_bias_(layers_.size()) {}
+
+    void run() {
+        register_compression_operators();
+        const config::CompressionConfig& config = options_.config;
+        for_chosen(kWeights, config.weights.parts,
+                   [&](size_t layer, const Chosen& chosen) { round(layer, *chosen.group); });
+        prune(kSparse, config.sparse, MaskSort::kElements);
+        prune(kRows, config.rows, MaskSort::kRows);
+        prune(kHeads, config.heads, MaskSort::kHeads);
+        prune(kChannels, config.channels, MaskSort::kRows);
+        for_chosen(kActivations, config.activations.parts,
+                   [&](size_t layer, const Chosen& chosen) { activate(layer, *chosen.group); });
+        for (size_t i = 0; i < layers_.size(); ++i) rewrite(i);
+    }
+
+  private:
+    // Why a layer is changed: its group, the pattern that found it, and its number among the layers
+    // that the pattern found.
+    struct Chosen {
+        const CompressedGroup* group = nullptr;
+        size_t pattern = 0;
+        size_t number = 0;
+    };
+
+    // Calls USE with each layer that METHOD changes, and why.
+    template <typename Use>
+    void for_chosen(const Method& method, const std::vector<CompressedGroup>& parts,
+                    const Use& use) {
+        std::map<size_t, std::string> group_of;
+        for (const CompressedGroup& group : parts)
+            for (size_t p = 0; p < group.modules.size(); ++p) {
+                const std::string& pattern = group.modules[p];
+                size_t found = 0;
+                for (size_t i = 0; i < layers_.size(); ++i) {
+                    if (!is_meant(pattern, method, layers_[i])) continue;
+                    const auto [known, fresh] = group_of.emplace(i, group.name);
+                    if (fresh) {
+                        use(i, Chosen{&group, p, found});
+                    } else if (known->second != group.name) {
+                        fail(ExitCode::kConfig,
+                             "{}.modules: `{}` is also in the group `{}`; a layer can be in one "
+                             "group of {} only",
+                             path_of(method, group), printable(layers_[i].names.front()),
+                             printable(known->second), method.key);
+                    }
+                    ++found;
+                }
+                if (found == 0) refuse_pattern(method, group, pattern);
+            }
+    }
+
+    [[nodiscard]] static bool is_meant(const std::string& pattern, const Method& method,
+                                       const CompressibleLayer& layer) {
+        if (!method.takes(layer)) return false;
+        if (pattern == kAll) return layer.sort != LayerSort::kTable;
+        const std::regex expression(pattern);
+        return std::ranges::any_of(layer.names, [&](const std::string& name) {
+            return std::regex_search(name, expression);
+        });
+    }
+
+    [[noreturn]] void refuse_pattern(const Method& method, const CompressedGroup& group,
+                                     const std::string& pattern) const {
+        std::vector<std::string> names;
+        for (const CompressibleLayer& layer : layers_)
+            if (method.takes(layer)) names.push_back(layer.names.front());
+        constexpr size_t kShownMax = 3;
+        std::vector<std::string> shown(names.begin(),
+                                       names.begin() + std::min(kShownMax, names.size()));
+        fail(ExitCode::kConfig, "{}.modules: `{}` is found in the name of no {}; {}",
+             path_of(method, group), printable(pattern), method.layers,
+             names.empty() ? "the model has none"
+                           : fmt::format("names are like {}", printable(join(shown, ", "))));
+    }
+
+    void round(size_t index, const CompressedGroup& group) {
+        const CompressibleLayer& layer = layers_[index];
+        const config::WeightQuantization& config = options_.config.weights;
+        const at::Tensor& weight = model_.parameters()[layer.parameter].tensor;
+        const bool is_table = layer.sort == LayerSort::kTable || layer.is_also_table;
+        CompressedParameter& made = of_layer_[index];
+        made.is_rounded = true;
+        WeightRounding& rounding = made.rounding;
+        rounding.is_transposed = layer.is_transposed;
+        rounding.grid.is_symmetric = config.is_symmetric;
+        rounding.grid.is_stochastic = config.is_stochastic && !config.in_forward;
+        // In the forward pass, DeepSpeed rounds each row of a table by itself.
+        rounding.grid.groups = config.in_forward && is_table ? weight.size(0) : config.groups;
+        rounding.schedule = {
+            config.in_forward, group.start_bits,
+            group.target_bits, group.period,
+            config.offset,     config.mixes && !config.in_forward ? config.change_ratio : 0};
+        if (weight.numel() % rounding.grid.groups != 0)
+            fail(ExitCode::kConfig,
+                 "compression_training.weight_quantization.shared_parameters.quantize_groups: "
+                 "`{}` has {} elements, which cannot be divided into {} equal groups",
+                 printable(layer.names.front()), weight.numel(), rounding.grid.groups);
+    }
+
+    void prune(const Method& method, const config::Pruning& config, MaskSort sort) {
+        for_chosen(method, config.parts, [&](size_t index, const Chosen& chosen) {
+            const CompressedGroup& group = *chosen.group;
+            const CompressibleLayer& layer = layers_[index];
+            const at::Tensor& weight = model_.parameters()[layer.parameter].tensor;
+            if (sort == MaskSort::kHeads &&
+                weight.size(layer.is_transposed ? 0 : 1) % config.heads != 0)
+                fail(ExitCode::kConfig,
+                     "compression_training.head_pruning.shared_parameters.num_heads: `{}` has {} "
+                     "inputs, which cannot be divided among {} heads",
+                     printable(layer.names.front()), weight.size(layer.is_transposed ? 0 : 1),
+                     config.heads);
+            WeightMask mask;
+            mask.sort = sort;
+            mask.is_learned = config.learns;
+            mask.ratio = group.dense_ratio;
+            mask.offset = config.offset;
+            mask.is_transposed = layer.is_transposed;
+            mask.source = config.learns ? scores_of(layer, method, sort, config.heads)
+                                        : mask_of(layer, method, sort, group.dense_ratio);
+            of_layer_[index].masks.push_back(mask);
+            if (!group.related.empty()) shrink(index, mask, chosen, method);
+            if (sort != MaskSort::kRows) return;
+            mask.is_transposed = false;
+            of_bias_[index].push_back(mask);
+        });
+    }
+
+    // Notes what becomes smaller with layer INDEX, whose mask is MASK.
+    void shrink(size_t index, const WeightMask& mask, const Chosen& chosen, const Method& method) {
+        const CompressibleLayer& layer = layers_[index];
+        const bool by_heads = mask.sort == MaskSort::kHeads;
+        Shrink made;
+        made.mask = mask;
+        made.cuts.push_back({false, layer.parameter, by_heads != layer.is_transposed ? 1 : 0});
+        if (!by_heads)
+            for (const Value* const bias : layer.biases)
+                made.cuts.push_back({false, parameter_of(bias), 0});
+        for (const std::string& pattern : chosen.group->related[chosen.pattern])
+            add_related(made, pattern, chosen, method);
+        lowered_.shrinks.push_back(std::move(made));
+    }
+
+    // Adds the cuts of the module that PATTERN finds for the layer CHOSEN.
+    void add_related(Shrink& made, const std::string& pattern, const Chosen& chosen,
+                     const Method& method) const {
+        const std::vector<std::string> modules = modules_named(pattern);
+        if (modules.size() <= chosen.number)
+            fail(ExitCode::kConfig,
+                 "{}.related_modules: `{}` is found in the names of {} modules, so the layer with "
+                 "the number {} that `{}` finds has none",
+                 path_of(method, *chosen.group), printable(pattern), modules.size(),
+                 chosen.number + 1, printable(chosen.group->modules[chosen.pattern]));
+        const std::string& module = modules[chosen.number];
+        const bool by_heads = made.mask.sort == MaskSort::kHeads;
+        for (int p = 0; p < std::ssize(model_.parameters()); ++p) {
+            const ModelParameter& parameter = model_.parameters()[p];
+            if (module_of(parameter.name) != module || parameter.is_helper) continue;
+            if (parameter.tensor.dim() == 1) {
+                // A normalization has as many elements as the mask; the bias of a layer that reads
+                // pruned rows stays.
+                if (by_heads || !has_matrix(module)) made.cuts.push_back({false, p, 0});
+                continue;
+            }
+            made.cuts.push_back({false, p, by_heads == is_turned(p) ? 1 : 0});
+        }
+        for (int b = 0; b < std::ssize(model_.buffers()); ++b) {
+            const ModelBuffer& buffer = model_.buffers()[b];
+            if (module_of(buffer.name) == module && buffer.tensor.dim() == 1 && !has_matrix(module))
+                made.cuts.push_back({true, b, 0});
+        }
+    }
+
+    [[nodiscard]] static std::string module_of(const std::string& tensor) {
+        const size_t dot = tensor.rfind('.');
+        return dot == std::string::npos ? "" : tensor.substr(0, dot);
+    }
+
+    // Returns the modules with parameters in whose names PATTERN is found, in the model's order.
+    [[nodiscard]] std::vector<std::string> modules_named(const std::string& pattern) const {
+        const std::regex expression(pattern == kAll ? "" : pattern);
+        std::vector<std::string> modules;
+        for (const ModelParameter& parameter : model_.parameters()) {
+            const std::string module = module_of(parameter.name);
+            if (parameter.is_helper || !std::regex_search(module, expression)) continue;
+            if (std::ranges::find(modules, module) == modules.end()) modules.push_back(module);
+        }
+        return modules;
+    }
+
+    [[nodiscard]] bool has_matrix(const std::string& module) const {
+        return std::ranges::any_of(model_.parameters(), [&](const ModelParameter& parameter) {
+            return module_of(parameter.name) == module && parameter.tensor.dim() > 1;
+        });
+    }
+
+    // Returns true if PARAMETER is the weight of a linear layer that is stored as [in, out].
+    [[nodiscard]] bool is_turned(int parameter) const {
+        return std::ranges::any_of(layers_, [&](const CompressibleLayer& layer) {
+            return layer.parameter == parameter && layer.is_transposed;
+        });
+    }
+
+    [[nodiscard]] int parameter_of(const Value* input) const {
+        return lowered_.parameters[input->offset() - lowered_.first_parameter()];
+    }
+
+    [[nodiscard]] static std::string prefix_of(const Method& method) {
+        const std::string key = method.key;
+        return key.substr(0, key.find('_'));
+    }
+
+    // Returns LAYER's weight as [out, in].
+    [[nodiscard]] at::Tensor turned(const CompressibleLayer& layer) const {
+        const at::Tensor weight = model_.parameters()[layer.parameter].tensor.detach();
+        return layer.is_transposed ? weight.t() : weight;
+    }
+
+    // Returns the buffer with the mask of LAYER, made from its weight.
+    int mask_of(const CompressibleLayer& layer, const Method& method, MaskSort sort, double ratio) {
+        const std::string name =
+            fmt::format("{}.{}_pruning_mask", layer.names.front(), prefix_of(method));
+        const int known = model_.buffer_named(name);
+        if (known >= 0) return known;
+        const at::NoGradGuard no_grad;
+        const at::Tensor weight = turned(layer).to(at::kFloat);
+        if (sort == MaskSort::kElements)
+            return model_.add_buffer(name, largest(weight.abs(), ratio).contiguous());
+        const at::Tensor rows = weight.reshape({weight.size(0), -1});
+        return model_.add_buffer(name, largest(at::linalg_vector_norm(rows, 1, {1}), ratio));
+    }
+
+    // Returns the parameter with the scores of LAYER. New ones are drawn as PyTorch draws weights.
+    int scores_of(const CompressibleLayer& layer, const Method& method, MaskSort sort,
+                  int64_t heads) {
+        const std::string prefix = prefix_of(method);
+        const std::string name =
+            fmt::format("{}.{}", layer.names.front(),
+                        sort == MaskSort::kHeads ? "head_pruning_scores" : prefix + "_mask_scores");
+        const auto& parameters = model_.parameters();
+        for (int i = 0; i < std::ssize(parameters); ++i)
+            if (parameters[i].name == name) return i;
+        const at::NoGradGuard no_grad;
+        const at::Tensor weight = turned(layer);
+        std::vector<int64_t> sizes = weight.sizes().vec();
+        int64_t inputs = sizes.empty() ? 1 : weight.numel() / sizes[0];
+        if (sort == MaskSort::kRows) {
+            std::fill(sizes.begin() + 1, sizes.end(), 1);
+            inputs = 1;
+        } else if (sort == MaskSort::kHeads) {
+            sizes = {1, heads};
+            inputs = heads;
+        }
+        const double bound = 1 / std::sqrt(static_cast<double>(inputs));
+        at::Generator generator =
+            at::detail::createCPUGenerator(options_.seed ^ fnv1a(kFnv1aBegin, name));
+        at::Tensor scores = at::empty(sizes, at::kFloat).uniform_(-bound, bound, generator);
+        return model_.add_parameter(name, scores.set_requires_grad(true), /*is_helper=*/true);
+    }
+
+    void activate(size_t index, const CompressedGroup& group) {
+        const config::ActivationQuantization& config = options_.config.activations;
+        const CompressibleLayer& layer = layers_[index];
+        ActivationRounding rounding;
+        rounding.bits = group.bits;
+        rounding.is_symmetric = config.is_symmetric;
+        rounding.is_by_sample = layer.sort == LayerSort::kConvolution;
+        rounding.offset = config.offset;
+        rounding.moves_range = options_.trains;
+        Value* range = nullptr;
+        if (config.is_static) {
+            const std::string name = layer.names.front() + ".activation_quantizer.x_min_max";
+            int buffer = model_.buffer_named(name);
+            if (buffer < 0) buffer = model_.add_buffer(name, at::zeros({2}, at::kFloat));
+            range = input_of_buffer(buffer);
+        }
+        for (const NodeInput& read : layer.input_reads) {
+            const WithInsertPoint before(read.node);
+            Value* const values = read.node->input(read.input);
+            Value* const rounded = range == nullptr
+                                       ? insert_rounding(*lowered_.graph, values, rounding)
+                                       : insert_rounding(*lowered_.graph, values, range, rounding);
+            rounded->node()->copyMetadata(read.node);
+            rounded->setType(values->type());
+            read.node->replaceInput(read.input, rounded);
+        }
+    }
+
+    // Return the graph's inputs for a parameter and a buffer, which are added if they are missing.
+    Value* input_of_parameter(int parameter) {
+        const auto found = std::ranges::find(lowered_.parameters, parameter);
+        if (found != lowered_.parameters.end())
+            return lowered_.graph
+                ->inputs()[lowered_.first_parameter() + (found - lowered_.parameters.begin())];
+        Value* const input = lowered_.graph->insertInput(lowered_.first_buffer());
+        lowered_.parameters.push_back(parameter);
+        input->setType(c10::TensorType::get());
+        return input;
+    }
+
+    Value* input_of_buffer(int buffer) {
+        const auto found = std::ranges::find(lowered_.buffers, buffer);
+        if (found != lowered_.buffers.end())
+            return lowered_.graph
+                ->inputs()[lowered_.first_buffer() + (found - lowered_.buffers.begin())];
+        Value* const input =
+            lowered_.graph->insertInput(lowered_.first_buffer() + lowered_.buffers.size());
+        lowered_.buffers.push_back(buffer);
+        input->setType(c10::TensorType::get());
+        return input;
+    }
+
+    // Makes READS read what MADE says of their parameter.
+    void change(const std::vector<NodeInput>& reads, const CompressedParameter& made) {
+        for (const NodeInput& read : reads) {
+            const WithInsertPoint before(read.node);
+            Value* const original = read.node->input(read.input);
+            Value* value = original;
+            const auto like_read = [&](Value* changed) {
+                changed->node()->copyMetadata(read.node);
+                changed->setType(original->type());
+                value = changed;
+            };
+            if (made.is_rounded)
+                like_read(insert_rounding(*lowered_.graph, value, made.rounding, made.parameter));
+            for (const WeightMask& mask : made.masks) {
+                Value* const source = mask.is_learned ? input_of_parameter(mask.source)
+                                                      : input_of_buffer(mask.source);
+                like_read(insert_mask(*lowered_.graph, value, source, mask));
+            }
+            read.node->replaceInput(read.input, value);
+        }
+    }
+
+    void rewrite(size_t index) {
+        CompressibleLayer& layer = layers_[index];
+        CompressedParameter& made = of_layer_[index];
+        made.parameter = layer.parameter;
+        if (made.is_rounded || !made.masks.empty()) {
+            change(layer.weight_reads, made);
+            lowered_.compressed.push_back(made);
+        }
+        if (of_bias_[index].empty()) return;
+        for (Value* const bias : layer.biases) {
+            std::vector<NodeInput> reads;
+            for (const auto& use : bias->uses()) reads.push_back({use.user, use.offset});
+            CompressedParameter of_bias;
+            of_bias.parameter = parameter_of(bias);
+            of_bias.masks = of_bias_[index];
+            change(reads, of_bias);
+            lowered_.compressed.push_back(of_bias);
+        }
+    }
+
+    Model& model_;
+    LoweredGraph& lowered_;
+    const CompressOptions& options_;
+    std::vector<CompressibleLayer> layers_;
+    std::vector<CompressedParameter> of_layer_;
+    std::vector<std::vector<WeightMask>> of_bias_;
+};
+
+}  // namespace
+
+void compress_layers(Model& model, LoweredGraph& lowered, const CompressOptions& options) {
+    if (lowered.takes_module)
+        fail(ExitCode::kInput,
+             "compression_training: {} uses the module object itself, so its layers cannot be "
+             "found; call a method of a concrete module class instead, or remove the section",
+             lowered.opaque_node);
+    Compressor(model, lowered, options).run();
+}
+
+}  // namespace dslaunch::graph

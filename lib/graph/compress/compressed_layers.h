@@ -1,0 +1,33 @@
+// Weights in few bits, activations in few bits, and masks, as nodes of a lowered graph: each read
+// of a weight by a layer becomes a read of the rounded and masked weight, whose gradient goes to
+// the weight unchanged (straight through). Bits depend on the number of updates (DrawKey::updates).
+// Data path: lower.h -> [here] -> cuts, segments; at the end of a run -> final weights. No shared
+// state.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/run/compression_config.h"
+#include "graph/archive/model.h"
+#include "graph/lowered/lowered_graph.h"
+#include "graph/rounding/compressed_parameter.h"
+
+namespace dslaunch::graph {
+
+// Settings of compress_layers().
+struct CompressOptions {
+    config::CompressionConfig config;
+    uint64_t seed = 0;   // of chance, and of new scores
+    bool trains = true;  // false: ranges of activations stay as they are
+};
+
+// Rewrites LOWERED, a graph of MODEL, and records in LOWERED.compressed what becomes of its
+// parameters. Adds masks to MODEL as buffers, made of its weights as they are now; scores that are
+// trained as parameters; and ranges of activations as buffers. What exists already is used. Throws
+// Error{kConfig} if a module pattern matches no layer of the right sort, if two groups of a method
+// contain the same layer, or if a weight does not have the sizes that a method needs.
+void compress_layers(Model& model, LoweredGraph& lowered, const CompressOptions& options);
+
+}  // namespace dslaunch::graph

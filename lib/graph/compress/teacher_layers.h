@@ -1,0 +1,20 @@
+// layer_reduction: a model begins with layers of a larger one. Data path: set-up of a job -> [here]
+// -> lower.h. One thread.
+#pragma once
+
+#include <string>
+
+#include "config/run/compression_config.h"
+#include "graph/archive/model.h"
+
+namespace dslaunch::graph {
+
+// Gives layer I of MODEL the parameters of layer teacher_layers[I] of the model at TEACHER, and the
+// modules in REDUCTION.others their parameters there. MODEL's tensors read the teacher's file from
+// then on. Throws Error{kConfig} if a layer or module does not exist, or if MODEL has more layers
+// than REDUCTION names, and Error{kInput} if the teacher cannot be loaded or a parameter has other
+// sizes.
+void take_teacher_layers(Model& model, const config::LayerReduction& reduction,
+                         const std::string& teacher);
+
+}  // namespace dslaunch::graph

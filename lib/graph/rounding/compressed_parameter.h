@@ -1,0 +1,77 @@
+// A parameter as the layers that read it get it: rounded, and masked. The graph
+// does it in each pass (compressed_layers.h), and the end of a run once. Pure values.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "graph/rounding/rounding.h"
+
+namespace dslaunch::graph {
+
+// Rounds a weight.
+struct WeightRounding {
+    Grid grid;  // bits and seed come from the schedule
+    BitSchedule schedule;
+    bool is_transposed = false;  // the weight is stored as [in, out]
+
+    // Returns WEIGHT rounded as after UPDATES updates (-1: the last ones), with chance from SEED.
+    // Returns WEIGHT itself if it is not rounded yet.
+    [[nodiscard]] at::Tensor of(const at::Tensor& weight, int64_t updates, uint64_t seed) const;
+};
+
+// The elements that share one bit of a mask.
+enum class MaskSort : int64_t {
+    kElements,  // the mask has the shape of the weight as [out, in]
+    kRows,      // [out]
+    kHeads      // [heads]: the weight's columns are divided equally
+};
+
+// Masks a parameter.
+struct WeightMask {
+    MaskSort sort = MaskSort::kElements;
+    bool is_learned = false;  // from scores, a parameter; false: the mask is a buffer
+    int source = -1;          // index of that parameter or buffer in the model
+    double ratio = 1;         // the part that stays
+    int64_t offset = 0;       // updates before it begins
+    bool is_transposed = false;
+
+    [[nodiscard]] bool is_on(int64_t updates) const { return updates < 0 || updates >= offset; }
+    // Returns the mask of SOURCE: SOURCE itself, or the largest of its scores.
+    [[nodiscard]] at::Tensor mask(const at::Tensor& source) const;
+    // Returns MASK in a shape that multiplies VALUES, which are as the model stores them.
+    [[nodiscard]] at::Tensor spread(const at::Tensor& mask, const at::Tensor& values) const;
+};
+
+// A dimension of a parameter or a buffer that a mask makes smaller.
+struct Cut {
+    bool is_buffer = false;
+    int index = -1;  // in the model
+    int64_t dim = 0;
+};
+
+// The tensors that become smaller if the elements that MASK hides are removed: a weight, its bias,
+// and the modules that read its outputs or make its inputs.
+struct Shrink {
+    WeightMask mask;  // of rows or heads
+    std::vector<Cut> cuts;
+};
+
+// A parameter that is rounded first, if it is, and then masked by each of `masks`.
+struct CompressedParameter {
+    int parameter = -1;  // index in the model
+    bool is_rounded = false;
+    WeightRounding rounding;
+    std::vector<WeightMask> masks;
+
+    // Returns VALUES, the parameter's, as its layers read them after UPDATES updates. SOURCE_OF
+    // returns the source of a mask. SEED as for rounding.
+    [[nodiscard]] at::Tensor read(
+        const at::Tensor& values, int64_t updates, uint64_t seed,
+        const std::function<at::Tensor(const WeightMask&)>& source_of) const;
+};
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,53 @@
+// Values in few bits, and masks of the largest values, as DeepSpeed's compression defines them.
+// compressed_layers.h applies them to weights and activations. Pure functions of tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace dslaunch::graph {
+
+// A grid of 2^bits values. With 2 bits it has three (-a, 0, a), and with 1 bit two (-a, a).
+struct Grid {
+    int64_t bits = 8;
+    int64_t groups = 1;        // equal parts of the elements, in row-major order, with a scale each
+    bool is_symmetric = true;  // around 0; false: from the least to the largest value
+    bool is_stochastic = false;  // rounds up or down by chance, without a bias
+    uint64_t seed = 0;           // of the chance
+};
+
+// Returns VALUES on the grid, in their shape and type. Computes in fp32. A group whose values are
+// all equal stays as it is, except that 2 bits make such a group zeros or keep it. REQUIRES:
+// floats; GRID.groups divides their number; a grid of 1 or 2 bits is symmetric and not stochastic.
+[[nodiscard]] at::Tensor on_grid(const at::Tensor& values, const Grid& grid);
+
+// Returns VALUES on a grid of 2^BITS values for the range RANGE, [2] fp32: the least and the
+// largest value. Values outside the range become its ends. REQUIRES: BITS is at least 3.
+[[nodiscard]] at::Tensor on_grid_of_range(const at::Tensor& values, const at::Tensor& range,
+                                          int64_t bits, bool is_symmetric);
+
+// Returns a mask like SCORES, of bools: true for the ceil(RATIO * numel) largest scores. Of equal
+// scores the first ones count as larger.
+[[nodiscard]] at::Tensor largest(const at::Tensor& scores, double ratio);
+
+// Bits that fall over the updates of a run.
+struct BitSchedule {
+    bool is_fixed = false;  // always `target`; false: from `start` to `target`
+    int64_t start = 8;
+    int64_t target = 8;
+    int64_t period = 1;  // roundings before the first bit goes; then twice, four times, … as many
+    int64_t offset = 0;  // updates before the first rounding
+    double change_ratio = 0;  // decrease of the unrounded part with each rounding; 0: there is none
+};
+
+// The state of a schedule.
+struct BitState {
+    int64_t bits = 0;      // 0: not rounded yet
+    double unrounded = 0;  // the part of the unrounded value in the result
+};
+
+// Returns SCHEDULE's state after UPDATES updates; -1: after the last change.
+[[nodiscard]] BitState bits_after(const BitSchedule& schedule, int64_t updates);
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,34 @@
+// Final weights without what masks hide: rows, heads and channels that are zeros are left out, and
+// the modules that read or make them are smaller too. Data path: final weights -> [here] -> weight
+// writer. One thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/archive/model.h"
+#include "graph/rounding/compressed_parameter.h"
+
+namespace dslaunch::runtime {
+
+// The folder of smaller weights, in the folder of the final ones.
+inline constexpr const char* kSmallerFolder = "smaller";
+
+// The parts that are left out, and the check of the result.
+struct SmallerWeights {
+    std::vector<graph::Shrink> shrinks;
+    std::function<at::Tensor(const graph::WeightMask&)> source_of;
+    // Computes the loss of a batch with MODEL's tensors as they are then. Empty: nothing is
+    // checked.
+    std::function<double()> loss;
+};
+
+// Writes model.safetensors into FOLDER, and model.pt if MODEL computes the same loss with the
+// smaller weights; it may not if its code names sizes. MODEL's tensors are the masked final
+// weights, and are so again afterwards. Returns a text for the log. Throws Error{kDisk}.
+std::string write_smaller(graph::Model& model, const SmallerWeights& smaller,
+                          const std::string& folder);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,178 @@
+// compression_training in the resolved config.
+#include "config/read/train_config.h"
+#include "config/resolve/resolve.h"
+#include "support/catch.h"
+#include "support/text_tools.h"
+
+namespace dslaunch::compression_config_tests {
+
+using namespace config;
+
+namespace {
+
+Resolved resolved(const std::string& section, const std::string& more = "") {
+    const std::string text =
+        R"({"train_micro_batch_size_per_gpu": 1, "compression_training": )" + section + more + "}";
+    return resolve(parse_config(text, "ds_config.json"), {});
+}
+
+// Returns all problems, one a line.
+std::string problems(const std::string& section, const std::string& more = "") {
+    std::string all;
+    for (const Problem& problem : resolved(section, more).problems) all += problem.text() + "\n";
+    return all;
+}
+
+std::string weights(const std::string& shared, const std::string& params) {
+    return R"({"weight_quantization": {"shared_parameters": {"enabled": true)" + shared +
+           R"(}, "different_groups": {"wq": {"params": {)" + params +
+           R"(}, "modules": ["attention.self", "\\w+.output$"]}}}})";
+}
+
+std::string notes_of(const Resolved& resolved) {
+    std::string all;
+    for (const std::string& note : resolved.notes) all += note + "\n";
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("compression_training becomes groups with DeepSpeed's defaults") {
+    const Resolved found = resolved(weights("", R"("start_bits": 8, "target_bits": 4)"));
+    CHECK(found.problems.empty());
+    const WeightQuantization& rounding = found.config.compression.weights;
+    CHECK_FALSE(rounding.in_forward);
+    CHECK(rounding.is_symmetric);
+    CHECK_FALSE(rounding.is_stochastic);
+    CHECK(rounding.groups == 1);
+    CHECK(rounding.offset == 0);
+    REQUIRE(rounding.parts.size() == 1);
+    CHECK(rounding.parts[0].modules == std::vector<std::string>{"attention.self", "\\w+.output$"});
+    CHECK(rounding.parts[0].start_bits == 8);
+    CHECK(rounding.parts[0].target_bits == 4);
+    CHECK(rounding.parts[0].period == 1);
+    const Resolved pruned = resolved(
+        R"({"row_pruning": {"shared_parameters": {"enabled": true, "method": "topk"},
+            "different_groups": {"rp": {"params": {"dense_ratio": 0.5}, "modules": ["fc"],
+                                        "related_modules": [["out", "next"]]}}},
+            "activation_quantization": {"shared_parameters": {"enabled": true},
+            "different_groups": {"aq": {"params": {"bits": 8}}}}})");
+    CHECK(pruned.problems.empty());
+    const CompressionConfig& config = pruned.config.compression;
+    CHECK(config.rows.learns);
+    CHECK(config.rows.offset == 1000);
+    REQUIRE(config.rows.parts.size() == 1);
+    CHECK(config.rows.parts[0].related == std::vector<std::vector<std::string>>{{"out", "next"}});
+    CHECK(config.activations.offset == 1000);
+    CHECK_FALSE(config.activations.is_static);
+    CHECK(config.activations.parts.at(0).modules == std::vector<std::string>{"*"});
+    CHECK(config.weights.parts.empty());
+}
+
+TEST_CASE("a method that is off asks for nothing, whatever else it says") {
+    const Resolved found = resolved(
+        R"({"weight_quantization": {"shared_parameters": {"enabled": false},
+            "different_groups": {"wq": {"params": {"start_bits": 8, "target_bits": 9}}}},
+            "sparse_pruning": {"shared_parameters": {"enabled": false,
+                                                     "method": "snip_momentum"}}})",
+        R"(, "dslaunch": {"lora": {"r": 4}})");
+    CHECK(found.problems.empty());
+    CHECK_FALSE(found.config.compression.changes_graph());
+}
+
+TEST_CASE("mistakes in compression_training are named with their keys") {
+    const std::string bits = R"("start_bits": 8, "target_bits": 4)";
+    for (const auto& [section, message] : std::vector<std::pair<std::string, std::string>>{
+             {weights("", R"("start_bits": 4, "target_bits": 8)"),
+              "params.start_bits: must not be below target_bits"},
+             {weights("", R"("start_bits": 8)"), "target_bits: is missing"},
+             {weights("", R"("start_bits": 8, "target_bits": 40)"), "must be at most 24"},
+             {weights(R"(, "quantization_type": "asymmetric")",
+                      R"("start_bits": 8, "target_bits": 2)"),
+              "need quantization_type symmetric"},
+             {weights(R"(, "rounding": "stochastic")", R"("start_bits": 8, "target_bits": 1)"),
+              "need rounding nearest"},
+             {R"({"weight_quantization": {"shared_parameters": {"enabled": true}}})",
+              "different_groups: is missing"},
+             {R"({"activation_quantization": {"shared_parameters": {"enabled": true},
+                  "different_groups": {"a": {"params": {"bits": 2}}}}})",
+              "params.bits: must be 4 to 16"},
+             {R"({"activation_quantization": {"shared_parameters": {"enabled": true},
+                  "different_groups": {"a": {"params": {"bits": 8}, "modules": ["(a"]}}}})",
+              "modules: `(a` is not a regular expression"},
+             {R"({"sparse_pruning": {"shared_parameters": {"enabled": true,
+                  "method": "snip_momentum"}, "different_groups": {"a": {"params":
+                  {"dense_ratio": 0.5}}}}})",
+              "snip_momentum is not available"},
+             {R"({"sparse_pruning": {"shared_parameters": {"enabled": true},
+                  "different_groups": {"a": {"params": {"dense_ratio": 0}}}}})",
+              "dense_ratio: must be above 0"},
+             {R"({"head_pruning": {"shared_parameters": {"enabled": true, "method": "l1",
+                  "num_heads": 2}, "different_groups": {"a": {"params": {"dense_ratio": 0.5}}}}})",
+              "prunes heads with topk only"},
+             {R"({"head_pruning": {"shared_parameters": {"enabled": true},
+                  "different_groups": {"a": {"params": {"dense_ratio": 0.5}}}}})",
+              "num_heads: is missing"},
+             {R"({"row_pruning": {"shared_parameters": {"enabled": true},
+                  "different_groups": {"a": {"params": {"dense_ratio": 0.5}, "modules": ["a", "b"],
+                  "related_modules": [["c"]]}}}})",
+              "related_modules: has 1 lists, but there are 2 modules"}}) {
+        INFO(section);
+        CHECK_THAT(problems(section), Catch::Contains(message));
+    }
+    CHECK(problems(weights("", bits)).empty());
+    for (const auto& [more, what] : std::vector<std::pair<std::string, std::string>>{
+             {R"("lora": {"r": 4})", "dslaunch.lora"},
+             {R"("tensor": {"size": 2})", "dslaunch.tensor"},
+             {R"("samples": {"prompts": ["a"]})", "dslaunch.samples"}})
+        CHECK_THAT(problems(weights("", bits), R"(, "dslaunch": {)" + more + "}"),
+                   Catch::Contains("compression_training: cannot be combined with " + what));
+}
+
+TEST_CASE("keys that quantize_weight_in_forward makes useless are noted") {
+    const std::string shared =
+        R"(, "quantize_weight_in_forward": true, "rounding": "stochastic",
+            "quantizer_kernel": true)";
+    const Resolved found = resolved(
+        weights(shared, R"("start_bits": 6, "target_bits": 1, "quantization_period": 50)"));
+    CHECK(found.problems.empty());
+    const std::string notes = notes_of(found);
+    for (const char* key :
+         {"rounding", "params.start_bits", "quantization_period", "quantizer_kernel"}) {
+        INFO(key);
+        CHECK_THAT(notes, Catch::Contains(std::string(key) + " has no effect"));
+    }
+}
+
+TEST_CASE("layer_reduction needs a teacher, and distill says how it teaches") {
+    const std::string layers =
+        R"({"layer_reduction": {"enabled": true, "keep_number_layer": 2,
+            "module_name_prefix": "layers", "teacher_layer": [1, 4],
+            "other_module_name": ["head"]}})";
+    const std::string teacher = R"(, "dslaunch": {"distill": {"teacher": "big.pt"}})";
+    const Resolved found = resolved(layers, teacher);
+    CHECK(found.problems.empty());
+    const CompressionConfig& config = found.config.compression;
+    CHECK(config.reduction == LayerReduction{true, "layers", {1, 4}, {"head"}});
+    CHECK(config.distill == DistillConfig{"big.pt", DistillKind::kLogits, 1, 0.5});
+    CHECK_THAT(problems(layers), Catch::Contains("needs a teacher"));
+    const std::string only_kind = R"(, "dslaunch": {"distill": {"kind": "hidden"}})";
+    CHECK_THAT(problems("{}", only_kind), Catch::Contains("distill.teacher: is missing"));
+    for (const auto& [section, message] : std::vector<std::pair<std::string, std::string>>{
+             {R"({"layer_reduction": {"enabled": true, "keep_number_layer": 3,
+                  "module_name_prefix": "layers", "teacher_layer": [1, 4]}})",
+              "keep_number_layer: is 3, but teacher_layer names 2 layers"},
+             {R"({"layer_reduction": {"enabled": true, "teacher_layer": [1, 4]}})",
+              "module_name_prefix: is missing"},
+             {R"({"layer_reduction": {"enabled": true, "module_name_prefix": "a",
+                  "teacher_layer": [1, -4]}})",
+              "must be a list of numbers of layers"},
+             {R"({"layer_reduction": {"enabled": true, "module_name_prefix": "a"}})",
+              "nothing would be taken"}})
+        CHECK_THAT(problems(section, teacher), Catch::Contains(message));
+    CHECK_THAT(problems("{}", R"(, "dslaunch": {"distill": {"teacher": "big.pt"},
+                                 "loss": {"name": "dpo"}})"),
+               Catch::Contains("dslaunch.distill: cannot be combined with a preference loss"));
+}
+
+}  // namespace dslaunch::compression_config_tests

@@ -78,7 +78,8 @@ void declare(CommandLine& app, CompressArguments& arguments) {
         .required();
     app.add("--calibrate FILE", arguments.calibrate,
             "rows from `dslaunch data prepare`: errors are compensated so that the layers' outputs "
-            "on these rows change least (GPTQ)");
+            "on these rows change least (GPTQ); in GGUF's forms, errors are weighed by the layers' "
+            "inputs");
     app.add("--calibration-rows N", arguments.calibration_rows,
             "use only the first N rows of --calibrate")
         .show_default()

@@ -1,10 +1,14 @@
 // Writes a model as a GGUF file, which llama.cpp reads.
-#include <span>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
+#include "compress/input_squares.h"
+#include "graph/models/transformer.h"
 #include "storage/disk/output_place.h"
 #include "storage/gguf_model/gguf_model_writer.h"
 #include "storage/huggingface/model_folder.h"
@@ -13,8 +17,6 @@
 namespace dslaunch::worker {
 
 CompressedModel compress_to_gguf(const CompressArguments& arguments, kernels::ThreadTeam& team) {
-    if (!arguments.calibrate.empty())
-        fail(ExitCode::kUsage, "--calibrate: is not used by the GGUF form {}", arguments.to);
     if (arguments.group >= 0 || arguments.has_minimum)
         fail(ExitCode::kUsage, "--group and --minimum: the GGUF form {} fixes both", arguments.to);
     storage::require_new_file(arguments.out, arguments.force);
@@ -23,6 +25,17 @@ CompressedModel compress_to_gguf(const CompressArguments& arguments, kernels::Th
     storage::GgufWriteOptions options;
     options.type = *storage::gguf_file_type(arguments.to);
     options.threads = static_cast<size_t>(team.threads());
+    std::map<std::string, std::vector<float>> squares;
+    if (!arguments.calibrate.empty()) {
+        const auto texts = calibration_texts(arguments, folder.config);
+        progress.begin("reading the calibration rows", std::ssize(folder.config.layers), "layers");
+        squares = compress::input_squares(folder, graph::rotary_frequencies(folder.config), texts,
+                                          team, [&](int64_t layers) { progress.done(layers); });
+        options.importance = [&](const std::string& name, int64_t) {
+            const auto found = squares.find(name);
+            return found == squares.end() ? std::vector<float>() : found->second;
+        };
+    }
     bool has_begun = false;
     options.progress = [&](int64_t done, int64_t total) {
         constexpr int64_t kMillion = 1'000'000;

@@ -65,8 +65,10 @@ struct GenerateArguments {
 };
 
 void declare(CommandLine& app, GenerateArguments& arguments) {
-    app.add("MODEL", arguments.decoder.model,
-            "an archive with logits(tokens) or forward(tokens) -> logits, or a Hugging Face folder")
+    app.add(
+           "MODEL", arguments.decoder.model,
+           "an archive with logits(tokens) or forward(tokens) -> logits, a Hugging Face folder, or "
+           "a GGUF file")
         .required();
     app.add("--prompt TEXT", arguments.prompt.text,
             "text to continue; empty: the model begins by itself. Without --prompt, --prompt-ids, "

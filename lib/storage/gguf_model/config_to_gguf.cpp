@@ -46,6 +46,8 @@ class ConfigWriter {
         if (is("olmo") && config_.projection_cap > 0)
             add("attention.clamp_kqv", config_.projection_cap);
         require(is("olmo") || config_.projection_cap == 0, "llama.cpp ignores `clip_qkv`");
+        require(!is("olmoe") || config_.key_heads == config_.heads,
+                "llama.cpp needs as many heads of keys as of queries in this family");
     }
 
     [[nodiscard]] std::vector<GgufFactors> write_rope() {

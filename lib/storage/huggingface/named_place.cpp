@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "storage/files/input_file.h"
+#include "storage/gguf/gguf_file.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::storage {
@@ -215,6 +216,7 @@ std::string tokenizer_folder_at(const std::string& path) {
              "{}: contains an adapter, which has no tokenizer: give the model that it was trained "
              "with, {}",
              printable(path), base_of(*adapter));
+    if (is_gguf_file(path)) require_model(path);  // says how to make a folder of it
     if (!is_folder(path))
         fail(ExitCode::kInput,
              "{}: is a file; expected the folder of a Hugging Face model with a tokenizer.json. To "

@@ -1,0 +1,26 @@
+// How much each input of a layer matters on calibration rows: the mean of its squares. Data path:
+// layer_walk.h -> [here] -> storage/gguf_model, whose search for scales weighs errors with it. One
+// thread calls; the team's threads compute.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/thread_team.h"
+#include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/rope_config.h"
+
+namespace dslaunch::compress {
+
+// Returns, by the name of each layer's stored weight, the mean of the squares of its inputs over
+// all rows of TEXTS that reached it, [in]. TEXTS: tokens, each at most the context long. PROGRESS
+// is called after each layer with their number. Throws what load_decoder() throws.
+[[nodiscard]] std::map<std::string, std::vector<float>> input_squares(
+    const storage::ModelFolder& folder, const storage::RotaryFrequencies& frequencies,
+    const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team,
+    const std::function<void(int64_t layers)>& progress);
+
+}  // namespace dslaunch::compress

@@ -1,0 +1,374 @@
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "storage/files/safetensors.h"
+#include "storage/gguf/gguf_file.h"
+#include "storage/gguf_model/gguf_file_types.h"
+#include "storage/gguf_model/gguf_model_reader.h"
+#include "storage/gguf_model/gguf_model_writer.h"
+#include "storage/huggingface/gguf_names.h"
+#include "storage/huggingface/model_folder.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+#include "support/text_tools.h"
+#include "text/tokenizer/tokenizer.h"
+
+using namespace dslaunch;
+using namespace dslaunch::storage;
+using namespace dslaunch::test;
+using Json = nlohmann::json;
+
+namespace {
+
+// A config of the ARCHITECTURE with small sizes, and FIELDS.
+Json config_of(const std::string& architecture, const Json& fields) {
+    Json config = {{"architectures", {architecture}},
+                   {"vocab_size", 32},
+                   {"hidden_size", 32},
+                   {"intermediate_size", 64},
+                   {"num_hidden_layers", 2},
+                   {"num_attention_heads", 4},
+                   {"num_key_value_heads", 2},
+                   {"max_position_embeddings", 64}};
+    config.update(fields);
+    return config;
+}
+
+// Writes a folder with CONFIG and weights that are multiples of 1/64, so that 1 more is exact.
+void write_folder(const std::string& folder, const Json& config) {
+    write_file(folder + "/config.json", config.dump());
+    const TransformerConfig model = open_model_folder(folder).config;
+    std::vector<std::vector<float>> numbers;
+    std::vector<SafetensorsEntry> entries;
+    unsigned next = 1;
+    for (const GgufWeight& weight : gguf_weights(model, gguf_family_of(model, "here")))
+        for (const std::string& name : weight.names) {
+            int64_t numel = 1;
+            for (const int64_t size : weight.sizes) numel *= size;
+            std::vector<float>& own = numbers.emplace_back(static_cast<size_t>(numel));
+            for (float& number : own) {
+                next = next * 1664525U + 1013904223U;
+                number = static_cast<float>(static_cast<int>(next >> 25) - 64) / 64;
+            }
+            entries.push_back({name, DType::kF32, weight.sizes, {}});
+        }
+    SafetensorsWriter writer(folder + "/model.safetensors", entries);
+    for (size_t i = 0; i < entries.size(); ++i)
+        writer.write(i, std::as_bytes(std::span(numbers[i])));
+    writer.commit();
+}
+
+std::map<std::string, std::vector<std::byte>> weights_in(const std::string& folder) {
+    const SafetensorsFile file(folder + "/model.safetensors");
+    std::map<std::string, std::vector<std::byte>> all;
+    for (const SafetensorsEntry& entry : file.entries())
+        all[entry.name].assign(entry.bytes.begin(), entry.bytes.end());
+    return all;
+}
+
+GgufWriteOptions plainly(GgufFileType type) {
+    GgufWriteOptions options;
+    options.type = type;
+    return options;
+}
+
+std::string refusal_of(const std::string& folder, const std::string& out) {
+    return error_of(ExitCode::kInput, [&] {
+        static_cast<void>(write_gguf(open_model_folder(folder), out, plainly(GgufFileType::kF32)));
+    });
+}
+
+const Json kByteTokenizer = Json::parse(R"({
+  "version": "1.0",
+  "added_tokens": [{"id": 0, "content": "<|end|>", "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false, "special": true}],
+  "normalizer": null,
+  "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+      {"type": "Digits", "individual_digits": true},
+      {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]},
+  "post_processor": {"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}},
+                 {"Sequence": {"id": "A", "type_id": 0}}],
+      "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+      "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [0], "tokens": ["<|end|>"]}}},
+  "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+              "use_regex": true},
+  "model": {"type": "BPE",
+            "vocab": {"<|end|>": 0, "a": 1, "b": 2, "Ġ": 3, "ab": 4, "Ġab": 5, "1": 6, "2": 7,
+                      "c": 8},
+            "merges": [["a", "b"], ["Ġ", "ab"]]}
+})");
+
+const Json kCharacterTokenizer = Json::parse(R"({
+  "version": "1.0",
+  "added_tokens": [{"id": 0, "content": "<unk>", "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false, "special": true},
+                   {"id": 1, "content": "<s>", "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false, "special": true}],
+  "normalizer": {"type": "Sequence", "normalizers": [
+      {"type": "Prepend", "prepend": "▁"},
+      {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+  "pre_tokenizer": null,
+  "post_processor": null,
+  "decoder": {"type": "Sequence", "decoders": [
+      {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+      {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+  "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
+            "vocab": {"<unk>": 0, "<s>": 1, "<0x0A>": 2, "▁": 3, "a": 4, "b": 5, "bb": 6, "ab": 7,
+                      "▁ab": 8, "abb": 9},
+            "merges": [["b", "b"], ["a", "b"], ["▁", "ab"], ["a", "bb"], ["ab", "b"]]}
+})");
+
+}  // namespace
+
+TEST_CASE("a folder of each family is the same after it was a GGUF file") {
+    const Json l3 = {{"rope_type", "llama3"},
+                     {"factor", 8.0},
+                     {"low_freq_factor", 1.0},
+                     {"high_freq_factor", 4.0},
+                     {"original_max_position_embeddings", 8192}};
+    const Json gpt = {{"n_embd", 32}, {"n_head", 4}, {"n_layer", 2}, {"n_positions", 64}};
+    const std::pair<const char*, Json> rows[] = {
+        {"LlamaForCausalLM", {{"rope_theta", 500000.0}, {"rope_scaling", l3}}},
+        {"LlamaForCausalLM", {{"attention_bias", true}, {"mlp_bias", true}, {"head_dim", 16}}},
+        {"MixtralForCausalLM", {{"num_local_experts", 3}, {"num_experts_per_tok", 2}}},
+        {"Qwen2ForCausalLM", {{"tie_word_embeddings", true}}},
+        {"Qwen3ForCausalLM", {{"head_dim", 16}}},
+        {"Qwen2MoeForCausalLM",
+         {{"num_experts", 3},
+          {"num_experts_per_tok", 2},
+          {"moe_intermediate_size", 32},
+          {"shared_expert_intermediate_size", 32}}},
+        {"GemmaForCausalLM", {{"head_dim", 8}}},
+        {"Gemma2ForCausalLM",
+         {{"head_dim", 8}, {"query_pre_attn_scalar", 8}, {"sliding_window", 16}}},
+        {"Gemma3ForCausalLM",
+         {{"head_dim", 8}, {"query_pre_attn_scalar", 8}, {"sliding_window", 16}}},
+        {"Phi3ForCausalLM", Json::object()},
+        {"PhiForCausalLM", Json::object()},
+        {"OlmoForCausalLM", Json::object()},
+        {"Olmo2ForCausalLM", Json::object()},
+        {"StableLmForCausalLM", {{"qk_layernorm", true}, {"use_qkv_bias", true}}},
+        {"NemotronForCausalLM", {{"hidden_act", "relu2"}}},
+        {"Starcoder2ForCausalLM", Json::object()},
+        {"CohereForCausalLM", Json::object()},
+        {"GraniteForCausalLM", {{"attention_multiplier", 0.25}, {"logits_scaling", 2.0}}},
+        {"GPT2LMHeadModel", gpt},
+        {"GPTNeoXForCausalLM", Json::object()},
+        {"FalconForCausalLM", {{"new_decoder_architecture", true}, {"num_kv_heads", 2}}},
+    };
+    for (const auto& [architecture, fields] : rows) {
+        INFO(architecture);
+        const TemporaryFolder place;
+        const std::string from = place.path() + "/from", to = place.path() + "/to";
+        const std::string file = place.path() + "/model.gguf";
+        write_folder(from, config_of(architecture, fields));
+        const GgufWritten written =
+            write_gguf(open_model_folder(from), file, plainly(GgufFileType::kF32));
+        CHECK(written.losses.empty());
+        CHECK(written.bytes_after == static_cast<int64_t>(std::filesystem::file_size(file)));
+        static_cast<void>(import_gguf(file, to, {}));
+        CHECK(weights_in(to) == weights_in(from));
+        // The texts say the same: the file that the second folder gives is equal but for its name.
+        const std::string again = place.path() + "/again.gguf";
+        static_cast<void>(write_gguf(open_model_folder(to), again, plainly(GgufFileType::kF32)));
+        const GgufFile first(file), second(again);
+        for (const auto& [key, value] : first.metadata().values()) {
+            if (key == "general.name") continue;
+            INFO(key);
+            REQUIRE(second.metadata().has(key));
+            CHECK(std::ranges::equal(second.metadata().values().find(key)->second.bytes,
+                                     value.bytes));
+        }
+        // A folder that stands for the file has the same weights.
+        const GgufFolder standing(file);
+        const ModelFolder opened = open_model_folder(standing.path());
+        CHECK(opened.weights.size() == 1);
+        CHECK(opened.config.is_tied == open_model_folder(from).config.is_tied);
+    }
+}
+
+TEST_CASE("rows of queries and keys are turned, and fused rows gathered, as llama.cpp has them") {
+    // Two heads of width 4: pairs (0, 2) and (1, 3) become neighbours.
+    GgufWeight turned{"t", {"a"}, {8, 1}, GgufChange::kTurn, 2, 0};
+    std::vector<float> numbers{0, 1, 2, 3, 4, 5, 6, 7};
+    change_for_gguf(turned, numbers);
+    CHECK(numbers == std::vector<float>{0, 2, 1, 3, 4, 6, 5, 7});
+    change_from_gguf(turned, numbers);
+    CHECK(numbers == std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7});
+    // Two key heads, each with two queries (width 1): q q k v, q q k v.
+    GgufWeight fused{"t", {"a"}, {8, 1}, GgufChange::kByKey, 4, 2};
+    change_for_gguf(fused, numbers);
+    CHECK(numbers == std::vector<float>{0, 1, 4, 5, 2, 6, 3, 7});
+    change_from_gguf(fused, numbers);
+    CHECK(numbers == std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7});
+    GgufWeight transposed{"t", {"a"}, {2, 3}, GgufChange::kTranspose, 0, 0};
+    numbers = {0, 1, 2, 3, 4, 5};
+    change_for_gguf(transposed, numbers);
+    CHECK(numbers == std::vector<float>{0, 3, 1, 4, 2, 5});
+    CHECK(transposed.file_sizes() == std::vector<int64_t>{3, 2});
+}
+
+TEST_CASE("each kind of file gives tensors the forms that llama.cpp's quantizer gives them") {
+    TransformerConfig config;
+    config.architecture = "LlamaForCausalLM";
+    config.width = 4096;
+    config.heads = 32;
+    config.key_heads = 8;
+    config.head_width = 128;
+    config.layers.resize(32);
+    const GgufFamily& family = gguf_family_of(config, "here");
+    const auto form = [&](GgufFileType type, const char* tensor, int64_t in, bool tied = false) {
+        config.is_tied = tied;
+        const std::vector<GgufWeight> one{{tensor, {"a"}, {64, in}, GgufChange::kNone, 0, 0}};
+        return gguf_forms(type, config, family, one, false).front();
+    };
+    using enum GgufForm;
+    const GgufFileType four = GgufFileType::kQ4KM, two = GgufFileType::kQ2K;
+    // Layers 0 to 3, 28 to 31, and from layer 4 on each third have more bits.
+    for (const int layer : {0, 3, 6, 9, 27, 28, 31})
+        CHECK(form(four, fmt::format("blk.{}.ffn_down.weight", layer).c_str(), 256) == kQ6K);
+    for (const int layer : {4, 5, 7, 8, 26})
+        CHECK(form(four, fmt::format("blk.{}.attn_v.weight", layer).c_str(), 256) == kQ4K);
+    CHECK(form(four, "blk.6.attn_v.weight", 256) == kQ6K);
+    CHECK(form(four, "blk.0.attn_q.weight", 256) == kQ4K);
+    CHECK(form(four, "blk.0.attn_q.weight", 288) == kQ5_0);
+    CHECK(form(four, "blk.0.attn_v.weight", 288) == kQ8_0);
+    CHECK(form(four, "blk.0.attn_q.weight", 40) == kF16);
+    CHECK(form(four, "output.weight", 256) == kQ6K);
+    CHECK(form(four, "output.weight", 288) == kQ8_0);
+    CHECK(form(four, "token_embd.weight", 256) == kQ4K);
+    CHECK(form(four, "token_embd.weight", 256, true) == kQ6K);
+    CHECK(form(four, "blk.0.attn_norm.weight", 256) == kF32);
+    CHECK(form(two, "blk.0.attn_v.weight", 256) == kQ4K);
+    CHECK(form(two, "blk.0.attn_output.weight", 256) == kQ3K);
+    CHECK(form(two, "blk.0.ffn_down.weight", 256) == kQ3K);
+    CHECK(form(two, "blk.0.ffn_up.weight", 256) == kQ2K);
+    CHECK(form(two, "blk.0.ffn_up.weight", 288) == kQ4_0);
+    CHECK(form(GgufFileType::kQ3KS, "blk.0.ffn_down.weight", 256) == kQ3K);
+    CHECK(form(GgufFileType::kQ8_0, "output.weight", 256) == kQ8_0);
+    CHECK(form(GgufFileType::kBf16, "blk.0.ffn_gate_inp.weight", 256) == kF32);
+    CHECK(form(GgufFileType::kBf16, "blk.0.ffn_up.weight", 7) == kBf16);
+    CHECK(gguf_file_type("q4_k_m") == four);
+    CHECK_FALSE(gguf_file_type("q4").has_value());
+}
+
+TEST_CASE("tokenizers give the same tokens after they were in a GGUF file") {
+    const std::pair<const Json*, std::vector<std::string>> rows[] = {
+        {&kByteTokenizer, {"ab ab 12", "<|end|>ab", " ab", "abc"}},
+        {&kCharacterTokenizer, {"ab", "abb ab", "a\nb", "<s>ab", "bb"}},
+    };
+    for (const auto& [tokenizer, texts] : rows) {
+        const TemporaryFolder place;
+        const std::string from = place.path() + "/from", to = place.path() + "/to";
+        write_folder(from, config_of("LlamaForCausalLM", Json::object()));
+        write_file(from + "/tokenizer.json", tokenizer->dump());
+        write_file(from + "/tokenizer_config.json",
+                   R"({"bos_token": "<|end|>", "eos_token": {"content": "<|end|>"},
+                       "chat_template": "{{ messages }}"})");
+        const std::string file = place.path() + "/model.gguf";
+        static_cast<void>(write_gguf(open_model_folder(from), file, plainly(GgufFileType::kQ8_0)));
+        static_cast<void>(import_gguf(file, to, {DType::kBF16, {}}));
+        const text::Tokenizer before = text::Tokenizer::of_folder(from);
+        const text::Tokenizer after = text::Tokenizer::of_folder(to);
+        for (const std::string& one : texts) {
+            INFO(one);
+            CHECK(after.encode(one) == before.encode(one));
+            CHECK(after.decode(after.encode(one)) == before.decode(before.encode(one)));
+        }
+        const Json config = Json::parse(content_of(to + "/tokenizer_config.json"));
+        CHECK(config["chat_template"] == "{{ messages }}");
+        CHECK(Json::parse(content_of(to + "/config.json"))["torch_dtype"] == "bfloat16");
+    }
+}
+
+TEST_CASE("models that llama.cpp would compute otherwise are refused before a file is written") {
+    const Json dynamic = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+    struct Row {
+        const char* architecture;
+        Json fields;
+        const char* why;
+    };
+    const Row rows[] = {
+        {"LlamaForCausalLM", {{"rope_scaling", dynamic}}, "no `dynamic`"},
+        {"LlamaForCausalLM", {{"hidden_act", "relu"}}, "another activation"},
+        {"Gemma2ForCausalLM",
+         {{"head_dim", 8}, {"query_pre_attn_scalar", 99}, {"sliding_window", 16}},
+         "scales attention by the width of a head only"},
+        {"OlmoeForCausalLM",
+         {{"num_experts", 3},
+          {"num_experts_per_tok", 2},
+          {"num_key_value_heads", 4},
+          {"norm_topk_prob", true}},
+         "norm_topk_prob"},
+    };
+    for (const Row& row : rows) {
+        INFO(row.why);
+        const TemporaryFolder place;
+        write_folder(place.path(), config_of(row.architecture, row.fields));
+        const std::string out = place.path() + "/x.gguf";
+        CHECK(mentions(refusal_of(place.path(), out), row.why));
+        CHECK_FALSE(std::filesystem::exists(out));
+    }
+    const TemporaryFolder place;
+    write_folder(place.path(), config_of("LlamaForCausalLM", Json::object()));
+    Json odd = kByteTokenizer;
+    odd["pre_tokenizer"]["pretokenizers"][0] = {{"type", "Punctuation"}, {"behavior", "Isolated"}};
+    write_file(place.path() + "/tokenizer.json", odd.dump());
+    CHECK(mentions(refusal_of(place.path(), place.path() + "/x.gguf"),
+                   "pre-tokenizer `Punctuation`"));
+    write_file(place.path() + "/config.json",
+               config_of("HeliumForCausalLM", {{"head_dim", 8}}).dump());
+    CHECK(mentions(refusal_of(place.path(), place.path() + "/x.gguf"),
+                   "llama.cpp has no HeliumForCausalLM"));
+}
+
+TEST_CASE("a GGUF model with a tensor too few, too many or of another shape is refused by name") {
+    const TemporaryFolder place;
+    GgufValues values;
+    values.add("general.architecture", "llama");
+    for (const auto& [key, number] : std::map<std::string, int64_t>{{"context_length", 8},
+                                                                    {"embedding_length", 4},
+                                                                    {"block_count", 1},
+                                                                    {"feed_forward_length", 4},
+                                                                    {"attention.head_count", 1}})
+        values.add("llama." + key, number);
+    values.add("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+    std::vector<GgufTensor> tensors{{"token_embd.weight", GgufForm::kF32, {3, 4}, {}},
+                                    {"output_norm.weight", GgufForm::kF32, {4}, {}}};
+    for (const char* matrix :
+         {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"})
+        tensors.push_back({fmt::format("blk.0.{}.weight", matrix), GgufForm::kF32, {4, 4}, {}});
+    for (const char* norm : {"attn_norm", "ffn_norm"})
+        tensors.push_back({fmt::format("blk.0.{}.weight", norm), GgufForm::kF32, {4}, {}});
+    const auto fault = [&](const std::vector<GgufTensor>& all) {
+        const std::string path = place.path() + "/x.gguf";
+        GgufWriter writer(path, values, all);
+        for (const GgufTensor& tensor : all) {
+            int64_t numel = 1;
+            for (const int64_t size : tensor.shape) numel *= size;
+            writer.append(std::vector<std::byte>(static_cast<size_t>(numel) * 4));
+        }
+        writer.commit();
+        return error_of(ExitCode::kInput, [&] { const GgufFolder folder(path); });
+    };
+    CHECK(fault(tensors) == "accepted");
+    std::vector<GgufTensor> fewer = tensors;
+    fewer.pop_back();
+    CHECK(mentions(fault(fewer), "has no tensor `blk.0.ffn_norm.weight`"));
+    std::vector<GgufTensor> more = tensors;
+    more.push_back({"blk.0.attn_sinks.weight", GgufForm::kF32, {4}, {}});
+    CHECK(mentions(fault(more), "`blk.0.attn_sinks.weight` belongs to no part"));
+    std::vector<GgufTensor> other = tensors;
+    other[2].shape = {4, 5};
+    CHECK(mentions(fault(other), "`blk.0.attn_q.weight` has shape [4, 5]"));
+    values.add("split.count", int64_t{2});
+    CHECK(mentions(fault(tensors), "split over several files"));
+}

@@ -78,10 +78,15 @@ void require_verifiable(const job::JobSetup& setup) {
         fail(ExitCode::kConfig,
              "zero_optimization.zenflow: verify compares each update with the exact update of its "
              "step, but zenflow makes most updates later. To verify, remove the section");
-    if (setup.config().compression.changes_graph())
+    const config::CompressionConfig& compression = setup.config().compression;
+    if (compression.changes_graph())
         fail(ExitCode::kConfig,
              "compression_training: verify computes each step in double precision too, where a "
              "weight may be rounded to another value of its grid: remove the section to verify");
+    if (compression.reduction.enabled || compression.distill.teaches())
+        fail(ExitCode::kConfig,
+             "dslaunch.distill: verify computes a model alone, without its teacher: remove the "
+             "section, and layer_reduction, to verify");
     if (setup.plan_options.reduce_packing() != WirePacking::kNone)
         fail(ExitCode::kConfig,
              "verify cannot predict gradients that hosts round before they send them: set "

@@ -32,7 +32,7 @@ struct FinalWeights {
     std::string folder;                         // empty: nothing is written
     config::LoraConfig lora{};                  // if on, only the adapter is written
     std::string base_model{};                   // the base model that the adapter names
-    // What weights become before they are written; no parameters: they stay as they are.
+    // The change of weights before they are written; no parameters: they stay as they are.
     CompressionEnd compression{};
 };
 

@@ -284,6 +284,9 @@ TEST_CASE("configs as people write them fit the schema") {
              R"({"curriculum_learning": {"enabled": false, "curriculum_type": "seqlen"}})",
              R"({"graph_harvesting": false, "datastates_ckpt": false, "sparse_attention": {}})",
              R"({"sparse_gradients": true, "checkpoint": {"load_universal": true}})",
+             R"({"bf16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 500,
+                          "initial_scale_power": 12, "hysteresis": 3, "min_loss_scale": 2}})",
+             R"({"fp16": {"enabled": true, "opt_level": "O2"}})",
              R"({"dslaunch": {"optimizer": {"groups": [{"match": ["*.bias"], "lr": 0.1}]}}})",
              R"({"dslaunch": {"data": {"columns": {"x": "pixels"}}}})",
          }) {

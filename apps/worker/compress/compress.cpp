@@ -251,8 +251,7 @@ int compress_main(int argc, char** argv) {
         {.does = "Writes a model with weights of fewer bits, and says how large it is and what it "
                  "lost.",
          .examples = {"dslaunch compress SmolLM2 --to int8 -o SmolLM2-int8",
-                      "dslaunch compress SmolLM2 --to int4 --calibrate rows.safetensors "
-                      "--eval-data held-out.safetensors -o SmolLM2-int4",
+                      "dslaunch compress SmolLM2 --to int4 --calibrate rows.safetensors -o small",
                       "dslaunch compress SmolLM2 --to q4_k_m -o SmolLM2-Q4_K_M.gguf"},
          .docs = "docs/guide/compress.md"},
         "dslaunch compress");

@@ -402,9 +402,10 @@ void resolve_parameter_groups(KeyReader& keys, RunConfig& run) {
     if (run.optimizer.weight_decay >= 1)
         keys.warn(
             "optimizer.params.weight_decay",
-            fmt::format("{:g} subtracts {:g} times each weight in every step (usual values are "
-                        "0.01 to 0.1)",
-                        run.optimizer.weight_decay, run.optimizer.weight_decay * run.optimizer.lr));
+            fmt::format("{:g} is very large: at the rate {:g}, a step takes away the share {:g} of "
+                        "each weight (usual values are 0.01 to 0.1)",
+                        run.optimizer.weight_decay, run.optimizer.lr,
+                        run.optimizer.weight_decay * run.optimizer.lr));
     moments_in_memory(keys, run);
     run.decays_matrices_only = keys.take_text("dslaunch.optimizer.decay") == "matrices";
     const std::string path = "dslaunch.optimizer.groups";

@@ -227,30 +227,36 @@ TEST_CASE("pruned rows are left out of smaller weights, which have the same held
 }
 
 TEST_CASE("a student with its teacher's layers learns from it, with the same bits at every stage") {
-    const auto config_of = [](const Json& change, int64_t steps) {
-        Json config = fixture_config(facts_of("gpt-tied"), 1, steps);
-        config["compression_training"] = {{"layer_reduction",
-                                           {{"enabled", true},
-                                            {"keep_number_layer", 2},
-                                            {"module_name_prefix", "blocks"},
-                                            {"teacher_layer", {0, 2}},
-                                            {"other_module_name", {"wte", "wpe", "ln_f"}}}}};
-        config["dslaunch"]["distill"] = {{"teacher", archive_of("gpt")}, {"temperature", 2}};
-        if (!change.is_null()) config.merge_patch(change);
-        return config;
+    struct Run {
+        int world_size = 1;
+        int64_t steps = 6;
+        int stage = 0;
+        double weight = 0.5;
+        bool resumes = false;
     };
-    const auto run = [&](const Json& change, int world_size, int64_t steps,
-                         const TemporaryFolder& folder, bool resumes = false) {
-        std::vector<std::string> where = ranks(world_size);
-        if (resumes) where.emplace_back("--resume");
-        return train_well(folder, where, "gpt-tied", config_of(change, steps)).losses();
+    const auto run = [](const Run& made, const TemporaryFolder& folder) {
+        Json config = fixture_config(facts_of("gpt-tied"), 1, made.steps);
+        Json& reduction = config["compression_training"]["layer_reduction"];
+        reduction["enabled"] = true;
+        reduction["keep_number_layer"] = 2;
+        reduction["module_name_prefix"] = "blocks";
+        reduction["teacher_layer"] = std::vector<int>{0, 2};
+        reduction["other_module_name"] = std::vector<std::string>{"wte", "wpe", "ln_f"};
+        Json& distill = config["dslaunch"]["distill"];
+        distill["teacher"] = archive_of("gpt");
+        distill["temperature"] = 2;
+        distill["weight"] = made.weight;
+        config["zero_optimization"]["stage"] = made.stage;
+        std::vector<std::string> where = ranks(made.world_size);
+        if (made.resumes) where.emplace_back("--resume");
+        return train_well(folder, where, "gpt-tied", config).losses();
     };
     for (const int world_size : {1, 2}) {
         const TemporaryFolder first, second, third;
-        const std::vector<double> losses = run({}, world_size, 6, first);
-        CHECK(run(Json{{"zero_optimization", {{"stage", 3}}}}, world_size, 6, second) == losses);
-        CHECK(run({}, world_size, 3, third).size() == 3);
-        CHECK(run({}, world_size, 6, third, true) == losses);
+        const std::vector<double> losses = run({world_size}, first);
+        CHECK(run({world_size, 6, 3}, second) == losses);
+        CHECK(run({world_size, 3}, third).size() == 3);
+        CHECK(run({world_size, 6, 0, 0.5, true}, third) == losses);
         const Weights weights = read_safetensors(first.path() + "/out/model.safetensors");
         CHECK(weights.count("blocks.1.fc.weight") == 1);
         CHECK(weights.count("teacher.wte.weight") == 0);
@@ -258,8 +264,7 @@ TEST_CASE("a student with its teacher's layers learns from it, with the same bit
     }
     // With no part in the loss, the teacher only gives its layers.
     const TemporaryFolder alone, both;
-    const Json none = {{"dslaunch", {{"distill", {{"weight", 0}}}}}};
-    CHECK(run(none, 1, 1, alone).front() != run({}, 1, 1, both).front());
+    CHECK(run({1, 1, 0, 0}, alone).front() != run({1, 1}, both).front());
 }
 
 TEST_CASE("what compression cannot be combined with is refused by name") {

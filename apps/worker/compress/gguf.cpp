@@ -17,8 +17,11 @@
 namespace dslaunch::worker {
 
 CompressedModel compress_to_gguf(const CompressArguments& arguments, kernels::ThreadTeam& team) {
-    if (arguments.group >= 0 || arguments.has_minimum)
-        fail(ExitCode::kUsage, "--group and --minimum: the GGUF form {} fixes both", arguments.to);
+    if (arguments.group >= 0 || arguments.has_minimum || arguments.is_symmetric)
+        fail(ExitCode::kUsage,
+             "--group, --minimum and --symmetric: the GGUF form {} fixes its groups, and whether "
+             "they have minimums",
+             arguments.to);
     storage::require_new_file(arguments.out, arguments.force);
     const storage::ModelFolder folder = storage::open_model_folder(arguments.model);
     Progress progress("compress", "rounding the weights");

@@ -105,8 +105,7 @@ std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
         case FileKind::kGguf:
             return fmt::format(
                 "is a GGUF file of llama.cpp, which only generate, serve and eval use as it is, in "
-                "a "
-                "single process; make a folder from it: dslaunch model import {} -o FOLDER",
+                "a single process; make a folder from it: dslaunch model import {} -o FOLDER",
                 printable(path));
         case FileKind::kNpy:
             return "contains NumPy arrays, not a model; " + as_data(path);

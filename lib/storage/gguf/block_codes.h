@@ -1,6 +1,6 @@
 // A block of a GGUF form as integers: the codes of its numbers, the scales of its groups, and the
 // common factors of these. Source of the layouts: ggml. Data path: bytes of a file <-> [here] <->
-// block_reading.h, block_writing.h. Pure.
+// block_numbers.h. Pure.
 #pragma once
 
 #include <array>

@@ -1,6 +1,5 @@
 // Converts between fp32 numbers and the forms of a GGUF file. Data path: gguf_file.h ->
-// (dequantize)
-// -> weights; weights -> (quantize) -> gguf_file.h. Pure; any thread.
+// (dequantize) -> weights; weights -> (quantize) -> gguf_file.h. Pure; any thread.
 #pragma once
 
 #include <cstddef>

@@ -159,7 +159,7 @@ Placed read_tensor(const std::string& path, Reader& reader) {
     if (!form)
         refuse(
             fmt::format("its numbers have the form {} ({}), which is not supported; use the "
-                        "model in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, "
+                        "model in one of F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, "
                         "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS",
                         gguf_form_name(number), number));
     tensor.form = *form;

@@ -1,6 +1,6 @@
 // Strict reader and atomic writer of GGUF files, versions 2 and 3, little-endian: a header, values
 // by key, the tensors' names, shapes and places, then their bytes, each aligned. Data path: a file
-// -> [here] -> block_reading.h; block_writing.h -> [here] -> a file. Readers: const, any thread.
+// -> [here] -> block_numbers.h; block_numbers.h -> [here] -> a file. Readers: const, any thread.
 #pragma once
 
 #include <cstddef>

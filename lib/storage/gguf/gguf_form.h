@@ -1,6 +1,6 @@
 // The forms in which a GGUF file stores the numbers of a tensor: plain floats, or blocks of 32 or
 // 256 numbers with common scales. Source of the numbers and sizes: ggml. Data path: gguf_file.h ->
-// [here] -> block_reading.h, block_writing.h. Pure.
+// [here] -> block_numbers.h. Pure.
 #pragma once
 
 #include <cstdint>

@@ -76,9 +76,10 @@ Made make_q8(const BlockNumbers& block) {
     float most = 0;
     for (size_t i = 0; i < kShortBlock; ++i) most = std::max(most, std::abs(block.numbers[i]));
     const float scale = most / 127.0F;
-    const float factor = scale == 0 ? 0 : 1 / scale;
     Made made;
     made.codes.scale = half_of(scale).bits;
+    // If the scale is 0 in fp16, so are all numbers.
+    const float factor = half_of(scale).value == 0 ? 0 : 1 / scale;
     for (size_t i = 0; i < kShortBlock; ++i)
         made.codes.codes[i] = static_cast<int16_t>(std::round(block.numbers[i] * factor));
     return made;

@@ -39,6 +39,7 @@ class ConfigReader {
     }
 
     [[nodiscard]] std::string text() {
+        refuse_other_values();
         json_["architectures"] = Json::array({family_->architecture});
         json_["model_type"] = family_->model_type;
         if (is("gpt2") || is("starcoder")) {
@@ -81,8 +82,9 @@ class ConfigReader {
         return table->shape.front();
     }
 
-    // Returns the type in which a decoder keeps the matrices. A number of fewer bits is a product
-    // of a small integer and numbers of fp16, and in fp16 has a relative error of at most 2^-11.
+    // Returns the type in which a decoder keeps the matrices: the one of the largest tensor. A
+    // number of fewer bits is a product of a small integer and numbers of fp16; in fp16 it has a
+    // relative error of at most 2^-11 if it is from 2^-14 to 65504.
     [[nodiscard]] const char* dtype() const {
         const GgufForm form = std::ranges::max(file_.tensors, {}, [](const GgufTensor& tensor) {
                                   return tensor.bytes.size();
@@ -104,8 +106,14 @@ class ConfigReader {
 
     [[nodiscard]] int64_t head_width() const {
         const int64_t heads = integer("attention.head_count");
-        if (heads < 1) values_.refuse(key("attention.head_count"), "must be at least 1");
-        return integer_or("attention.key_length", integer("embedding_length") / heads);
+        constexpr int64_t kMost = int64_t{1} << 20;
+        if (heads < 1 || heads > kMost)
+            values_.refuse(key("attention.head_count"), fmt::format("must be from 1 to {}", kMost));
+        const int64_t width =
+            integer_or("attention.key_length", integer("embedding_length") / heads);
+        if (width < 1 || width > kMost)
+            values_.refuse(key("attention.key_length"), fmt::format("must be from 1 to {}", kMost));
+        return width;
     }
 
     void sizes() {
@@ -145,7 +153,10 @@ class ConfigReader {
     void rope() {
         json_["rope_theta"] = number_or("rope.freq_base", 10000);
         const int64_t width = integer_or("rope.dimension_count", head_width());
-        const double part = static_cast<double>(width) / static_cast<double>(head_width());
+        double part = static_cast<double>(width) / static_cast<double>(head_width());
+        // The product with the width of a head is rounded down later.
+        if (static_cast<int64_t>(static_cast<double>(head_width()) * part) < width)
+            part = std::nextafter(part, 2.0);
         const bool has_part =
             is("phi2") || is("phi3") || is("stablelm") || is("glm4") || is("nemotron");
         if (is("gptneox")) {
@@ -156,27 +167,118 @@ class ConfigReader {
             values_.refuse(key("rope.dimension_count"),
                            "is not the width of a head, which this family needs");
         }
-        const std::string type = values_.text_or(key("rope.scaling.type"), "none");
-        if (file_.find("rope_freqs.weight") != nullptr) {
+        scaling(width);
+    }
+
+    // Reads the scaling of positions. Without a type, llama.cpp takes `linear`.
+    void scaling(int64_t width) {
+        const std::string type = values_.text_or(key("rope.scaling.type"), "linear");
+        double factor = number_or("rope.scaling.factor", number_or("rope.scale_linear", 1));
+        if (factor == 0 || type == "none") factor = 1;
+        const double attention = number_or("rope.scaling.attn_factor", 1);
+        const bool is_llama3 = has("rope_freqs.weight");
+        const bool is_long = has("rope_factors_long.weight");
+        if ((is_llama3 || is_long) && factor != 1)
+            values_.refuse(key("rope.scaling.factor"),
+                           "is given together with a tensor of factors, which is not supported");
+        if (attention != 1 && !is_long && type != "yarn")
+            values_.refuse(key("rope.scaling.attn_factor"),
+                           "is supported only with `yarn` and factors for long texts");
+        if (is_llama3) {
             json_["rope_scaling"] = llama3_or_long(factors("rope_freqs.weight", width));
-        } else if (file_.find("rope_factors_long.weight") != nullptr) {
+        } else if (is_long) {
             json_["original_max_position_embeddings"] = original_context();
-            json_["rope_scaling"] = {
-                {"rope_type", "longrope"},
-                {"short_factor", factors("rope_factors_short.weight", width)},
-                {"long_factor", factors("rope_factors_long.weight", width)},
-                {"attention_factor", number_or("rope.scaling.attn_factor", 1)}};
-        } else if (type == "linear") {
-            json_["rope_scaling"] = {{"rope_type", "linear"},
-                                     {"factor", number("rope.scaling.factor")}};
+            json_["rope_scaling"] = {{"rope_type", "longrope"},
+                                     {"short_factor", factors("rope_factors_short.weight", width)},
+                                     {"long_factor", factors("rope_factors_long.weight", width)},
+                                     {"attention_factor", attention}};
         } else if (type == "yarn") {
-            json_["rope_scaling"] = {{"rope_type", "yarn"},
-                                     {"factor", number("rope.scaling.factor")},
-                                     {"original_max_position_embeddings", original_context()}};
-        } else if (type != "none") {
+            yarn(factor, attention);
+        } else if (type == "linear" && factor != 1) {
+            json_["rope_scaling"] = {{"rope_type", "linear"}, {"factor", factor}};
+        } else if (type != "linear" && type != "none") {
             values_.refuse(key("rope.scaling.type"),
                            fmt::format("`{}` is not supported", printable(type)));
         }
+    }
+
+    void yarn(double factor, double attention) {
+        // A share below 0 stands for llama.cpp's default, which is 1 in this type.
+        const double share = number_or("rope.scaling.yarn_ext_factor", 1);
+        if (share >= 0 && share != 1)
+            values_.refuse(key("rope.scaling.yarn_ext_factor"), "is not 1, which is not supported");
+        for (const auto& [name, idle] : {std::pair("rope.scaling.yarn_log_multiplier", 0.0),
+                                         std::pair("rope.scaling.yarn_attn_factor", 1.0)})
+            if (number_or(name, idle) != idle)
+                values_.refuse(key(name), fmt::format("is not {}, which is not supported", idle));
+        json_["rope_scaling"] = {{"rope_type", "yarn"},
+                                 {"factor", factor},
+                                 {"original_max_position_embeddings", original_context()}};
+        Json& made = json_["rope_scaling"];
+        if (attention != 1)
+            made["attention_factor"] = attention * (factor > 1 ? 1 + 0.1 * std::log(factor) : 1);
+        const std::pair<const char*, const char*> betas[] = {
+            {"rope.scaling.yarn_beta_fast", "beta_fast"},
+            {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+        for (const auto& [name, field] : betas)
+            if (values_.has(key(name))) made[field] = number(name);
+    }
+
+    // Throws if a value says that the model computes something that its family does not.
+    void refuse_other_values() const {
+        // A key, the number with which it changes nothing, and the families that read it.
+        struct Idle {
+            const char* name;
+            double number;
+            std::vector<std::string_view> readers;
+        };
+        const Idle all[] = {
+            {"attention.scale", 0, {"granite"}},
+            {"attn_logit_softcapping", 0, {"gemma2"}},
+            {"final_logit_softcapping", 0, {"gemma2"}},
+            {"logit_scale", 0, {"granite", "command-r", "cohere2"}},
+            {"residual_scale", 0, {"granite"}},
+            {"embedding_scale", 0, {"granite"}},
+            {"expert_weights_scale", 0, {}},
+            {"attention.clamp_kqv", 0, {"olmo"}},
+            {"attention.max_alibi_bias", 0, {}},
+        };
+        for (const auto& [name, idle, readers] : all) {
+            if (std::ranges::find(readers, name_) != readers.end()) continue;
+            const double held = number_or(name, idle);
+            if (held != idle && held != 1)
+                values_.refuse(key(name),
+                               fmt::format("is {}, which is not supported in `{}`", held, name_));
+        }
+        const std::pair<const char*, bool> flags[] = {{"attention.causal", true},
+                                                      {"rope.scaling.finetuned", true}};
+        for (const auto& [name, idle] : flags) {
+            const bool matters = name == std::string_view("attention.causal") || is("granite");
+            if (matters && values_.flag_or(key(name), idle) != idle)
+                values_.refuse(key(name), fmt::format("is {}, which is not supported", !idle));
+        }
+        // A softmax over the experts is 1, and 0 stands for it too.
+        if (const int64_t gating = integer_or("expert_gating_func", 1); gating != 0 && gating != 1)
+            values_.refuse(key("expert_gating_func"),
+                           fmt::format("is {}, which is not supported", gating));
+        if (values_.has(key("rope.dimension_sections")))
+            for (const int64_t part : values_.integers(key("rope.dimension_sections")))
+                if (part != 0)
+                    values_.refuse(key("rope.dimension_sections"),
+                                   "has positions in several dimensions, which are not supported");
+        if (is("gemma3") && values_.has(key("attention.sliding_window_pattern")) &&
+            values_.integers(key("attention.sliding_window_pattern")) != gemma3_pattern())
+            values_.refuse(key("attention.sliding_window_pattern"),
+                           "is not 6, which is not supported");
+    }
+
+    // Returns the pattern 6, or its layers if the file lists them.
+    [[nodiscard]] std::vector<int64_t> gemma3_pattern() const {
+        const auto held = values_.integers(key("attention.sliding_window_pattern"));
+        if (held.size() == 1) return {6};
+        std::vector<int64_t> expected;
+        for (size_t i = 0; i < held.size(); ++i) expected.push_back((i + 1) % 6 != 0 ? 1 : 0);
+        return expected;
     }
 
     [[nodiscard]] int64_t original_context() const {
@@ -255,9 +357,15 @@ class ConfigReader {
             number("attention.clamp_kqv") > 0)
             json_["clip_qkv"] = number("attention.clamp_kqv");
         if (is("granite")) {
-            json_["attention_multiplier"] = number("attention.scale");
-            json_["embedding_multiplier"] = number("embedding_scale");
-            json_["residual_multiplier"] = number("residual_scale");
+            // With 0, as without the value, llama.cpp does not scale.
+            const auto scale = [&](const char* name, double otherwise) {
+                const double held = number_or(name, 0);
+                return held == 0 ? otherwise : held;
+            };
+            json_["attention_multiplier"] =
+                scale("attention.scale", 1 / std::sqrt(static_cast<double>(head_width())));
+            json_["embedding_multiplier"] = scale("embedding_scale", 1);
+            json_["residual_multiplier"] = scale("residual_scale", 1);
             json_["logits_scaling"] = number("logit_scale");
         }
         if (name_.starts_with("gemma")) gemma();

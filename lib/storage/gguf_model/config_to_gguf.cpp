@@ -38,6 +38,7 @@ class ConfigWriter {
                     (config_.activation == ActivationKind::kGelu &&
                      expected_activation() == ActivationKind::kGeluTanh),
                 "llama.cpp has another activation in this family");
+        require_same_tensors();
         write_scales();
         write_windows();
         write_experts();
@@ -69,6 +70,8 @@ class ConfigWriter {
                 scaling("linear", rope.factor);
                 return {};
             case RopeKind::kLlama3:
+                require(is("llama") || is("granite") || is("arcee"),
+                        "llama.cpp does not read the factors of `llama3` in this family");
                 return {{"rope_freqs.weight", llama3_factors(rope)}};
             case RopeKind::kYarn:
                 require(rope.beta_fast == 32 && rope.beta_slow == 1 && rope.truncate &&
@@ -151,6 +154,38 @@ class ConfigWriter {
         if (is("cohere2")) return config_.layers[layer].has_window;
         if (is("smollm3")) return (layer + 1) % 4 != 0;
         return true;
+    }
+
+    // Throws unless llama.cpp reads and uses the tensors of this model.
+    void require_same_tensors() const {
+        const bool has_bias = config_.has_projection_bias;
+        if (is("gptneox"))
+            require(has_bias && config_.has_output_bias,
+                    "llama.cpp needs biases of attention in this family: `attention_bias`");
+        if (is("gptneox") || is("phi2"))
+            require(!config_.is_tied,
+                    "llama.cpp needs an output layer of its own in this family: "
+                    "`tie_word_embeddings`");
+        if (is("starcoder2"))
+            require(has_bias && config_.has_output_bias && config_.has_mlp_bias,
+                    "llama.cpp needs biases in this family: `use_bias`");
+        if (is("phi2"))
+            require(config_.head_norm == HeadNormKind::kNone,
+                    "llama.cpp has no norms of queries and keys in this family: `qk_layernorm`");
+        if (is("falcon"))
+            require(!has_bias && !config_.has_mlp_bias,
+                    "llama.cpp reads no biases in this family: `bias`");
+        if (is("ernie4_5") || is("arcee"))
+            require(!config_.has_output_bias && !config_.has_mlp_bias,
+                    "llama.cpp ignores the biases of this family");
+        if (is("qwen2") || is("phi2") || is("phi3") || is("falcon") || is("gptneox") ||
+            is("starcoder2"))
+            require(config_.head_width * config_.heads == config_.width,
+                    "llama.cpp needs heads that together are as wide as the model: `head_dim`");
+        if (is("command-r"))
+            require((config_.head_norm != HeadNormKind::kNone) == (config_.layers.size() >= 64),
+                    "llama.cpp has norms of queries and keys if there are at least 64 layers: "
+                    "`use_qk_norm`");
     }
 
     // Writes the factors in the graph, or checks that they are llama.cpp's constants.

@@ -37,6 +37,7 @@ class Chooser {
           form_(form_of(type)),
           config_(config),
           is_falcon_(std::string_view(family.name) == "falcon"),
+          is_llama_(std::string_view(family.name) == "llama"),
           has_importance_(has_importance),
           layers_(std::ssize(config.layers)),
           shared_keys_(config.heads / config.key_heads) {}
@@ -89,8 +90,9 @@ class Chooser {
         GgufForm form = form_;
         if (type_ == GgufFileType::kQ2K) form = shared_keys_ >= 4 ? GgufForm::kQ4K : GgufForm::kQ3K;
         if (type_ == GgufFileType::kQ4KM && gets_more(layer_of(name))) form = GgufForm::kQ6K;
-        // Eight heads share each value of the models with 70 B parameters.
-        const bool is_70b = layers_ == 80 && config_.width == 8192;
+        // Several heads share each value of the models with 70 B parameters, but not of Llama 65B,
+        // which has as many layers.
+        const bool is_70b = layers_ == 80 && (!is_llama_ || shared_keys_ > 1);
         if (is_70b && (form == GgufForm::kQ3K || form == GgufForm::kQ4K)) form = GgufForm::kQ5K;
         return config_.experts == 8 ? GgufForm::kQ8_0 : form;
     }
@@ -129,6 +131,7 @@ class Chooser {
     GgufForm form_;
     const TransformerConfig& config_;
     bool is_falcon_;
+    bool is_llama_;
     bool has_importance_;
     int64_t layers_;
     int64_t shared_keys_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -83,14 +84,30 @@ OpenedModel open(const std::string& path) {
     return model;
 }
 
-std::vector<std::byte> bytes_of(std::span<const float> numbers, DType dtype) {
+// Throws Error{kInput} naming the tensor NAME if NUMBER, or what DTYPE makes of it, is not finite.
+void require_finite(float number, float stored, DType dtype, const std::string& name) {
+    if (std::isfinite(stored)) return;
+    if (std::isfinite(number))
+        fail(ExitCode::kInput,
+             "the weight `{}` has the number {}, which {} cannot hold; choose "
+             "another --dtype",
+             printable(name), number, dtype_name(dtype));
+    fail(ExitCode::kInput, "the weight `{}` has a number that is not finite", printable(name));
+}
+
+// Returns NUMBERS, the weight NAME, as DTYPE.
+std::vector<std::byte> bytes_of(std::span<const float> numbers, DType dtype,
+                                const std::string& name) {
     std::vector<std::byte> bytes(numbers.size() * static_cast<size_t>(dtype_bytes(dtype)));
     if (dtype == DType::kF32) {
+        for (const float number : numbers) require_finite(number, number, dtype, name);
         if (!numbers.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
         return bytes;
     }
     for (size_t i = 0; i < numbers.size(); ++i) {
-        const uint16_t half = dtype == DType::kBF16 ? bf16_of(numbers[i]) : fp16_of(numbers[i]);
+        const bool is_bf16 = dtype == DType::kBF16;
+        const uint16_t half = is_bf16 ? bf16_of(numbers[i]) : fp16_of(numbers[i]);
+        require_finite(numbers[i], is_bf16 ? fp32_of_bf16(half) : fp32_of_fp16(half), dtype, name);
         std::memcpy(bytes.data() + i * sizeof half, &half, sizeof half);
     }
     return bytes;
@@ -106,6 +123,21 @@ std::string with_dtype(std::string text, DType dtype) {
     return text.replace(begin, text.find('"', begin) - begin, name);
 }
 
+// Removes the files of another model in FOLDER, the weights first: a folder that is not finished
+// has no weights, and no text of one model is taken for the other's.
+void remove_old_model(const std::string& folder) {
+    for (const char* name :
+         {"model.safetensors", "model.safetensors.index.json", "config.json", "tokenizer.json",
+          "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt",
+          "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+          "chat_template.json", "generation_config.json"}) {
+        std::error_code error;
+        const std::string path = fmt::format("{}/{}", folder, name);
+        fs::remove(path, error);
+        if (error) fail(ExitCode::kDisk, "{}: {}", printable(path), error.message());
+    }
+}
+
 }  // namespace
 
 int64_t import_gguf(const std::string& path, const std::string& folder,
@@ -116,6 +148,7 @@ int64_t import_gguf(const std::string& path, const std::string& folder,
     for (const GgufModuleWeight& weight : weights)
         entries.push_back({weight.name, options.dtype, weight.sizes, {}});
     make_folder(folder);
+    remove_old_model(folder);
     for (const NamedText& one : model.texts)
         write_file_atomically(fmt::format("{}/{}", folder, one.name),
                               one.name == std::string_view("config.json")
@@ -126,7 +159,7 @@ int64_t import_gguf(const std::string& path, const std::string& folder,
     for (size_t i = 0; i < weights.size(); ++i) {
         const std::vector<float> numbers = weights[i].read();
         numel += std::ssize(numbers);
-        writer.write(i, bytes_of(numbers, options.dtype));
+        writer.write(i, bytes_of(numbers, options.dtype, weights[i].name));
         if (options.progress) options.progress(static_cast<int64_t>(i) + 1, std::ssize(weights));
     }
     writer.commit();

@@ -21,8 +21,10 @@ struct GgufImportOptions {
 
 // Writes the model in the GGUF file PATH as a Hugging Face folder: model.safetensors, config.json,
 // and if the file has a tokenizer, tokenizer.json, tokenizer_config.json and
-// generation_config.json. The weights appear last. Returns the number of parameters. Blocks on the
-// disk. Throws Error{kInput} naming the file and what is not supported, Error{kDisk}.
+// generation_config.json. Files with these and other usual names of a model in FOLDER are removed
+// first. The weights appear last. Returns the number of parameters. Blocks on the disk. Throws
+// Error{kInput} naming the file and what is not supported, or the weight that is not finite as the
+// type; Error{kDisk}.
 int64_t import_gguf(const std::string& path, const std::string& folder,
                     const GgufImportOptions& options);
 

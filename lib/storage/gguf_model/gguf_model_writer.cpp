@@ -118,6 +118,12 @@ class ModelWriter {
                 fail(ExitCode::kInput,
                      "the importance of {} inputs is known for `{}`, which has {}",
                      importance.size(), printable(name), in);
+            for (const float weight_of_input : importance)
+                if (!(weight_of_input >= 0) || !std::isfinite(weight_of_input))
+                    fail(ExitCode::kInput,
+                         "the importance of an input of `{}` is {}: the model's states are not "
+                         "finite on the given rows",
+                         printable(name), weight_of_input);
             const auto bytes = static_cast<size_t>(dtype_bytes(found.entry.dtype));
             const int64_t numel = std::ssize(found.entry.bytes) / static_cast<int64_t>(bytes);
             const int64_t part = weight.change == GgufChange::kNone

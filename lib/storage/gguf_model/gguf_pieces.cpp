@@ -60,8 +60,6 @@ const GgufPieces* gguf_pieces_with(const std::vector<std::string>& steps, bool i
     for (const GgufPieces& pieces : all_pieces()) {
         if (pieces.steps != steps) continue;
         if (pieces.ignores_merges == ignores_merges) return &pieces;
-        // Merges lead to every token of a trained vocabulary, so that ignoring them changes
-        // nothing.
         if (found == nullptr) found = &pieces;
     }
     return found;

@@ -31,15 +31,17 @@ struct GgufPieces {
     bool ignores_merges = false;     // a piece that is a token is not split
 };
 
-// Returns the first way with these STEPS; null if llama.cpp has none.
+// Returns the first way with these STEPS, one with IGNORES_MERGES if there is one; null if
+// llama.cpp has none.
 [[nodiscard]] const GgufPieces* gguf_pieces_with(const std::vector<std::string>& steps,
                                                  bool ignores_merges);
 // Returns the way that llama.cpp calls NAME; null if it is not known here.
 [[nodiscard]] const GgufPieces* gguf_pieces_named(std::string_view name);
 
 // Adds the tokenizer in FOLDER, with the chat template and the special tokens, to VALUES.
-// VOCABULARY: rows of the embedding. Adds that there is none if FOLDER has no tokenizer.json.
-// Throws Error{kInput} naming the file if llama.cpp has no such tokenizer.
+// VOCABULARY: rows of the embedding. Warns if FOLDER has no tokenizer, or if added tokens have no
+// row. Throws Error{kInput} naming the file if llama.cpp has no such tokenizer, or if the folder's
+// tokenizer has no tokenizer.json.
 void add_tokenizer_values(const std::string& folder, int64_t vocabulary, GgufValues& values);
 
 // The texts of files for a Hugging Face folder.

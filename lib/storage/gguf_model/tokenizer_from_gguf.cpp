@@ -43,8 +43,8 @@ class TokenizerReader {
                            fmt::format("is `{}`; supported are gpt2 (pairs of bytes) and llama "
                                        "(SentencePiece's pairs)",
                                        printable(kind)));
-        read_tokens();
         is_of_bytes_ = kind == "gpt2";
+        read_tokens();
         return {is_of_bytes_ ? of_bytes() : of_characters(), tokenizer_config(), generation()};
     }
 
@@ -59,8 +59,10 @@ class TokenizerReader {
         if (kinds_.size() != tokens_.size())
             values_.refuse(kKinds, "has another length than tokenizer.ggml.tokens");
         for (size_t id = 0; id < tokens_.size(); ++id) {
-            if (is(id, GgufTokenKind::kUnused)) continue;
             const std::string_view text = tokens_[id];
+            // llama.cpp gives a token without a text a name that no text has.
+            if (text.empty()) kinds_[id] = static_cast<int64_t>(GgufTokenKind::kUnused);
+            if (is(id, GgufTokenKind::kUnused)) continue;
             if (text.size() > kTokenBytesMax)
                 values_.refuse(kTokens, fmt::format("has a token of {} bytes; at most {} are "
                                                     "supported",
@@ -81,10 +83,20 @@ class TokenizerReader {
         return kinds_[id] == static_cast<int64_t>(kind);
     }
 
-    // Returns the token at KEY, if the file names one that exists.
+    // Returns the token NAME, if the file names one that exists. llama.cpp has the usual numbers
+    // for a SentencePiece vocabulary whose file names none.
     [[nodiscard]] std::optional<size_t> special(const char* name) const {
         const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
-        if (!values_.has(key)) return std::nullopt;
+        if (!values_.has(key)) {
+            constexpr std::string_view kUsual[] = {"unknown", "bos", "eos"};
+            const auto* const usual = std::ranges::find(kUsual, name);
+            const auto id = static_cast<size_t>(usual - std::begin(kUsual));
+            if (is_of_bytes_ || id >= std::size(kUsual) || id >= tokens_.size())
+                return std::nullopt;
+            const bool is_special =
+                is(id, GgufTokenKind::kControl) || is(id, GgufTokenKind::kUnknown);
+            return is_special ? std::optional(id) : std::nullopt;
+        }
         const int64_t id = values_.integer(key);
         // Some files have the largest number for "none".
         if (id < 0 || id >= std::ssize(tokens_)) return std::nullopt;
@@ -308,6 +320,14 @@ class TokenizerReader {
         for (const char* name : {"eos", "eot", "eom"})
             if (const auto id = special(name); id && std::ranges::find(ends, *id) == ends.end())
                 ends.push_back(*id);
+        // llama.cpp ends at each special token with one of these texts, whatever the file says.
+        for (const char* text :
+             {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",
+              "<|end_of_text|>", "<|eom_id|>", "<EOT>", "<end_of_utterance>"})
+            if (const auto found = ids_.find(text);
+                found != ids_.end() && is(found->second, GgufTokenKind::kControl) &&
+                std::ranges::find(ends, found->second) == ends.end())
+                ends.push_back(found->second);
         if (!ends.empty()) {
             json.key("eos_token_id").begin_array();
             for (const size_t id : ends) json.value(id);

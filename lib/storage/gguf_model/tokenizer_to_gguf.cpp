@@ -7,12 +7,15 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/text/json_place.h"
+#include "base/text/tokenizer_class.h"
 #include "storage/gguf_model/gguf_tokenizer.h"
 #include "storage/huggingface/generation_config.h"
 
@@ -22,6 +25,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kFileBytesMax = size_t{1} << 29;
+constexpr std::string_view kBlank = "▁";  // in SentencePiece's tokens
 constexpr float kControlScore = -10000;
 
 std::optional<std::string> file_text(const std::string& path) {
@@ -70,6 +74,8 @@ class TokenizerWriter {
           values_(values) {
         if (!json_.is_object() || !json_.contains("model") || !json_["model"].is_object())
             refuse("has no `model`");
+        // The folder's own tokenizer: a class of transformers may change tokenizer.json.
+        apply_tokenizer_class({config_, json_of(folder + "/config.json")}, json_);
         read_tokens(vocabulary);
     }
 
@@ -95,7 +101,12 @@ class TokenizerWriter {
         fail(ExitCode::kInput, "{}: {}", printable(path_), why);
     }
 
-    void set(int64_t id, const std::string& text, GgufTokenKind kind) {
+    // Sets a token. A token that the model has no row for is left out if CAN_BE_LEFT.
+    void set(int64_t id, const std::string& text, GgufTokenKind kind, bool can_be_left) {
+        if (id >= std::ssize(texts_) && can_be_left) {
+            left_out_.insert(text);
+            return;
+        }
         if (id < 0 || id >= std::ssize(texts_))
             refuse(
                 fmt::format("the token `{}` has the number {}, but the model's embedding has {} "
@@ -110,18 +121,27 @@ class TokenizerWriter {
         for (int64_t id = 0; id < vocabulary; ++id) texts_.push_back(fmt::format("[PAD{}]", id));
         kinds_.assign(texts_.size(), static_cast<int32_t>(GgufTokenKind::kUnused));
         const Json& model = json_["model"];
+        const Json added = json_.value("added_tokens", Json::array());
+        std::unordered_set<std::string> added_texts;
+        for (const Json& token : added) added_texts.insert(text_at(token, "content"));
         if (model.contains("vocab") && model["vocab"].is_object())
             for (const auto& [text, id] : model["vocab"].items()) {
                 if (!id.is_number_integer()) refuse("its `vocab` has a number that is none");
-                set(id.get<int64_t>(), text, GgufTokenKind::kNormal);
+                set(id.get<int64_t>(), text, GgufTokenKind::kNormal, added_texts.contains(text));
             }
-        for (const Json& token : json_.value("added_tokens", Json::array())) {
+        for (const Json& token : added) {
             if (!token.is_object() || !token.contains("id") || !token["id"].is_number_integer())
                 refuse("an added token has no `id`");
             set(token["id"].get<int64_t>(), text_at(token, "content"),
                 flag_at(token, "special", false) ? GgufTokenKind::kControl
-                                                 : GgufTokenKind::kUserDefined);
+                                                 : GgufTokenKind::kUserDefined,
+                /*can_be_left=*/true);
         }
+        if (!left_out_.empty())
+            log_warn("compress",
+                     "{}: {} added tokens, such as `{}`, have no row in the model's embedding, and "
+                     "are not in the GGUF file",
+                     printable(path_), left_out_.size(), printable(*left_out_.begin()));
     }
 
     void read_merges(const Json& merges) {
@@ -170,12 +190,57 @@ class TokenizerWriter {
                                    printable(type)));
             }
         }
-        const GgufPieces* const found =
-            gguf_pieces_with(steps, flag_at(json_["model"], "ignore_merges", false));
+        const bool ignores_merges = flag_at(json_["model"], "ignore_merges", false);
+        const GgufPieces* const found = gguf_pieces_with(steps, ignores_merges);
         if (found == nullptr)
             refuse(fmt::format("llama.cpp has no way to split texts as its pre-tokenizer does: {}",
                                printable(join(steps, ", "))));
+        if (found->ignores_merges != ignores_merges) require_merged_tokens(*found);
         return *found;
+    }
+
+    // Throws unless merges alone make each token of the vocabulary, so that it does not matter
+    // whether a piece that is a token is merged.
+    void require_merged_tokens(const GgufPieces& pieces) const {
+        std::unordered_map<std::string, size_t> ranks;
+        for (const auto& [left, right] : merges_) ranks.emplace(left + ' ' + right, ranks.size());
+        for (size_t id = 0; id < texts_.size(); ++id) {
+            if (!is(id, GgufTokenKind::kNormal) || makes_one_token(texts_[id], ranks)) continue;
+            refuse(
+                fmt::format("llama.cpp's `{}` {} a piece that is a token, but `ignore_merges` says "
+                            "otherwise, and no merges make the token `{}`",
+                            pieces.name, pieces.ignores_merges ? "does not merge" : "merges",
+                            printable(texts_[id])));
+        }
+    }
+
+    // Returns true if the merges with these RANKS make TEXT one token.
+    static bool makes_one_token(const std::string& text,
+                                const std::unordered_map<std::string, size_t>& ranks) {
+        std::vector<std::string> parts;
+        for (const char c : text)
+            if ((c & 0xC0) == 0x80 && !parts.empty()) {
+                parts.back() += c;
+            } else {
+                parts.emplace_back(1, c);
+            }
+        while (parts.size() > 1) {
+            size_t best = ranks.size(), at = 0;
+            for (size_t i = 0; i + 1 < parts.size(); ++i)
+                if (const auto found = ranks.find(parts[i] + ' ' + parts[i + 1]);
+                    found != ranks.end() && found->second < best) {
+                    best = found->second;
+                    at = i;
+                }
+            if (best == ranks.size()) return false;
+            parts[at] += parts[at + 1];
+            parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+        }
+        return true;
+    }
+
+    [[nodiscard]] bool is(size_t id, GgufTokenKind kind) const {
+        return kinds_[id] == static_cast<int32_t>(kind);
     }
 
     void write_of_bytes() {
@@ -185,11 +250,37 @@ class TokenizerWriter {
                                    printable(text_at(step, "type"))));
         values_.add("tokenizer.ggml.model", "gpt2");
         values_.add("tokenizer.ggml.pre", std::string_view(pieces().name));
-        values_.add("tokenizer.ggml.tokens", texts_);
-        values_.add("tokenizer.ggml.token_type", kinds_);
+        add_tokens();
         std::vector<std::string> merges;
         for (const auto& [left, right] : merges_) merges.push_back(left + " " + right);
         values_.add("tokenizer.ggml.merges", merges);
+    }
+
+    // Adds the tokens. llama.cpp reads no file with the same text twice.
+    void add_tokens() {
+        std::unordered_set<std::string_view> known;
+        for (const std::string& text : texts_)
+            if (!known.insert(text).second)
+                refuse(fmt::format("has the token `{}` twice, which llama.cpp does not read",
+                                   printable(text)));
+        values_.add("tokenizer.ggml.tokens", texts_);
+        values_.add("tokenizer.ggml.token_type", kinds_);
+    }
+
+    // Throws if the step Metaspace does something else than SentencePiece.
+    void require_plain_blanks(const Json& step) const {
+        if (step.contains("replacement") && text_at(step, "replacement") != kBlank)
+            refuse(
+                fmt::format("its Metaspace has `{}` in place of blanks, which cannot be written "
+                            "as GGUF",
+                            printable(text_at(step, "replacement"))));
+        if (!flag_at(step, "split", true)) return;
+        for (size_t id = 0; id < texts_.size(); ++id)
+            if (is(id, GgufTokenKind::kNormal) && texts_[id].find(kBlank, 1) != std::string::npos)
+                refuse(
+                    fmt::format("its Metaspace splits texts at blanks, but llama.cpp does not, and "
+                                "would use the token `{}`",
+                                printable(texts_[id])));
     }
 
     // Returns true if a blank is put in front of texts. Refuses steps that do something else than
@@ -200,8 +291,8 @@ class TokenizerWriter {
             const std::string type = text_at(step, "type");
             const bool is_meta = type == "Replace" && step.contains("pattern") &&
                                  text_at(step["pattern"], "String") == " " &&
-                                 text_at(step, "content") == "▁";
-            if (type == "Prepend" && text_at(step, "prepend") == "▁") {
+                                 text_at(step, "content") == kBlank;
+            if (type == "Prepend" && text_at(step, "prepend") == kBlank) {
                 puts = true;
             } else if (!is_meta) {
                 refuse(
@@ -214,14 +305,14 @@ class TokenizerWriter {
             const bool is_idle = type == "Split" && step.contains("pattern") &&
                                  text_at(step["pattern"], "String") == " ";
             if (type == "Metaspace") {
-                puts = puts || text_at(step, "prepend_scheme") != "never";
+                require_plain_blanks(step);
+                puts = puts || (text_at(step, "prepend_scheme") != "never" &&
+                                flag_at(step, "add_prefix_space", true));
             } else if (!is_idle) {
                 refuse(fmt::format("its pre-tokenizer `{}` cannot be written as GGUF",
                                    printable(type)));
             }
         }
-        if (text_at(config_, "tokenizer_class").starts_with("LlamaTokenizer"))
-            puts = flag_at(config_, "add_prefix_space", true);
         return puts;
     }
 
@@ -229,36 +320,92 @@ class TokenizerWriter {
         if (!flag_at(json_["model"], "byte_fallback", false))
             refuse("its model has no `byte_fallback`, without which it cannot be written as GGUF");
         const bool puts = puts_blank();
-        std::vector<float> scores(texts_.size());
-        // SentencePiece joins the pair that makes the token with the highest score.
-        std::unordered_map<std::string, float> ranks;
-        for (const auto& [left, right] : merges_)
-            ranks.emplace(left + right, -static_cast<float>(ranks.size() + 1));
         for (size_t id = 0; id < texts_.size(); ++id) {
             const std::string& text = texts_[id];
-            auto& kind = kinds_[id];
             if (text.size() == 6 && text.starts_with("<0x") && text.ends_with(">"))
-                kind = static_cast<int32_t>(GgufTokenKind::kByte);
+                kinds_[id] = static_cast<int32_t>(GgufTokenKind::kByte);
             if (text == text_at(json_["model"], "unk_token"))
-                kind = static_cast<int32_t>(GgufTokenKind::kUnknown);
-            const auto rank = ranks.find(text);
-            scores[id] = kind == static_cast<int32_t>(GgufTokenKind::kNormal)
+                kinds_[id] = static_cast<int32_t>(GgufTokenKind::kUnknown);
+        }
+        const std::unordered_map<std::string, float> ranks = ranks_of_tokens();
+        std::vector<float> scores(texts_.size());
+        for (size_t id = 0; id < texts_.size(); ++id) {
+            const auto rank = ranks.find(texts_[id]);
+            scores[id] = is(id, GgufTokenKind::kNormal)
                              ? rank != ranks.end() ? rank->second
                                                    : -static_cast<float>(ranks.size() + 1 + id)
-                         : kind == static_cast<int32_t>(GgufTokenKind::kByte) ? 0
-                                                                              : kControlScore;
+                         : is(id, GgufTokenKind::kByte) ? 0
+                                                        : kControlScore;
+            // llama.cpp looks for these in the text itself, which has blanks.
+            if (is(id, GgufTokenKind::kUserDefined)) texts_[id] = with_blanks(texts_[id]);
         }
         values_.add("tokenizer.ggml.model", "llama");
         values_.add("tokenizer.ggml.pre", "default");
-        values_.add("tokenizer.ggml.tokens", texts_);
+        add_tokens();
         values_.add("tokenizer.ggml.scores", scores);
-        values_.add("tokenizer.ggml.token_type", kinds_);
         values_.add("tokenizer.ggml.add_space_prefix", puts);
+    }
+
+    static std::string with_blanks(std::string_view text) {
+        std::string made;
+        while (!text.empty()) {
+            const bool is_blank = text.starts_with(kBlank);
+            made += is_blank ? ' ' : text.front();
+            text.remove_prefix(is_blank ? kBlank.size() : 1);
+        }
+        return made;
+    }
+
+    [[nodiscard]] bool is_normal(const std::string& text) const {
+        const auto found = ids_.find(text);
+        return found != ids_.end() &&
+               is(static_cast<size_t>(found->second), GgufTokenKind::kNormal);
+    }
+
+    // Returns a score for each token that merges make: SentencePiece joins any two neighbours, the
+    // pair that makes the token with the highest score first. Throws if the merges say otherwise.
+    [[nodiscard]] std::unordered_map<std::string, float> ranks_of_tokens() const {
+        std::unordered_map<std::string, float> ranks;
+        std::unordered_set<std::string> pairs;
+        std::string last;
+        for (const auto& [left, right] : merges_) {
+            const std::string made = left + right;
+            if (!is_normal(left) || !is_normal(right) || !is_normal(made)) continue;
+            pairs.insert(left + '\n' + right);
+            const bool is_new = ranks.emplace(made, -static_cast<float>(ranks.size() + 1)).second;
+            if (!is_new && made != last)
+                refuse_merges(made, "are not next to each other in the list");
+            last = made;
+        }
+        for (size_t id = 0; id < texts_.size(); ++id) {
+            const std::string& text = texts_[id];
+            for (size_t i = 1; is(id, GgufTokenKind::kNormal) && i < text.size(); ++i) {
+                if ((text[i] & 0xC0) == 0x80) continue;
+                const std::string left = text.substr(0, i), right = text.substr(i);
+                if (is_normal(left) && is_normal(right) && !pairs.contains(left + '\n' + right))
+                    refuse_merges(text, fmt::format("leave out `{}` and `{}`", printable(left),
+                                                    printable(right)));
+            }
+        }
+        return ranks;
+    }
+
+    [[noreturn]] void refuse_merges(const std::string& token, const std::string& what) const {
+        refuse(
+            fmt::format("its merges for the token `{}` {}, so that llama.cpp, which joins any two "
+                        "neighbours that make a token, would split texts otherwise",
+                        printable(token), what));
     }
 
     // Returns the number of the token that CONFIG names at KEY.
     [[nodiscard]] std::optional<int32_t> special(const char* key) const {
-        const auto found = ids_.find(text_at(config_, key));
+        const std::string text = text_at(config_, key);
+        if (left_out_.contains(text))
+            refuse(
+                fmt::format("`{}` of tokenizer_config.json is `{}`, for which the model's "
+                            "embedding has no row",
+                            key, printable(text)));
+        const auto found = ids_.find(text);
         if (found == ids_.end()) return std::nullopt;
         return found->second;
     }
@@ -267,7 +414,11 @@ class TokenizerWriter {
     [[nodiscard]] std::vector<std::string> around(bool first) const {
         const Json post = json_.value("post_processor", Json());
         for (const Json& step : steps_of(post, "processors")) {
-            if (text_at(step, "type") != "TemplateProcessing" || !step.contains("single")) continue;
+            const std::string type = text_at(step, "type");
+            if (type == "ByteLevel") continue;  // it changes no token
+            if (type != "TemplateProcessing" || !step.contains("single"))
+                refuse(fmt::format("its post-processor `{}` cannot be written as GGUF",
+                                   printable(type)));
             std::vector<std::string> before, after;
             bool is_after = false;
             for (const Json& part : step["single"]) {
@@ -307,6 +458,11 @@ class TokenizerWriter {
         add("eos_token_id", eos);
         std::erase(ends, eos.value_or(-1));
         if (!ends.empty()) add("eot_token_id", ends.front());
+        if (ends.size() > 1) add("eom_token_id", ends[1]);
+        if (ends.size() > 2)
+            log_warn("compress",
+                     "{}: the model has {} tokens that end a text; the GGUF file names the first 3",
+                     printable(folder_), ends.size() + 1);
         add("unknown_token_id", special("unk_token"));
         add("padding_token_id", special("pad_token"));
     }
@@ -328,18 +484,31 @@ class TokenizerWriter {
     std::vector<std::string> texts_;
     std::vector<int32_t> kinds_;
     std::unordered_map<std::string, int32_t> ids_;
+    std::unordered_set<std::string> left_out_;  // tokens without a row in the embedding
     std::vector<std::pair<std::string, std::string>> merges_;
 };
 
 }  // namespace
 
 void add_tokenizer_values(const std::string& folder, int64_t vocabulary, GgufValues& values) {
-    std::error_code unreadable;
-    if (!std::filesystem::exists(folder + "/tokenizer.json", unreadable)) {
-        values.add("tokenizer.ggml.model", "none");
+    const auto has = [&](const char* name) {
+        std::error_code unreadable;
+        return std::filesystem::exists(fmt::format("{}/{}", folder, name), unreadable);
+    };
+    if (has("tokenizer.json")) {
+        TokenizerWriter(folder, vocabulary, values).write();
         return;
     }
-    TokenizerWriter(folder, vocabulary, values).write();
+    for (const char* other : {"tokenizer.model", "vocab.json", "tokenizer_config.json"})
+        if (has(other))
+            fail(ExitCode::kInput,
+                 "{0}: has {1}, but no tokenizer.json, from which a GGUF file's tokenizer is made. "
+                 "Make it in Python: transformers.AutoTokenizer.from_pretrained(\"{0}\")"
+                 ".save_pretrained(\"{0}\")",
+                 printable(folder), other);
+    log_warn("compress", "{}: has no tokenizer.json, so that the GGUF file has no tokenizer",
+             printable(folder));
+    values.add("tokenizer.ggml.model", "none");
 }
 
 }  // namespace dslaunch::storage

@@ -124,6 +124,14 @@ void check_sizes(const JsonPlace& config, const TransformerConfig& model) {
         if (size[0] > size[1])
             config.refuse(
                 fmt::format("{} {}, but this version supports at most {}", size[0], what, size[1]));
+    constexpr int64_t kHeadNormsOfAllMax = 1 << 15;
+    const int64_t norms = model.head_norm == HeadNormKind::kList
+                              ? (model.heads + model.key_heads) * std::ssize(model.layers)
+                              : 0;
+    if (norms > kHeadNormsOfAllMax)
+        config.refuse(
+            fmt::format("{} layers have {} norms of heads, but this version supports at most {}",
+                        model.layers.size(), norms, kHeadNormsOfAllMax));
     constexpr int64_t kExpertsOfAllMax = 1 << 15;
     const int64_t experts = model.experts * std::ssize(model.layers);
     if (experts > kExpertsOfAllMax)

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "base/text/json_place.h"
-#include "text/subword/tokenizer_class.h"
+#include "base/text/tokenizer_class.h"
 #include "text/tokenizer/tokenizer_parts.h"
 #include "text/unicode/code_points.h"
 

@@ -37,7 +37,7 @@ class Tokenizer {
     // both itself.
     [[nodiscard]] static Tokenizer load(const std::string& path);
     // Does the same for FOLDER's tokenizer.json, with the changes that its tokenizer_config.json
-    // and config.json require (subword/tokenizer_class.h).
+    // and config.json require (base/text/tokenizer_class.h).
     [[nodiscard]] static Tokenizer of_folder(const std::string& folder);
     // Does the same for TEXT; NAME replaces the path in messages.
     [[nodiscard]] static Tokenizer parse(std::string_view text, const std::string& name);

@@ -110,9 +110,17 @@ TEST_CASE("integers of a block survive packing, and its numbers follow from them
     }
 }
 
+TEST_CASE("numbers too small for a scale of 16 bits become zeros") {
+    // 1 / scale would be infinite, and its product with 0 no number.
+    std::vector<float> numbers(32, 0.0F);
+    numbers[3] = 1e-39F;
+    std::vector<std::byte> block(static_cast<size_t>(facts_of(GgufForm::kQ8_0).bytes));
+    gguf_quantize(GgufForm::kQ8_0, numbers, {}, block);
+    CHECK(numbers_of(GgufForm::kQ8_0, block) == std::vector<float>(32, 0.0F));
+}
+
 TEST_CASE("the bits of a block are where ggml has them") {
-    // The code of element ELEMENT, which is 1 above the lowest one, and the scale of the last group
-    // change these bytes.
+    // The code of element ELEMENT, which is 1 above the lowest one, changes these bytes.
     struct Row {
         GgufForm form;
         size_t element;

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,51 +20,13 @@
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
 #include "text/tokenizer/tokenizer.h"
+#include "unit/storage/gguf/gguf_folders.h"
 
 using namespace dslaunch;
 using namespace dslaunch::storage;
 using namespace dslaunch::test;
-using Json = nlohmann::json;
 
 namespace {
-
-// A config of the ARCHITECTURE with small sizes, and FIELDS.
-Json config_of(const std::string& architecture, const Json& fields) {
-    Json config = {{"architectures", {architecture}},
-                   {"vocab_size", 32},
-                   {"hidden_size", 32},
-                   {"intermediate_size", 64},
-                   {"num_hidden_layers", 2},
-                   {"num_attention_heads", 4},
-                   {"num_key_value_heads", 2},
-                   {"max_position_embeddings", 64}};
-    config.update(fields);
-    return config;
-}
-
-// Writes a folder with CONFIG and weights that are multiples of 1/64, so that 1 more is exact.
-void write_folder(const std::string& folder, const Json& config) {
-    write_file(folder + "/config.json", config.dump());
-    const TransformerConfig model = open_model_folder(folder).config;
-    std::vector<std::vector<float>> numbers;
-    std::vector<SafetensorsEntry> entries;
-    unsigned next = 1;
-    for (const GgufWeight& weight : gguf_weights(model, gguf_family_of(model, "here")))
-        for (const std::string& name : weight.names) {
-            int64_t numel = 1;
-            for (const int64_t size : weight.sizes) numel *= size;
-            std::vector<float>& own = numbers.emplace_back(static_cast<size_t>(numel));
-            for (float& number : own) {
-                next = next * 1664525U + 1013904223U;
-                number = static_cast<float>(static_cast<int>(next >> 25) - 64) / 64;
-            }
-            entries.push_back({name, DType::kF32, weight.sizes, {}});
-        }
-    SafetensorsWriter writer(folder + "/model.safetensors", entries);
-    for (size_t i = 0; i < entries.size(); ++i)
-        writer.write(i, std::as_bytes(std::span(numbers[i])));
-    writer.commit();
-}
 
 std::map<std::string, std::vector<std::byte>> weights_in(const std::string& folder) {
     const SafetensorsFile file(folder + "/model.safetensors");
@@ -72,59 +35,6 @@ std::map<std::string, std::vector<std::byte>> weights_in(const std::string& fold
         all[entry.name].assign(entry.bytes.begin(), entry.bytes.end());
     return all;
 }
-
-GgufWriteOptions plainly(GgufFileType type) {
-    GgufWriteOptions options;
-    options.type = type;
-    return options;
-}
-
-std::string refusal_of(const std::string& folder, const std::string& out) {
-    return error_of(ExitCode::kInput, [&] {
-        static_cast<void>(write_gguf(open_model_folder(folder), out, plainly(GgufFileType::kF32)));
-    });
-}
-
-const Json kByteTokenizer = Json::parse(R"({
-  "version": "1.0",
-  "added_tokens": [{"id": 0, "content": "<|end|>", "single_word": false, "lstrip": false,
-                    "rstrip": false, "normalized": false, "special": true}],
-  "normalizer": null,
-  "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-      {"type": "Digits", "individual_digits": true},
-      {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]},
-  "post_processor": {"type": "TemplateProcessing",
-      "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}},
-                 {"Sequence": {"id": "A", "type_id": 0}}],
-      "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-      "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [0], "tokens": ["<|end|>"]}}},
-  "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
-              "use_regex": true},
-  "model": {"type": "BPE",
-            "vocab": {"<|end|>": 0, "a": 1, "b": 2, "Ġ": 3, "ab": 4, "Ġab": 5, "1": 6, "2": 7,
-                      "c": 8},
-            "merges": [["a", "b"], ["Ġ", "ab"]]}
-})");
-
-const Json kCharacterTokenizer = Json::parse(R"({
-  "version": "1.0",
-  "added_tokens": [{"id": 0, "content": "<unk>", "single_word": false, "lstrip": false,
-                    "rstrip": false, "normalized": false, "special": true},
-                   {"id": 1, "content": "<s>", "single_word": false, "lstrip": false,
-                    "rstrip": false, "normalized": false, "special": true}],
-  "normalizer": {"type": "Sequence", "normalizers": [
-      {"type": "Prepend", "prepend": "▁"},
-      {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
-  "pre_tokenizer": null,
-  "post_processor": null,
-  "decoder": {"type": "Sequence", "decoders": [
-      {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
-      {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
-  "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
-            "vocab": {"<unk>": 0, "<s>": 1, "<0x0A>": 2, "▁": 3, "a": 4, "b": 5, "bb": 6, "ab": 7,
-                      "▁ab": 8, "abb": 9},
-            "merges": [["b", "b"], ["a", "b"], ["▁", "ab"], ["a", "bb"], ["ab", "b"]]}
-})");
 
 }  // namespace
 
@@ -163,6 +73,33 @@ TEST_CASE("a folder of each family is the same after it was a GGUF file") {
         {"GPT2LMHeadModel", gpt},
         {"GPTNeoXForCausalLM", Json::object()},
         {"FalconForCausalLM", {{"new_decoder_architecture", true}, {"num_kv_heads", 2}}},
+        {"FalconForCausalLM", {{"new_decoder_architecture", false}, {"multi_query", true}}},
+        {"MistralForCausalLM", Json::object()},
+        {"Qwen3MoeForCausalLM",
+         {{"num_experts", 3},
+          {"num_experts_per_tok", 2},
+          {"moe_intermediate_size", 32},
+          {"norm_topk_prob", true},
+          {"head_dim", 8}}},
+        {"OlmoeForCausalLM",
+         {{"num_experts", 3}, {"num_experts_per_tok", 2}, {"num_key_value_heads", 4}}},
+        {"Cohere2ForCausalLM", {{"num_hidden_layers", 4}, {"sliding_window", 16}}},
+        {"SmolLM3ForCausalLM", {{"num_hidden_layers", 4}}},
+        {"Glm4ForCausalLM", {{"head_dim", 8}}},
+        {"SeedOssForCausalLM", {{"head_dim", 8}}},
+        {"Ernie4_5ForCausalLM", {{"head_dim", 8}}},
+        {"ArceeForCausalLM", {{"hidden_act", "relu2"}}},
+        {"GPTBigCodeForCausalLM", gpt},
+        {"LlamaForCausalLM", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}}},
+        {"Qwen2ForCausalLM",
+         {{"rope_scaling",
+           {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}}}}},
+        {"Phi3ForCausalLM",
+         {{"original_max_position_embeddings", 32},
+          {"rope_scaling",
+           {{"type", "longrope"},
+            {"short_factor", {1.0, 1.5, 2.0, 3.0}},
+            {"long_factor", {1.0, 2.0, 4.0, 8.0}}}}}},
     };
     for (const auto& [architecture, fields] : rows) {
         INFO(architecture);
@@ -192,6 +129,16 @@ TEST_CASE("a folder of each family is the same after it was a GGUF file") {
         const ModelFolder opened = open_model_folder(standing.path());
         CHECK(opened.weights.size() == 1);
         CHECK(opened.config.is_tied == open_model_folder(from).config.is_tied);
+    }
+}
+
+TEST_CASE("neighbours rotate together in the families in which llama.cpp rotates them") {
+    // The names of llama.cpp's table of rope types, with LLAMA_ROPE_TYPE_NORM.
+    const std::set<std::string> neighbours{"llama",   "olmo", "command-r", "cohere2", "smollm3",
+                                           "granite", "glm4", "ernie4_5",  "arcee"};
+    for (const GgufFamily& family : gguf_families()) {
+        INFO(family.name);
+        CHECK(family.turns_neighbours == neighbours.contains(family.name));
     }
 }
 
@@ -256,37 +203,13 @@ TEST_CASE("each kind of file gives tensors the forms that llama.cpp's quantizer 
     CHECK(form(GgufFileType::kQ8_0, "output.weight", 256) == kQ8_0);
     CHECK(form(GgufFileType::kBf16, "blk.0.ffn_gate_inp.weight", 256) == kF32);
     CHECK(form(GgufFileType::kBf16, "blk.0.ffn_up.weight", 7) == kBf16);
+    // Only heads that share their values are those of Llama 70B.
+    config.layers.resize(80);
+    CHECK(form(four, "blk.11.attn_v.weight", 256) == kQ5K);
+    config.key_heads = config.heads;
+    CHECK(form(four, "blk.11.attn_v.weight", 256) == kQ4K);
     CHECK(gguf_file_type("q4_k_m") == four);
     CHECK_FALSE(gguf_file_type("q4").has_value());
-}
-
-TEST_CASE("tokenizers give the same tokens after they were in a GGUF file") {
-    const std::pair<const Json*, std::vector<std::string>> rows[] = {
-        {&kByteTokenizer, {"ab ab 12", "<|end|>ab", " ab", "abc"}},
-        {&kCharacterTokenizer, {"ab", "abb ab", "a\nb", "<s>ab", "bb"}},
-    };
-    for (const auto& [tokenizer, texts] : rows) {
-        const TemporaryFolder place;
-        const std::string from = place.path() + "/from", to = place.path() + "/to";
-        write_folder(from, config_of("LlamaForCausalLM", Json::object()));
-        write_file(from + "/tokenizer.json", tokenizer->dump());
-        write_file(from + "/tokenizer_config.json",
-                   R"({"bos_token": "<|end|>", "eos_token": {"content": "<|end|>"},
-                       "chat_template": "{{ messages }}"})");
-        const std::string file = place.path() + "/model.gguf";
-        static_cast<void>(write_gguf(open_model_folder(from), file, plainly(GgufFileType::kQ8_0)));
-        static_cast<void>(import_gguf(file, to, {DType::kBF16, {}}));
-        const text::Tokenizer before = text::Tokenizer::of_folder(from);
-        const text::Tokenizer after = text::Tokenizer::of_folder(to);
-        for (const std::string& one : texts) {
-            INFO(one);
-            CHECK(after.encode(one) == before.encode(one));
-            CHECK(after.decode(after.encode(one)) == before.decode(before.encode(one)));
-        }
-        const Json config = Json::parse(content_of(to + "/tokenizer_config.json"));
-        CHECK(config["chat_template"] == "{{ messages }}");
-        CHECK(Json::parse(content_of(to + "/config.json"))["torch_dtype"] == "bfloat16");
-    }
 }
 
 TEST_CASE("models that llama.cpp would compute otherwise are refused before a file is written") {

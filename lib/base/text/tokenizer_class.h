@@ -1,12 +1,12 @@
 // Changes a tokenizer.json as transformers does when it loads the folder. The folder's other files
 // name a class of transformers. Some classes decide whether a blank is put in front of a text, and
 // all classes recognize the tokens that tokenizer_config.json names. Source: AutoTokenizer of
-// transformers 5.23. Data path: folder -> [here] -> tokenizer.h. Pure.
+// transformers 5.23. Data path: folder -> [here] -> text/tokenizer, storage/gguf_model. Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
 
-namespace dslaunch::text {
+namespace dslaunch {
 
 // The JSON of a folder's files; null if a file does not exist.
 struct TokenizerClassFiles {
@@ -17,4 +17,4 @@ struct TokenizerClassFiles {
 // Makes these changes in TOKENIZER, the content of a tokenizer.json. TOKENIZER may be any JSON.
 void apply_tokenizer_class(const TokenizerClassFiles& files, nlohmann::json& tokenizer);
 
-}  // namespace dslaunch::text
+}  // namespace dslaunch

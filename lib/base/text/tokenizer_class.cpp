@@ -1,10 +1,10 @@
-#include "text/subword/tokenizer_class.h"
+#include "base/text/tokenizer_class.h"
 
 #include <algorithm>
 #include <string>
 #include <string_view>
 
-namespace dslaunch::text {
+namespace dslaunch {
 
 namespace {
 
@@ -139,4 +139,4 @@ void apply_tokenizer_class(const TokenizerClassFiles& files, Json& tokenizer) {
     }
 }
 
-}  // namespace dslaunch::text
+}  // namespace dslaunch

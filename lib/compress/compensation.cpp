@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kCompensationBlock = 128;  // inputs after whose rounding all later weights change
 constexpr int64_t kCompensationRows = 8;
+constexpr int64_t kInputsOfRow = 16;  // for which one row is enough
 
 class Compensation {
   public:
@@ -63,8 +64,8 @@ class Compensation {
                       std::span(inputs_.importance).subspan(begin, length));
     }
 
-    // Rounds the inputs [begin, begin + width) of the order in ROW. Leaves in the errors, negated,
-    // what later blocks must make up for.
+    // Rounds the inputs [begin, begin + width) of the order in ROW. Keeps their errors, negated,
+    // for later blocks to make up for.
     void round_block(int64_t row, int64_t begin, int64_t width) {
         float* const numbers = ordered_.data() + row * made_.in + begin;
         for (int64_t i = 0; i < width; ++i) {
@@ -107,6 +108,15 @@ class Compensation {
 };
 
 }  // namespace
+
+double damping_of(int64_t in, int64_t rows) {
+    // The authors of GPTQ add 0.01 of the diagonal's mean, for many more rows than inputs.
+    return 0.01 + static_cast<double>(in) / static_cast<double>(rows);
+}
+
+bool are_enough_rows(int64_t in, int64_t rows) {
+    return rows > 0 && rows >= in / kInputsOfRow;
+}
 
 InputOrder order_inputs(const std::vector<float>& moments, int64_t in, double damping,
                         kernels::ThreadTeam& team) {

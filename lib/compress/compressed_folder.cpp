@@ -12,7 +12,6 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/fd.h"
-#include "base/half_bits.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "compress/compensation.h"
@@ -20,10 +19,8 @@
 #include "compress/layer_files.h"
 #include "compress/layer_walk.h"
 #include "decoder/weights/decoder_weights.h"
-#include "storage/disk/output_place.h"
 #include "storage/export/weight_export.h"
 #include "storage/files/atomic_file.h"
-#include "storage/files/hash128.h"
 #include "storage/huggingface/folder_weights.h"
 #include "storage/quantized/quantized_weight.h"
 
@@ -34,10 +31,9 @@ namespace fs = std::filesystem;
 using decoder::LinearWeights;
 using storage::SafetensorsEntry;
 
-// Added to the moments' diagonal, as a part of it: the authors of GPTQ add as much of its mean.
-constexpr double kDamping = 0.01;
-
 constexpr std::string_view kWeight = ".weight";
+constexpr const char* kConfig = "config.json";
+constexpr size_t kTextBytesMax = size_t{1} << 30;
 
 // Returns NAME, "…up_proj.weight", without its ending.
 std::string module_of(const std::string& name) {
@@ -60,61 +56,43 @@ double weight_error(std::span<const float> exact, std::span<const float> rounded
     return whole > 0 ? std::sqrt(error / whole) : 0;
 }
 
-// Returns a text that differs if another run would write other bytes.
-std::string options_text(const FolderTask& task) {
-    const RoundingForm& form = task.form.rounding;
-    std::string text =
-        fmt::format("1 {} {} {} {} {} {}", task.form.name, form.bits, form.has_minimum, form.group,
-                    form.searches, static_cast<int>(form.scale));
-    for (const std::string& file : task.folder->files()) {
-        std::error_code unreadable;
-        text +=
-            fmt::format(" {} {} {}", fs::absolute(file).string(), fs::file_size(file, unreadable),
-                        fs::last_write_time(file, unreadable).time_since_epoch().count());
-    }
-    for (const std::vector<int32_t>& tokens : task.texts) {
-        const std::string_view bytes(reinterpret_cast<const char*>(tokens.data()),
-                                     tokens.size() * sizeof(int32_t));
-        text += fmt::format(" {}", hash_text(storage::hash_of(bytes)));
-    }
-    return hash_text(storage::hash_of(text));
-}
-
 // A weight of a layer that is to be rounded.
 struct Target {
     std::string name;               // in the decoder's modules
     const SafetensorsEntry* entry;  // in the folder
 };
 
+// The moments of layers' inputs, by the name of the layer's weight. Layers with one input share
+// them.
+using LayerMoments = std::map<std::string, std::shared_ptr<InputMoments>>;
+
 class FolderCompressor {
   public:
     FolderCompressor(const FolderTask& task, kernels::ThreadTeam& team)
         : task_(task),
+          out_(out_of(task)),
+          options_(options_text(task)),
           config_(task.folder->config),
           team_(team),
           source_(*task.folder, std::nullopt, team),
-          files_(task.out + ".partial", options_text(task)) {
+          files_(partial_of(task), options_) {
         if (!task.texts.empty())
             walk_.emplace(config_, source_, task.frequencies, task.texts, team);
     }
 
     FolderResult run() {
         result_.bytes_before = bytes_of_folder();
-        for (int64_t layer = 0; layer < std::ssize(config_.layers); ++layer) {
-            const std::vector<Target> targets = targets_of(layer);
-            if (const std::optional<WeightErrors> errors = files_.finished(layer)) {
-                ++result_.layers_kept;
-                add_errors(*errors);
-                if (walk_) use_finished(layer, targets);
-            } else {
-                compress_layer(layer, targets);
-            }
-            if (walk_) walk_->advance();
-            for (const Target& target : targets)
-                source_.replace(target.name, nullptr, task_.form.inputs);
-            if (task_.progress) task_.progress(layer + 1);
-        }
+        std::vector<std::vector<Target>> targets;
+        for (int64_t layer = 0; layer < std::ssize(config_.layers); ++layer)
+            targets.push_back(targets_of(layer));
+        source_.require_all_taken();
+        note_ungrouped();
+        for (int64_t layer = 0; layer < std::ssize(config_.layers); ++layer)
+            run_layer(layer, targets[static_cast<size_t>(layer)]);
+        require_unchanged();
         write_files();
+        copy_text_files();
+        require_unchanged();
         write_config();
         files_.remove();
         return std::move(result_);
@@ -139,12 +117,14 @@ class FolderCompressor {
         for (const LinearWeights* const part : rounded_layers(weights.layers.front())) {
             if (!seen.insert(part->name).second) continue;
             const SafetensorsEntry* const entry = source_.weights().stored(part->name);
-            if (entry == nullptr || entry->shape.size() != 2) continue;
+            if (entry == nullptr || entry->shape.size() != 2)
+                fail(ExitCode::kInput,
+                     "{}: the weight `{}` is not stored as one matrix, and cannot be rounded",
+                     task_.from, printable(part->name));
             targets.push_back({part->name, entry});
             result_.weights += entry->shape[0] * entry->shape[1];
             result_.weight_bytes_before += std::ssize(entry->bytes);
-            const std::string module = module_of(entry->name);
-            groups_[group_of(*entry)].push_back(module);
+            groups_[group_of(*entry)].push_back(module_of(part->name));
             layer_of_[entry->name] = layer;
         }
         return targets;
@@ -154,63 +134,109 @@ class FolderCompressor {
         return fitting_group(task_.form.rounding.group, entry.shape[1]);
     }
 
+    // Refuses or reports layers whose rows get one scale, although groups are wanted.
+    void note_ungrouped() const {
+        const auto found = groups_.find(0);
+        if (task_.form.rounding.group == 0 || found == groups_.end()) return;
+        const std::string first = printable(found->second.front());
+        if (task_.requires_groups)
+            fail(ExitCode::kInput,
+                 "--group {}: neither it nor its half, quarter, … of 8 or more divides the inputs "
+                 "of `{}` evenly: give another size, or 0 for the whole row",
+                 task_.form.rounding.group, first);
+        log_warn("compress",
+                 "{} (the first: {}) {} inputs that no group of {} or its half, quarter, … of 8 or "
+                 "more divides evenly: each row gets one scale",
+                 counted(std::ssize(found->second), "layer"), first,
+                 found->second.size() == 1 ? "has" : "have", task_.form.rounding.group);
+    }
+
+    // Throws if a file of the model was replaced since this run began: embeddings
+    // and norms are copied from the files when the layers are finished.
+    void require_unchanged() const {
+        if (options_text(task_) != options_)
+            fail(ExitCode::kInput,
+                 "{}: the model changed while it was compressed: run the command again when "
+                 "nothing writes to that folder",
+                 printable(task_.from));
+    }
+
+    void run_layer(int64_t layer, const std::vector<Target>& targets) {
+        if (const std::optional<WeightErrors> errors = files_.finished(layer)) {
+            ++result_.layers_kept;
+            add_errors(*errors);
+            if (walk_) use_finished(layer, targets);
+        } else {
+            compress_layer(layer, targets);
+        }
+        if (walk_) walk_->advance();
+        for (const Target& target : targets)
+            source_.replace(target.name, nullptr, task_.form.inputs);
+        if (task_.progress) task_.progress(layer + 1);
+    }
+
     void add_errors(const WeightErrors& errors) {
         result_.errors.insert(result_.errors.end(), errors.begin(), errors.end());
     }
 
+    // Returns the moments of the inputs of TARGETS, which are in the next layer.
+    LayerMoments observe(const std::vector<Target>& targets) {
+        LayerMoments moments;
+        std::set<std::string> wanted;
+        for (const Target& target : targets) wanted.insert(target.name);
+        walk_->observe([&](std::span<const decoder::RowMath::Use> uses, const float* x, int64_t in,
+                           int64_t rows) {
+            std::shared_ptr<InputMoments> own;
+            for (const decoder::RowMath::Use& use : uses)
+                if (const auto found = moments.find(use.layer->name); found != moments.end())
+                    own = found->second;
+            if (own == nullptr) own = std::make_shared<InputMoments>(in);
+            bool is_wanted = false;
+            for (const decoder::RowMath::Use& use : uses)
+                if (wanted.contains(use.layer->name)) {
+                    moments[use.layer->name] = own;
+                    is_wanted = true;
+                }
+            if (is_wanted) own->add(x, rows, team_);
+        });
+        return moments;
+    }
+
     void compress_layer(int64_t layer, const std::vector<Target>& targets) {
-        std::map<std::string, std::shared_ptr<InputMoments>> moments;
-        if (walk_) {
-            std::set<std::string> wanted;
-            for (const Target& target : targets) wanted.insert(target.name);
-            walk_->observe([&](std::span<const decoder::RowMath::Use> uses, const float* x,
-                               int64_t in, int64_t rows) {
-                // Layers that have one input share its moments.
-                std::shared_ptr<InputMoments> own;
-                for (const decoder::RowMath::Use& use : uses)
-                    if (const auto found = moments.find(use.layer->name); found != moments.end())
-                        own = found->second;
-                if (own == nullptr) own = std::make_shared<InputMoments>(in);
-                bool is_wanted = false;
-                for (const decoder::RowMath::Use& use : uses)
-                    if (wanted.contains(use.layer->name)) {
-                        moments[use.layer->name] = own;
-                        is_wanted = true;
-                    }
-                if (is_wanted) own->add(x, rows, team_);
-            });
-        }
+        LayerMoments moments = walk_ ? observe(targets) : LayerMoments();
         std::vector<PackedTensor> tensors;
         WeightErrors errors;
         // The order for the moments that were used last: layers with one input follow each other.
-        const InputMoments* last = nullptr;
+        std::shared_ptr<InputMoments> last;
         std::vector<float> mean;
         InputOrder inputs;
         for (const Target& target : targets) {
             const std::vector<float> numbers = numbers_of_target(target);
             RoundingForm form = task_.form.rounding;
             form.group = group_of(*target.entry);
-            const auto found = moments.find(target.name);
-            const bool has_moments = found != moments.end() && found->second->rows() > 0;
-            if (has_moments && found->second.get() != last) {
-                last = found->second.get();
+            const int64_t out = target.entry->shape[0], in = target.entry->shape[1];
+            std::shared_ptr<InputMoments> own;
+            // Moments that no later weight uses are released when the next ones are
+            // used.
+            if (auto node = moments.extract(target.name)) own = std::move(node.mapped());
+            const int64_t rows = own == nullptr ? 0 : own->rows();
+            const bool compensates = are_enough_rows(in, rows);
+            if (compensates && own != last) {
+                last = own;
                 mean = last->mean();
-                inputs = order_inputs(mean, last->in(), kDamping, team_);
+                require_finite_inputs(target, mean);
+                inputs = order_inputs(mean, in, damping_of(in, rows), team_);
             }
-            if (walk_ && !has_moments)
-                log_warn("compress",
-                         "{}: no calibration token reaches this layer, so its weights are rounded "
-                         "to nearest",
-                         target.entry->name);
-            const int64_t out = target.entry->shape[0];
+            if (walk_) note_rows(target, rows);
             const RoundedMatrix rounded =
-                has_moments ? round_with_compensation(form, numbers, out, inputs, team_)
+                compensates ? round_with_compensation(form, numbers, out, inputs, team_)
                             : round_to_nearest(form, numbers, out, {}, team_);
             const std::vector<float> values = compress::numbers_of(rounded, team_);
-            errors.emplace_back(
-                target.entry->name,
-                has_moments ? output_error(numbers, values, mean, target.entry->shape[1], team_)
-                            : weight_error(numbers, values));
+            errors.push_back({target.entry->name,
+                              compensates ? output_error(numbers, values, mean, in, team_)
+                                          : weight_error(numbers, values),
+                              compensates});
+            require_finite_error(errors.back());
             for (PackedTensor& tensor :
                  packed_tensors(task_.form, module_of(target.entry->name), rounded))
                 tensors.push_back(std::move(tensor));
@@ -220,8 +246,52 @@ class FolderCompressor {
                                     as_stored(values, config_.dtype)),
                                 task_.form.inputs);
         }
+        warn_of_rows(layer);
         files_.write(layer, tensors, errors);
         add_errors(errors);
+    }
+
+    // Notes a weight that few of the texts' tokens reach.
+    void note_rows(const Target& target, int64_t rows) {
+        const int64_t in = target.entry->shape[1];
+        if (!are_enough_rows(in, rows)) {
+            to_nearest_.push_back(target.entry->name);
+        } else if (rows < in && !has_few_rows_) {
+            has_few_rows_ = true;
+            log_warn("compress",
+                     "{} is compensated on {} for its {} inputs, and other layers may be like it: "
+                     "more rows for --calibrate lose less",
+                     target.entry->name, counted(rows, "token"), in);
+        }
+    }
+
+    void warn_of_rows(int64_t layer) {
+        if (!to_nearest_.empty())
+            log_warn("compress",
+                     "layer {}: {} (the first: {}) {} fewer calibration tokens than a sixteenth of "
+                     "the inputs, and {} rounded to nearest",
+                     layer, counted(std::ssize(to_nearest_), "weight"), to_nearest_.front(),
+                     to_nearest_.size() == 1 ? "has" : "have",
+                     to_nearest_.size() == 1 ? "is" : "are");
+        to_nearest_.clear();
+    }
+
+    void require_finite_inputs(const Target& target, const std::vector<float>& mean) const {
+        const int64_t in = target.entry->shape[1];
+        for (int64_t i = 0; i < in; ++i)
+            if (!std::isfinite(mean[static_cast<size_t>(i * (in + 1))]))
+                fail(ExitCode::kInput,
+                     "{}: the inputs of `{}` contain NaN or infinity for the calibration rows: a "
+                     "norm, bias or embedding before it is damaged, or its training diverged",
+                     task_.from, printable(target.entry->name));
+    }
+
+    void require_finite_error(const WeightError& error) const {
+        if (!std::isfinite(error.error))
+            fail(ExitCode::kInput,
+                 "{}: tensor `{}` has numbers that are too large for scales of 16 bits: the folder "
+                 "is damaged, or its training diverged",
+                 task_.from, printable(error.name));
     }
 
     std::vector<float> numbers_of_target(const Target& target) {
@@ -240,7 +310,8 @@ class FolderCompressor {
         return numbers;
     }
 
-    // Uses the weights of a layer that an earlier run has finished, for the texts to go through it.
+    // Uses the weights of a layer that an earlier run has finished, for the texts
+    // to go through it.
     void use_finished(int64_t layer, const std::vector<Target>& targets) {
         const std::string path = files_.path(layer);
         const auto file = std::make_shared<const storage::MappedFile>(path);
@@ -271,14 +342,17 @@ class FolderCompressor {
         }
     }
 
-    // Writes the files of the folder under the names of the original's, each with its own tensors.
+    // Writes the files of the folder under the names of the original's, each with
+    // its own tensors. OUT has no config.json until all other files are complete.
     void write_files() {
-        storage::make_folder(task_.out);
+        storage::make_folder(out_);
+        std::error_code missing;
+        fs::remove(fmt::format("{}/{}", out_, kConfig), missing);
         std::map<std::string, std::string> file_of;
         for (const std::string& path : task_.folder->weights) {
             const std::string name =
                 fs::path(path).lexically_relative(fs::path(task_.from)).generic_string();
-            const std::string to = fmt::format("{}/{}", task_.out, name);
+            const std::string to = fmt::format("{}/{}", out_, name);
             if (fs::path(to).has_parent_path())
                 storage::make_folder(fs::path(to).parent_path().string());
             write_file(path, to, name, file_of);
@@ -325,26 +399,44 @@ class FolderCompressor {
     void ignore(const SafetensorsEntry& entry) {
         const bool is_embedding = entry.name.ends_with(config_.names.at("embed") + ".weight");
         if (entry.shape.size() == 2 && entry.name.ends_with(kWeight) && !is_embedding)
-            ignored_.insert(module_of(entry.name));
+            ignored_.insert(module_in_decoder(entry.name));
+    }
+
+    // Returns the module of the weight NAME. Some folders contain the decoder without the model
+    // around it, whose name is then missing.
+    std::string module_in_decoder(const std::string& name) const {
+        const std::string decoder = config_.names.at("decoder") + ".";
+        const bool is_whole = name.starts_with(decoder) || name == storage::head_name(config_);
+        return module_of(is_whole ? name : decoder + name);
+    }
+
+    // Copies the files that accompany the weights, except config.json.
+    void copy_text_files() const {
+        for (const std::string& name : storage::config_files_of(task_.from)) {
+            if (name == kConfig) continue;
+            storage::make_folder(fs::path(out_ + "/" + name).parent_path().string());
+            write_text(name, read_file(fmt::format("{}/{}", task_.from, name), kTextBytesMax));
+        }
     }
 
     void write_config() {
-        storage::copy_model_config(task_.from, task_.out);
-        const std::string path = task_.out + "/config.json";
-        auto json = nlohmann::ordered_json::parse(read_file(path, size_t{1} << 30));
+        auto json = nlohmann::ordered_json::parse(storage::config_for_weights(
+            task_.from, read_file(fmt::format("{}/{}", task_.from, kConfig), kTextBytesMax)));
         ignored_.insert(config_.names.at("head"));  // also if it shares the embedding's weight
         json["quantization_config"] =
             quantization_config(task_.form, groups_, {ignored_.begin(), ignored_.end()});
-        write_text("config.json", json.dump(2) + "\n");
+        write_text(kConfig, json.dump(2) + "\n");
     }
 
     void write_text(const std::string& name, const std::string& text) const {
-        storage::AtomicFile file(fmt::format("{}/{}", task_.out, name), Bytes{std::ssize(text)});
+        storage::AtomicFile file(fmt::format("{}/{}", out_, name), Bytes{std::ssize(text)});
         file.write(text);
         file.commit();
     }
 
     const FolderTask& task_;
+    const std::string out_;      // without slashes at its end
+    const std::string options_;  // before the files are mapped
     const storage::TransformerConfig& config_;
     kernels::ThreadTeam& team_;
     decoder::WeightSource source_;
@@ -354,37 +446,11 @@ class FolderCompressor {
     std::map<int64_t, std::vector<std::string>> groups_;  // modules by the size of their groups
     std::map<std::string, int64_t> layer_of_;             // of each rounded tensor of the folder
     std::set<std::string> ignored_;                       // modules that keep their numbers
+    std::vector<std::string> to_nearest_;                 // weights of a layer with few rows
+    bool has_few_rows_ = false;                           // which was said
 };
 
 }  // namespace
-
-void require_compressible(const FolderTask& task) {
-    const storage::TransformerConfig& config = task.folder->config;
-    const std::string& path = task.folder->config_path;
-    if (config.quantization)
-        fail(ExitCode::kInput,
-             "{}: the weights are rounded already ({}): compress the folder that they were made of",
-             path, method_name(config.quantization->method));
-    if (config.is_transposed)
-        fail(ExitCode::kInput,
-             "{}: a {} stores its matrices transposed, in modules (Conv1D) that compressed-tensors "
-             "does not know: such a folder cannot be written; `generate` and `serve` round the "
-             "weights themselves with --weights int4",
-             path, config.architecture);
-    if (!config.outer.empty())
-        fail(ExitCode::kInput,
-             "{}: is a {}, of which only the text part is known here: compress a folder of the "
-             "text model alone (`dslaunch model merge` and `ckpt export` write one)",
-             path, config.outer);
-    storage::require_weights(*task.folder);
-    std::error_code missing;
-    if (fs::equivalent(task.from, task.out, missing))
-        fail(ExitCode::kInput, "{}: is the model itself: give another folder for the result",
-             printable(task.out));
-    storage::require_unused(task.out, task.is_forced);
-    if (task.folder->index_path.empty()) storage::require_room_for_model(task.out);
-    storage::require_room_for_config(task.from, task.out);
-}
 
 FolderResult compress_folder(const FolderTask& task, kernels::ThreadTeam& team) {
     require_compressible(task);

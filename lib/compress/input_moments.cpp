@@ -25,18 +25,18 @@ InputMoments::InputMoments(int64_t in) : in_(in), sums_(static_cast<size_t>(in *
 void InputMoments::add(const float* x, int64_t rows, kernels::ThreadTeam& team) {
     if (rows == 0) return;
     rows_ += rows;
-    transposed_.resize(static_cast<size_t>(in_ * rows));
+    std::vector<float> transposed(static_cast<size_t>(in_ * rows));
     team.for_chunks((in_ + kTile - 1) / kTile, [&](int64_t chunk) {
         const int64_t end = std::min(in_, (chunk + 1) * kTile);
         for (int64_t first = 0; first < rows; first += kTile)
             for (int64_t i = chunk * kTile; i < end; ++i)
                 for (int64_t r = first; r < std::min(rows, first + kTile); ++r)
-                    transposed_[static_cast<size_t>(i * rows + r)] = x[r * in_ + i];
+                    transposed[static_cast<size_t>(i * rows + r)] = x[r * in_ + i];
     });
     for (int64_t begin = 0; begin < in_; begin += kPanel) {
         const int64_t end = std::min(in_, begin + kPanel);
-        const kernels::PackedMatrix columns = fp32_matrix(transposed_.data(), end, rows);
-        activations_.assign({transposed_.data() + begin * rows, end - begin, rows, rows},
+        const kernels::PackedMatrix columns = fp32_matrix(transposed.data(), end, rows);
+        activations_.assign({transposed.data() + begin * rows, end - begin, rows, rows},
                             columns.shape, team);
         const kernels::Product product{columns, sums_.data() + begin * in_, in_, nullptr, true};
         kernels::multiply({&product, 1}, activations_, team);

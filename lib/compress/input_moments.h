@@ -29,8 +29,7 @@ class InputMoments {
   private:
     int64_t in_;
     int64_t rows_ = 0;
-    std::vector<float> sums_;        // [in, in]; only the blocks up to the diagonal
-    std::vector<float> transposed_;  // of the rows that are being added
+    std::vector<float> sums_;  // [in, in]; only the blocks up to the diagonal
     kernels::Activations activations_;
 };
 

@@ -1,4 +1,4 @@
-// How much each input of a layer matters on calibration rows: the mean of its squares. Data path:
+// The mean square of each input of a layer on calibration rows: its weight in errors. Data path:
 // layer_walk.h -> [here] -> storage/gguf_model, whose search for scales weighs errors with it. One
 // thread calls; the team's threads compute.
 #pragma once

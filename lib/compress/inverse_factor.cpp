@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/matrix/multiply.h"
@@ -133,16 +134,16 @@ class BlockFactor {
 
 }  // namespace
 
-// With A the matrix whose rows and columns are in the reverse order, A = L L^T, the matrix itself
-// is V V^T with V the reverse of L, and U is the inverse of V: one factorization and one inverse.
+// Takes one factorization and one inverse: if A, the matrix with rows and columns in the reverse
+// order, is L L^T, the matrix itself is V V^T with V the reverse of L, and U is the inverse of V.
 std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n, double damping,
                                   kernels::ThreadTeam& team) {
     DSL_CHECK(std::ssize(moments) == n * n, "{} moments of {} inputs", moments.size(), n);
     double mean = 0;
     for (int64_t i = 0; i < n; ++i) mean += moments[static_cast<size_t>(i * (n + 1))];
     mean /= static_cast<double>(n);
-    std::vector<float> u(moments.size());
     if (!(mean > 0)) {
+        std::vector<float> u(moments.size());
         for (int64_t i = 0; i < n; ++i) u[static_cast<size_t>(i * (n + 1))] = 1;
         return u;
     }
@@ -160,6 +161,8 @@ std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n, 
         if (factor.cholesky(a)) break;
     }
     const std::vector<float> inverse = factor.inverse_transposed(a);
+    std::vector<float> u = std::move(a);
+    std::ranges::fill(u, 0.0F);
     for (int64_t i = 0; i < n; ++i)
         for (int64_t j = i; j < n; ++j)
             u[static_cast<size_t>(i * n + j)] =

@@ -11,11 +11,11 @@
 namespace dslaunch::compress {
 
 // Returns U, [n, n], upper triangular, zeros below the diagonal, for MOMENTS, [n, n], symmetric.
-// Each number of the diagonal is first multiplied by 1 + DAMPING; as often as the result is not
+// Each number of the diagonal is first multiplied by 1 + DAMPING; while the result is not
 // positive definite in fp32, DAMPING is ten times as large. (The mean of the diagonal, which others
 // add, says little where a few inputs are a thousand times larger than the others.) An input that
 // is always 0 counts as one with the mean moment. If all moments are 0, U is the unit matrix. The
-// bits do not depend on the team.
+// bits do not depend on the team. REQUIRES: the moments are finite.
 [[nodiscard]] std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n,
                                                 double damping, kernels::ThreadTeam& team);
 

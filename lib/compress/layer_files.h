@@ -4,10 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "compress/packed_tensors.h"
@@ -15,15 +13,24 @@
 
 namespace dslaunch::compress {
 
-// The error of each weight, by the weight's name in the folder.
-using WeightErrors = std::vector<std::pair<std::string, double>>;
+// The relative error of a weight, by the weight's name in the folder.
+struct WeightError {
+    std::string name;
+    double error = 0;
+    bool is_of_outputs = false;  // of the layer's outputs on the texts, or of the weight itself
+
+    bool operator==(const WeightError&) const = default;
+};
+using WeightErrors = std::vector<WeightError>;
 
 class LayerFiles {
   public:
     // OPTIONS: a text that is equal only for runs that write the same bytes. Makes the folder;
-    // removes the layers of a run with other options. Throws Error{kDisk}.
+    // removes the layers of a run with other options, and damaged ones. Throws Error{kDisk}.
     LayerFiles(std::string folder, std::string options);
 
+    // Returns true if FOLDER has a finished layer of a run with OPTIONS.
+    [[nodiscard]] static bool has_layers(const std::string& folder, const std::string& options);
     // Returns the errors of LAYER's weights if the layer is finished.
     [[nodiscard]] std::optional<WeightErrors> finished(int64_t layer) const;
     // Writes a finished layer; complete or not at all.

@@ -72,7 +72,7 @@ PackedTensor stored_scales(const std::string& module, const RoundedMatrix& matri
     return made;
 }
 
-// A byte for each code: an 8-bit float, or an integer from -128 to 127.
+// Stores a byte for each code: an 8-bit float, or an integer from -128 to 127.
 PackedTensor plain_codes(const std::string& module, const RoundedMatrix& matrix) {
     PackedTensor made =
         tensor(module + ".weight", matrix.form.is_float ? DType::kF8E4M3 : DType::kI8,
@@ -126,7 +126,7 @@ Json quantization_config(const FolderForm& form,
     const std::string format = form.is_packed           ? "pack-quantized"
                                : form.rounding.is_float ? "float-quantized"
                                                         : "int-quantized";
-    // The commonest group is that of all other linear layers; names are stronger than classes.
+    // The commonest group has all other linear layers; names are stronger than classes.
     const auto commonest =
         std::ranges::max_element(groups, {}, [](const auto& own) { return own.second.size(); });
     Json json;

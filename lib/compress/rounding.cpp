@@ -12,7 +12,6 @@ namespace dslaunch::compress {
 namespace {
 
 constexpr int64_t kRoundingRows = 16;
-constexpr int64_t kLeastGroup = 8;
 constexpr size_t kLanes = 8;  // sums that are added side by side
 
 // Rounds to nearest even without a call: REQUIRES |number| < 2^22.
@@ -121,7 +120,7 @@ GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
 uint8_t code_of(const RoundingForm& form, const GroupScale& scale, float number) {
     const float divided = number / scale.scale;
     if (form.is_float) return e4m3_of(std::clamp(divided, -kE4m3Max, kE4m3Max));
-    // Clamped first, so that a number far outside of the range can be rounded.
+    // A number far outside of the range is too large for rounded().
     const float near = std::clamp(divided, -512.0F, 512.0F);
     const float code = rounded(near) + static_cast<float>(scale.zero);
     return static_cast<uint8_t>(std::clamp(code, 0.0F, largest_code(form)));

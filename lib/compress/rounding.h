@@ -12,7 +12,7 @@
 
 namespace dslaunch::compress {
 
-// How weights are rounded.
+// Says what a rounded weight is.
 struct RoundingForm {
     int bits = 8;               // of a code, 2 to 8
     bool is_float = false;      // codes are the 8-bit floats of base/float8.h
@@ -41,8 +41,11 @@ struct RoundedMatrix {
     [[nodiscard]] int64_t groups() const { return (in + group() - 1) / group(); }
 };
 
+// The weights of the smallest group.
+inline constexpr int64_t kLeastGroup = 8;
+
 // Returns the largest group of at most WANTED weights that divides IN evenly and is WANTED or half
-// of it, a quarter, …, but at least 8; 0 (the row) if there is none, or if WANTED is 0.
+// of it, a quarter, …, but at least kLeastGroup; 0 (the row) if there is none, or if WANTED is 0.
 [[nodiscard]] int64_t fitting_group(int64_t wanted, int64_t in);
 
 // Returns the scale for a group's NUMBERS. IMPORTANCE weighs the squared errors of the search;

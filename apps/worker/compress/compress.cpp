@@ -57,7 +57,7 @@ struct Report {
     CompressedModel model;
     std::optional<ModelScore> before, after;
     double seconds = 0;             // of compressing
-    int64_t peak_memory_bytes = 0;  // of this process while it compressed
+    int64_t peak_memory_bytes = 0;  // of this process, which may have scored the model before
 };
 
 std::vector<std::string> form_names() {
@@ -145,9 +145,23 @@ double in_percent(double after, double before) {
     return 100 * (after / before - 1);
 }
 
-const WeightLoss* worst_of(const std::vector<WeightLoss>& losses) {
-    const auto worst = std::ranges::max_element(losses, {}, &WeightLoss::error);
-    return worst == losses.end() ? nullptr : &*worst;
+// Returns the largest error of the kind that MODEL's losses have.
+const WeightLoss* worst_of(const CompressedModel& model) {
+    const WeightLoss* worst = nullptr;
+    for (const WeightLoss& loss : model.losses)
+        if (loss.is_of_outputs == model.is_of_outputs &&
+            (worst == nullptr || loss.error > worst->error))
+            worst = &loss;
+    return worst;
+}
+
+// Writes the errors of outputs, or of weights, as an object NAME.
+void write_errors(JsonWriter& json, const char* name, const CompressedModel& model,
+                  bool is_of_outputs) {
+    json.key(name).begin_object();
+    for (const WeightLoss& loss : model.losses)
+        if (loss.is_of_outputs == is_of_outputs) json.field(loss.name, loss.error);
+    json.end_object();
 }
 
 double bits_a_weight(const CompressedModel& model) {
@@ -174,10 +188,11 @@ std::string table_of(const CompressArguments& arguments, const Report& report) {
         row("tokens a second", report.before->tokens_per_second, report.after->tokens_per_second,
             0);
     }
-    text += fmt::format("{} in {}: {:.2f} bits a weight, {:.0f} s, at most {} of memory\n",
-                        arguments.out, arguments.to, bits_a_weight(model), report.seconds,
-                        to_text(Bytes{report.peak_memory_bytes}));
-    if (const WeightLoss* const worst = worst_of(model.losses))
+    text += fmt::format(
+        "{} in {}: {:.2f} bits a weight, {:.0f} s; the command took at most {} of memory\n",
+        arguments.out, arguments.to, bits_a_weight(model), report.seconds,
+        to_text(Bytes{report.peak_memory_bytes}));
+    if (const WeightLoss* const worst = worst_of(model))
         text += fmt::format("largest error of {}: {:.2f} % in {}\n",
                             model.is_of_outputs ? "outputs" : "weights", 100 * worst->error,
                             worst->name);
@@ -207,11 +222,12 @@ std::string json_of(const CompressArguments& arguments, const Report& report) {
         json.field("perplexity_percent",
                    in_percent(report.after->perplexity, report.before->perplexity));
     json.field("error_of", model.is_of_outputs ? "outputs" : "weights");
-    if (const WeightLoss* const worst = worst_of(model.losses))
+    if (const WeightLoss* const worst = worst_of(model))
         json.field("worst", worst->name).field("worst_error", worst->error);
-    json.key("errors").begin_object();
-    for (const WeightLoss& loss : model.losses) json.field(loss.name, loss.error);
-    return json.end_object().end_object().text() + "\n";
+    write_errors(json, "errors", model, model.is_of_outputs);
+    // Weights that too few calibration tokens reach are rounded to nearest.
+    if (model.is_of_outputs) write_errors(json, "errors_of_weights_to_nearest", model, false);
+    return json.end_object().text() + "\n";
 }
 
 void require_place(const CompressArguments& arguments, const Form& form) {

@@ -29,12 +29,12 @@ struct CompressArguments {
     bool force = false;
 };
 
-// A weight's error. With calibration, the error is that of the layer's outputs on the calibration
-// rows, else that of the weights: the root of the sum of its squares, divided by the same of the
-// exact numbers.
+// A weight's error, of the layer's outputs on the calibration rows or of the weight itself: the
+// root of the sum of its squares, divided by the same of the exact numbers.
 struct WeightLoss {
     std::string name;
     double error = 0;
+    bool is_of_outputs = false;
 };
 
 // A model that was written.
@@ -45,7 +45,7 @@ struct CompressedModel {
     int64_t bytes_before = 0;  // of all files with weights
     int64_t bytes_after = 0;
     std::vector<WeightLoss> losses;  // in the order of the model
-    bool is_of_outputs = false;      // the losses are those of outputs
+    bool is_of_outputs = false;      // the losses are of outputs, except weights with few rows
 };
 
 // Each writes the model in a form. Throws Error{kInput} for a model or calibration rows that the

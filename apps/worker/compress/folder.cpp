@@ -37,6 +37,10 @@ FolderForm form_of(const CompressArguments& arguments, const storage::Transforme
     rounding.scale = config.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
     for (const NamedForm& named : kIntegers)
         if (arguments.to == named.name) {
+            if (arguments.group > 0 && arguments.group < compress::kLeastGroup)
+                fail(ExitCode::kUsage,
+                     "--group {}: the smallest group has {} weights; 0 is the whole row",
+                     arguments.group, compress::kLeastGroup);
             rounding.bits = named.bits;
             rounding.has_minimum =
                 arguments.has_minimum || (named.has_minimum && !arguments.is_symmetric);
@@ -107,6 +111,7 @@ compress::FolderTask task_of(const CompressArguments& arguments,
         task.frequencies = graph::rotary_frequencies(folder.config);
     }
     task.is_forced = arguments.force;
+    task.requires_groups = arguments.group > 0;
     return task;
 }
 
@@ -130,7 +135,8 @@ CompressedModel compress_to_folder(const CompressArguments& arguments, kernels::
     CompressedModel model{made.weights,       made.weight_bytes_before, made.weight_bytes_after,
                           made.bytes_before,  made.bytes_after,         {},
                           !task.texts.empty()};
-    for (auto& [name, error] : made.errors) model.losses.push_back({std::move(name), error});
+    for (compress::WeightError& weight : made.errors)
+        model.losses.push_back({std::move(weight.name), weight.error, weight.is_of_outputs});
     return model;
 }
 

@@ -68,11 +68,11 @@ std::vector<uint8_t> slow_codes(const RoundingForm& form, std::vector<float> row
     return codes;
 }
 
-// Returns the moments of inputs that depend on each other, [in, in].
-std::vector<float> some_moments(int64_t in, unsigned seed, kernels::ThreadTeam& team) {
+// Returns the moments of ROWS rows of inputs that depend on each other, [in, in].
+std::vector<float> moments_of_rows(int64_t in, int64_t rows, unsigned seed,
+                                   kernels::ThreadTeam& team) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
-    const int64_t rows = 4 * in;
     std::vector<float> x(static_cast<size_t>(rows * in));
     for (int64_t r = 0; r < rows; ++r) {
         float common = normal(random);
@@ -85,6 +85,10 @@ std::vector<float> some_moments(int64_t in, unsigned seed, kernels::ThreadTeam& 
     moments.add(x.data(), rows, team);
     CHECK(moments.rows() == rows);
     return moments.mean();
+}
+
+std::vector<float> some_moments(int64_t in, unsigned seed, kernels::ThreadTeam& team) {
+    return moments_of_rows(in, 4 * in, seed, team);
 }
 
 Matrix in_fp64(const std::vector<float>& numbers, int64_t n) {
@@ -196,6 +200,32 @@ TEST_CASE("compensation makes the error of the outputs smaller than rounding to 
                 INFO(in << " inputs, group " << group << ", seed " << seed);
                 CHECK(compensated < plain);
             }
+}
+
+TEST_CASE("compensation with few rows loses no more than rounding to nearest on other rows") {
+    kernels::ThreadTeam team(1);
+    constexpr int64_t kIn = 72, kOut = 24;
+    const RoundingForm form{4, false, true, 24, false, DType::kF32};
+    CHECK_FALSE(are_enough_rows(kIn, 0));
+    CHECK_FALSE(are_enough_rows(kIn, 3));
+    CHECK_FALSE(are_enough_rows(8, 0));
+    CHECK(damping_of(kIn, 72000) == Approx(0.011));
+    for (const int64_t rows : {16, 48, 96}) {
+        REQUIRE(are_enough_rows(kIn, rows));
+        double plain = 0, compensated = 0;
+        for (unsigned seed = 0; seed < 5; ++seed) {
+            const std::vector<float> moments = moments_of_rows(kIn, rows, seed, team);
+            const std::vector<float> others = moments_of_rows(kIn, 400, seed + 50, team);
+            const std::vector<float> weights = some_weights(kOut * kIn, seed + 100);
+            const RoundedMatrix nearest = round_to_nearest(form, weights, kOut, {}, team);
+            const RoundedMatrix made = round_with_compensation(
+                form, weights, kOut, order_inputs(moments, kIn, damping_of(kIn, rows), team), team);
+            plain += output_error(weights, numbers_of(nearest, team), others, kIn, team);
+            compensated += output_error(weights, numbers_of(made, team), others, kIn, team);
+        }
+        INFO(rows << " rows: " << compensated / 5 << ", to nearest " << plain / 5);
+        CHECK(compensated < plain);
+    }
 }
 
 TEST_CASE("all of it has the same bits for any number of threads") {

@@ -56,10 +56,10 @@ std::vector<std::vector<int32_t>> some_texts() {
 
 Made make(const std::string& from, const std::string& out, const FolderForm& form,
           const std::vector<std::vector<int32_t>>& texts, int threads = 1,
-          const std::function<void(int64_t)>& progress = {}) {
+          const std::function<void(int64_t)>& progress = {}, bool is_forced = false) {
     const storage::ModelFolder folder = storage::open_model_folder(from);
     kernels::ThreadTeam team(threads);
-    FolderTask task{from, &folder, out, form, texts, {}, false, progress};
+    FolderTask task{from, &folder, out, form, texts, {}, is_forced, progress};
     task.frequencies.all = {1, 0.01};  // theta 10000, two pairs in a head
     Made made{compress_folder(task, team), {}};
     made.files = files_of(out);
@@ -86,10 +86,11 @@ TEST_CASE("a compressed folder has the original's files and is read as a model")
         // Each layer: 16 x (16 + 8 + 8 + 16) for attention, 3 x 16 x 24 for the MLP, fp32.
         CHECK(made.result.weights == 2 * (16 * 48 + 3 * 16 * 24));
         CHECK(made.result.weight_bytes_before == 4 * made.result.weights);
-        for (const auto& [name, error] : made.result.errors) {
-            INFO(name);
-            CHECK(error > 0);
-            CHECK(error < 0.2);
+        for (const WeightError& weight : made.result.errors) {
+            INFO(weight.name);
+            CHECK(weight.error > 0);
+            CHECK(weight.error < 0.2);
+            CHECK(weight.is_of_outputs == calibrates);
         }
         CHECK(made.files.contains("model-00003-of-00004.safetensors"));
         CHECK_FALSE(fs::exists(to + ".partial"));
@@ -124,6 +125,18 @@ TEST_CASE("a compressed folder has the original's files and is read as a model")
         decoder::WeightSource source(written, std::nullopt, team);
         CHECK(load_decoder(written.config, {0, 2, 0, 1}, source).layers.size() == 2);
     }
+}
+
+// Writes the tensors of FILE again after EDIT has changed them. Their bytes must outlive the call.
+void rewrite(const std::string& file,
+             const std::function<void(std::vector<storage::SafetensorsEntry>&)>& edit) {
+    {
+        const storage::SafetensorsFile original(file);
+        std::vector<storage::SafetensorsEntry> entries = original.entries();
+        edit(entries);
+        test::write_safetensors(file + ".new", entries);
+    }
+    fs::rename(file + ".new", file);
 }
 
 TEST_CASE("layers of a folder with 8-bit activations round their inputs by token") {
@@ -187,17 +200,161 @@ TEST_CASE("a run that was killed continues with the same bytes") {
         CHECK(again.result.layers_kept == 0);
         CHECK(again.files == whole.files);
     }
+    SECTION("a layer's file without its errors is made again") {
+        const std::string layer = out + ".partial/layer-00000.safetensors";
+        const storage::SafetensorsFile file(layer);
+        test::write_safetensors(layer + ".new", file.entries(),
+                                {{"options", file.metadata().at("options")}});
+        fs::rename(layer + ".new", layer);
+        const Made again = make(fixture(), out, form, some_texts());
+        CHECK(again.result.layers_kept == 0);
+        CHECK(again.files == whole.files);
+    }
 }
 
 TEST_CASE("experts that no token reaches are rounded to nearest") {
     const test::TemporaryFolder folder;
-    const Made made =
-        make(fixture("mixtral"), folder.path() + "/out", int4_form(), {{1, 2, 3}, {4}});
-    CHECK(made.result.errors.size() > 14);
+    const std::string from = fixture("mixtral");
+    // One token reaches two of three experts of each layer.
+    const std::vector<std::vector<int32_t>> one_token = {{4}};
+    const Made made = make(from, folder.path() + "/out", int4_form(), one_token);
+    const Made nearest = make(from, folder.path() + "/nearest", int4_form(), {});
+    REQUIRE(made.result.errors.size() == nearest.result.errors.size());
+    const storage::SafetensorsFile own(folder.path() + "/out/model.safetensors");
+    const storage::SafetensorsFile other(folder.path() + "/nearest/model.safetensors");
+    int64_t unreached = 0;
+    for (size_t i = 0; i < made.result.errors.size(); ++i) {
+        const WeightError& weight = made.result.errors[i];
+        INFO(weight.name);
+        if (weight.is_of_outputs) continue;
+        ++unreached;
+        CHECK(weight.name.find("experts") != std::string::npos);
+        CHECK(weight.error == nearest.result.errors[i].error);
+        const std::string codes = weight.name + "_packed";
+        REQUIRE(own.find(codes) != nullptr);
+        CHECK(std::ranges::equal(own.find(codes)->bytes, other.find(codes)->bytes));
+    }
+    CHECK(unreached == 2 * 3);  // one expert of each layer, three weights
     const auto config = nlohmann::json::parse(made.files.at("config.json"));
     // Routers keep their numbers.
     const std::string ignored = config["quantization_config"]["ignore"].dump();
     CHECK_THAT(ignored, Catch::Contains("layers.0.") && Catch::Contains("gate"));
+}
+
+TEST_CASE("a model in OUT that would be read instead of the new shards is refused") {
+    const test::TemporaryFolder folder;
+    const std::string out = folder.path() + "/out";
+    const auto forced = [&] {
+        return refusal([&] { make(fixture(), out, int4_form(), {}, 1, {}, true); });
+    };
+    make(fixture(), out, int4_form(), {});
+    CHECK(forced() == "nothing was refused");  // the same files are replaced
+    for (const char* const name :
+         {"model.safetensors", "adapter_config.json", "model-00001-of-00007.safetensors"}) {
+        std::ofstream(out + "/" + name) << "older";
+        CHECK_THAT(forced(), Catch::Contains(name) && Catch::Contains("another model"));
+        fs::remove(out + "/" + name);
+    }
+}
+
+TEST_CASE("slashes at the end of OUT change nothing") {
+    const test::TemporaryFolder folder;
+    const std::string out = folder.path() + "/out";
+    struct Killed {};
+    const auto kill = [](int64_t) { throw Killed(); };
+    CHECK_THROWS_AS(make(fixture(), out + "//", int4_form(), some_texts(), 1, kill), Killed);
+    CHECK(fs::exists(out + ".partial/layer-00000.safetensors"));
+    CHECK_FALSE(fs::exists(out));
+    CHECK(make(fixture(), out + "/", int4_form(), some_texts()).result.layers_kept == 1);
+}
+
+TEST_CASE("a run that was killed while it wrote the files continues") {
+    const test::TemporaryFolder folder;
+    const std::string out = folder.path() + "/out";
+    const Made whole = make(fixture(), folder.path() + "/whole", int4_form(), some_texts());
+    struct Killed {};
+    const auto kill = [](int64_t layers) {
+        if (layers == 2) throw Killed();
+    };
+    CHECK_THROWS_AS(make(fixture(), out, int4_form(), some_texts(), 1, kill), Killed);
+    fs::create_directory(out);
+    fs::copy(folder.path() + "/whole/model-00001-of-00004.safetensors", out);
+    CHECK_THAT(refusal([&] { make(fixture(), out, int4_form(false), some_texts()); }),
+               Catch::Contains("--force"));
+    const Made again = make(fixture(), out, int4_form(), some_texts());
+    CHECK(again.result.layers_kept == 2);
+    CHECK(again.files == whole.files);
+}
+
+TEST_CASE("a model that changes meanwhile is refused, and OUT stays without a config.json") {
+    const test::TemporaryFolder folder;
+    const std::string from = folder.path() + "/model", out = folder.path() + "/out";
+    fs::copy(fixture(), from);
+    const auto change = [&](int64_t layers) {
+        const std::string file = from + "/model-00004-of-00004.safetensors";
+        if (layers == 2) fs::last_write_time(file, fs::file_time_type::clock::now());
+    };
+    CHECK_THAT(refusal([&] { make(from, out, int4_form(), {}, 1, change); }),
+               Catch::Contains("changed while it was compressed"));
+    CHECK_FALSE(fs::exists(out + "/config.json"));
+}
+
+TEST_CASE("damaged inputs, and numbers too large for their scales, are refused by name") {
+    const test::TemporaryFolder folder;
+    const std::string from = folder.path() + "/model";
+    fs::copy(fixture(), from);
+    const std::vector<float> nan(16, NAN), huge(128, 3e6F);
+    const auto edit = [&](std::string_view ending, std::span<const float> numbers) {
+        for (const auto& file : fs::directory_iterator(from))
+            if (file.path().extension() == ".safetensors")
+                rewrite(file.path().string(), [&](auto& entries) {
+                    for (storage::SafetensorsEntry& entry : entries)
+                        if (entry.name.ends_with(ending)) entry.bytes = std::as_bytes(numbers);
+                });
+    };
+    const auto refused = [&](const std::vector<std::vector<int32_t>>& texts) {
+        return refusal([&] { make(from, folder.path() + "/out", int4_form(), texts); });
+    };
+    SECTION("a norm with NaN") {
+        edit("layers.1.input_layernorm.weight", nan);
+        CHECK_THAT(refused(some_texts()), Catch::Contains("the inputs of `model.layers.1.") &&
+                                              Catch::Contains("contain NaN or infinity"));
+    }
+    SECTION("a weight whose scales are infinite in 16 bits") {
+        edit("layers.0.self_attn.k_proj.weight", huge);
+        CHECK_THAT(refused({}), Catch::Contains("layers.0.self_attn.k_proj.weight") &&
+                                    Catch::Contains("too large for scales of 16 bits"));
+    }
+}
+
+TEST_CASE("a tensor that the model does not have is refused before work begins") {
+    const test::TemporaryFolder folder;
+    const std::string from = folder.path() + "/model";
+    fs::copy(fixture(), from);
+    const std::vector<float> scale(16, 1);
+    rewrite(from + "/model-00001-of-00004.safetensors", [&](auto& entries) {
+        entries.push_back({"model.layers.0.self_attn.q_proj.weight_scale",
+                           DType::kF32,
+                           {16, 1},
+                           std::as_bytes(std::span(scale))});
+    });
+    CHECK_THAT(refusal([&] { make(from, folder.path() + "/out", int4_form(), {}); }),
+               Catch::Contains("q_proj.weight_scale") && Catch::Contains("belongs to no module"));
+    CHECK_FALSE(fs::exists(folder.path() + "/out.partial/layer-00000.safetensors"));
+}
+
+TEST_CASE("a group that divides no layer's inputs is refused if it was asked for") {
+    const test::TemporaryFolder folder;
+    const storage::ModelFolder model = storage::open_model_folder(fixture());
+    kernels::ThreadTeam team(1);
+    FolderForm form = int4_form();
+    form.rounding.group = 20;  // 20 and 10 divide neither 16 nor 24
+    FolderTask task{fixture(), &model, folder.path() + "/out", form, {}, {}, false, {}};
+    task.requires_groups = true;
+    CHECK_THAT(refusal([&] { static_cast<void>(compress_folder(task, team)); }),
+               Catch::Contains("--group 20") && Catch::Contains("layers.0."));
+    task.requires_groups = false;
+    CHECK(compress_folder(task, team).weights > 0);
 }
 
 TEST_CASE("folders that cannot be compressed are refused by name") {
@@ -209,6 +366,8 @@ TEST_CASE("folders that cannot be compressed are refused by name") {
     CHECK_THAT(refused(fixture("gpt2"), out), Catch::Contains("Conv1D"));
     CHECK_THAT(refused(fixture("gemma3-images"), out), Catch::Contains("text part"));
     CHECK_THAT(refused(fixture(), fixture()), Catch::Contains("is the model itself"));
+    std::ofstream(folder.path() + "/file") << "text";
+    CHECK_THAT(refused(fixture(), folder.path() + "/file"), Catch::Contains("is a file"));
     make(fixture(), out, int4_form(), {});
     CHECK_THAT(refused(out, out + "2"), Catch::Contains("rounded already (compressed-tensors)"));
     CHECK_THAT(refused(fixture(), out), Catch::Contains("already exists") ||
@@ -217,17 +376,11 @@ TEST_CASE("folders that cannot be compressed are refused by name") {
 
     const std::string broken = folder.path() + "/broken";
     fs::copy(fixture(), broken);
-    const std::string file = broken + "/model-00001-of-00004.safetensors";
-    std::vector<storage::SafetensorsEntry> entries;
-    {
-        const storage::SafetensorsFile original(file);
-        entries = original.entries();
-        const std::vector<float> nan(128, NAN);  // for the keys and values, [8, 16]
+    const std::vector<float> nan(128, NAN);  // for the keys and values, [8, 16]
+    rewrite(broken + "/model-00001-of-00004.safetensors", [&](auto& entries) {
         for (storage::SafetensorsEntry& entry : entries)
             if (entry.bytes.size() == 512) entry.bytes = std::as_bytes(std::span(nan));
-        test::write_safetensors(file + ".new", entries);
-    }
-    fs::rename(file + ".new", file);
+    });
     CHECK_THAT(refused(broken, out + "3"),
                Catch::Contains("_proj.weight") && Catch::Contains("NaN or infinity"));
 }

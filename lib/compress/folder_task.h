@@ -1,0 +1,43 @@
+// The task of compressing a Hugging Face folder, and the checks of its two folders before work
+// begins. Data path: `dslaunch compress` -> [here] -> compressed_folder.h. No state.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "compress/packed_tensors.h"
+#include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/rope_config.h"
+
+namespace dslaunch::compress {
+
+// A model and the folder that is to be made of it.
+struct FolderTask {
+    std::string from;                              // a Hugging Face folder
+    const storage::ModelFolder* folder = nullptr;  // the same, opened
+    std::string out;                               // folder to write
+    FolderForm form;
+    std::vector<std::vector<int32_t>> texts;  // for the compensation of errors; empty: none
+    storage::RotaryFrequencies frequencies;
+    bool is_forced = false;                        // replaces files in OUT
+    std::function<void(int64_t layers)> progress;  // called after each layer
+    bool requires_groups = false;  // refuses a layer whose inputs no group divides evenly
+};
+
+// Returns OUT without slashes at its end.
+[[nodiscard]] std::string out_of(const FolderTask& task);
+// Returns the folder of finished layers, beside OUT.
+[[nodiscard]] std::string partial_of(const FolderTask& task);
+// Returns a text that differs if another run would write other bytes, or if a file of the model has
+// been replaced.
+[[nodiscard]] std::string options_text(const FolderTask& task);
+
+// Throws Error{kInput} naming the file for a folder that is already rounded, that stores its
+// matrices transposed, is a part of a larger model or has GGUF weights, and for an OUT that is used
+// or has files that would be read instead of the result. The half OUT of a killed run of the same
+// task is accepted. Writes nothing.
+void require_compressible(const FolderTask& task);
+
+}  // namespace dslaunch::compress

@@ -275,7 +275,7 @@ OwnedMatrix WeightSource::table(const std::string& name, int64_t rows, int64_t c
     if (changes_weight(change) || !made.file) {
         made.file = nullptr;
         made.memory = PageMemory(kernels::matrix_bytes(kernels::matrix_shape(form, rows, columns)),
-                                 "an adapter");
+                                 changes_weight(change) ? "an adapter" : "weights");
         data = made.memory.bytes().data();
         if (changes_weight(change)) {
             const MatrixPart all{name, rows, columns, false, {0, rows}, {0, columns}};

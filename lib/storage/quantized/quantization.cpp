@@ -9,6 +9,8 @@
 namespace dslaunch::storage {
 namespace {
 
+constexpr int64_t kGroupMax = int64_t{1} << 28;
+
 bool flag_at(const JsonPlace& place, const char* key, bool otherwise) {
     return place.has(key) ? place.at(key).boolean() : otherwise;
 }
@@ -30,6 +32,13 @@ void refuse_if_given(const JsonPlace& place, const char* key, const char* why) {
     if (!is_empty) given.refuse(why);
 }
 
+// Returns the inputs that share a scale; 0: all of a row, which is -1 in the file.
+int64_t group_or_row(const JsonPlace& group) {
+    if (group.integer() != -1 && (group.integer() < 1 || group.integer() > kGroupMax))
+        group.refuse("a group has 1 input or more; -1 is the whole row");
+    return std::max<int64_t>(group.integer(), 0);
+}
+
 int64_t group_at(const JsonPlace& weights, const std::string& strategy) {
     if (strategy == "channel") return 0;
     if (strategy == "tensor") return -1;
@@ -49,9 +58,10 @@ WeightScheme read_weights(const JsonPlace& weights) {
     if (scheme.is_float && scheme.bits != 8)
         weights.at("num_bits").refuse("floats of 8 bits are supported, and no others");
     scheme.is_symmetric = flag_at(weights, "symmetric", true);
-    const bool has_group = weights.has("group_size") && weights.at("group_size").integer() > 0;
+    const int64_t group = weights.has("group_size") ? weights.at("group_size").integer() : 0;
     const std::string strategy = weights.has("strategy") ? weights.at("strategy").text()
-                                 : has_group             ? "group"
+                                 : group > 0             ? "group"
+                                 : group == -1           ? "channel"
                                                          : "tensor";
     scheme.group = group_at(weights, strategy);
     return scheme;
@@ -78,7 +88,10 @@ Quantization read_compressed_tensors(const JsonPlace& place) {
         format.refuse(fmt::format("the format `{}` is not supported; supported are {}",
                                   printable(format.text()), join(formats, ", ")));
     refuse_if_given(place, "kv_cache_scheme", "rounded keys and values are not supported");
-    refuse_if_given(place, "sparsity_config", "sparse weights are not supported");
+    const bool is_dense = place.has("sparsity_config") && place.at("sparsity_config").is_object() &&
+                          place.at("sparsity_config").has("format") &&
+                          place.at("sparsity_config").at("format").text() == "dense";
+    if (!is_dense) refuse_if_given(place, "sparsity_config", "sparse weights are not supported");
     refuse_if_given(place, "transform_config", "transformed weights are not supported");
     Quantization how;
     bool is_first = true;
@@ -98,6 +111,7 @@ Quantization read_compressed_tensors(const JsonPlace& place) {
 }
 
 Quantization read_gptq(const JsonPlace& place) {
+    refuse_if_given(place, "dynamic", "other bits for single modules are not supported");
     Quantization how;
     how.method = QuantizationMethod::kGptq;
     WeightScheme scheme;
@@ -105,7 +119,7 @@ Quantization read_gptq(const JsonPlace& place) {
     if (scheme.bits != 2 && scheme.bits != 3 && scheme.bits != 4 && scheme.bits != 8)
         place.at("bits").refuse("GPTQ has 2, 3, 4 or 8 bits");
     scheme.is_symmetric = false;  // its files have zero points in any case
-    scheme.group = std::max<int64_t>(place.at("group_size").integer(), 0);  // -1: the whole row
+    scheme.group = group_or_row(place.at("group_size"));
     how.schemes = {scheme};
     const std::string format =
         place.has("checkpoint_format") ? place.at("checkpoint_format").text() : "gptq";
@@ -123,7 +137,7 @@ Quantization read_awq(const JsonPlace& place) {
     if (place.has("version") && lower(place.at("version").text()) != "gemm")
         place.at("version").refuse("the layout gemm is supported, and no other");
     const char* const group = place.has("group_size") ? "group_size" : "q_group_size";
-    how.schemes = {{4, false, false, std::max<int64_t>(place.at(group).integer(), 0)}};
+    how.schemes = {{4, false, false, group_or_row(place.at(group))}};
     return how;
 }
 

@@ -1,5 +1,5 @@
-// How the weights of a Hugging Face folder are rounded, as `quantization_config` in its config.json
-// says it: folders of compressed-tensors, of GPTQ and of AWQ. Data path: config.json -> [here] ->
+// The rounding of a Hugging Face folder's weights, as `quantization_config` in its config.json says
+// it: folders of compressed-tensors, of GPTQ and of AWQ. Data path: config.json -> [here] ->
 // quantized_weight.h. Pure.
 #pragma once
 
@@ -21,7 +21,7 @@ enum class QuantizationMethod : uint8_t { kCompressedTensors, kGptq, kAwq };
 // largest magnitude / 448.
 enum class InputRounding : uint8_t { kNone, kInt8, kE4m3 };
 
-// How a layer's weights are rounded.
+// Says what a layer's rounded weights are.
 struct WeightScheme {
     int bits = 8;
     bool is_float = false;  // the 8-bit float of base/float8.h; else integers

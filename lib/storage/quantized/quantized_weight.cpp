@@ -166,7 +166,8 @@ void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_fl
                                sizes_text(scales.shape), sizes_text(shape_)));
         groups_ = scales.shape[1];
     }
-    if (find("weight_g_idx") == nullptr && shape_[1] % groups_ != 0)
+    read_group_index("weight_g_idx");
+    if (own_.empty() && shape_[1] % groups_ != 0)
         refuse(scales, fmt::format("has {} groups, which do not divide {} inputs evenly", groups_,
                                    shape_[1]));
     group_ = (shape_[1] + groups_ - 1) / groups_;
@@ -182,7 +183,6 @@ void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_fl
                                    "rounded so",
                                    sizes_text(scales.shape),
                                    zeros_ == nullptr ? "" : ", and there are zero points"));
-    read_group_index("weight_g_idx");
     if (zeros_ == nullptr) return;
     if (layout_ == Layout::kPlain) {
         require_type(*zeros_, DType::kI8);
@@ -242,6 +242,8 @@ void QuantizedWeight::read_group_index(std::string_view suffix) {
     require_shape(*index, std::vector<int64_t>{shape_[1]});
     own_.resize(static_cast<size_t>(shape_[1]));
     std::memcpy(own_.data(), index->bytes.data(), index->bytes.size());
+    // Some writers store -1 for each input if groups are as they lie.
+    if (std::ranges::all_of(own_, [](int32_t group) { return group == -1; })) own_.clear();
     for (const int32_t group : own_)
         if (group < 0 || group >= groups_)
             refuse(*index,

@@ -273,6 +273,41 @@ TEST_CASE("settings that change the meaning of the numbers are refused") {
           InputRounding::kInt8);
 }
 
+TEST_CASE("sizes of groups that mean nothing are refused, and -1 is the whole row") {
+    const auto gptq = [](int64_t group) {
+        return Json{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", group}};
+    };
+    const auto awq = [](int64_t group) {
+        return Json{{"quant_method", "awq"}, {"bits", 4}, {"group_size", group}};
+    };
+    for (const int64_t group : {int64_t{0}, int64_t{-7}, INT64_MAX}) {
+        INFO(group);
+        CHECK_THAT(refusal([&] { read(gptq(group)); }), Catch::Contains("group_size"));
+        CHECK_THAT(refusal([&] { read(awq(group)); }), Catch::Contains("group_size"));
+    }
+    CHECK(read(gptq(-1)).schemes.front().group == 0);
+    CHECK(read(awq(-1)).schemes.front().group == 0);
+    // compressed-tensors without a strategy: its library then takes the row for -1.
+    const Json row = {{"num_bits", 4}, {"type", "int"}, {"symmetric", true}, {"group_size", -1}};
+    CHECK(read(compressed(row)).schemes.front().group == 0);
+}
+
+TEST_CASE("settings that say nothing about the numbers are accepted") {
+    Json config = compressed(int_weights(4, 4));
+    config["sparsity_config"] = {{"format", "dense"}};
+    Parts parts;
+    parts.words("weight_packed", {1, 1}, {0x76543210})
+        .floats("weight_scale", {1, 2}, {1, 2})
+        .add("weight_shape", DType::kI64, {2}, std::vector<int64_t>{1, 8})
+        .words("weight_g_idx", {8}, std::vector<uint32_t>(8, 0xFFFFFFFF));
+    CHECK(rows_of(config, parts) == Rows{{-8, -7, -6, -5, -8, -6, -4, -2}});
+    config["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
+    CHECK_THAT(refusal([&] { read(config); }), Catch::Contains("sparse weights"));
+    Json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 4}};
+    gptq["dynamic"] = {{"+:.*down.*", {{"bits", 8}}}};
+    CHECK_THAT(refusal([&] { read(gptq); }), Catch::Contains("dynamic"));
+}
+
 TEST_CASE("8-bit floats are those of PyTorch") {
     // Every code is read and rounds to itself; halfway numbers go to the even code.
     for (int code = 0; code < 256; ++code) {

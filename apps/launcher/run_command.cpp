@@ -274,9 +274,20 @@ int refuse_data_as_program(const launch::JobSpec& spec) {
     return 0;
 }
 
+// Returns true if an option names training data.
+bool has_data(const RunOptions& options) {
+    // Words after a target that is no model are a program's arguments.
+    return std::ranges::count(options.arguments, "--data") > 0 ||
+           std::ranges::any_of(options.set, [](const std::string& one) {
+               return one.starts_with("dslaunch.data.train=");
+           });
+}
+
 // Prints why no program with the target's name can be started on this machine, and returns 127, as
-// a shell does. Returns 0 if the program exists, or if other machines may have it.
-int find_program(const launch::JobSpec& spec) {
+// a shell does. Returns 0 if the program exists, or if other machines may have it. If the target is
+// a link without a file, or if TRAINS, because --data is given, it can only be a model: then throws
+// Error{kInput}.
+int find_program(const launch::JobSpec& spec, bool trains) {
     constexpr int kNotFound = 127;
     if (spec.target_kind != launch::TargetKind::kProgram) return 0;
     if (storage::is_hub_name(spec.target, spec.working_directory) ||
@@ -286,6 +297,12 @@ int find_program(const launch::JobSpec& spec) {
     const std::string& target = spec.target;
     const bool is_path = target.find('/') != target.npos;
     if (is_path ? access(path_of_target(spec).c_str(), F_OK) == 0 : is_in_path(target)) return 0;
+    std::error_code unreadable;
+    if (trains || std::filesystem::is_symlink(path_of_target(spec), unreadable)) {
+        const std::string near = near_file_text(path_of_target(spec));
+        if (!near.empty()) fail(ExitCode::kInput, "{}: no such model{}", printable(target), near);
+        storage::fail_missing_model(target);
+    }
     if (is_path) {
         print_message(fmt::format("dslaunch: error: {}: this program does not exist{}",
                                   printable(target), near_file_text(path_of_target(spec))));
@@ -355,7 +372,7 @@ int refuse_target(const launch::JobSpec& spec, const JobRequest& request) {
     refuse_folder(spec);
     refuse_model_as_program(spec);
     if (const int code = refuse_data_as_program(spec); code != 0) return code;
-    if (const int code = find_program(spec); code != 0) return code;
+    if (const int code = find_program(spec, has_data(options)); code != 0) return code;
     require_script(options, spec);
     require_output_folder(spec);
     require_srun(spec);
@@ -401,6 +418,7 @@ int check_and_run(BuiltJob job, const JobRequest& request, const Machine& machin
     TrainingFacts facts;
     const bool is_model = job.spec.target_kind == launch::TargetKind::kModel;
     if (is_model && options.role.empty()) {
+        refuse_running_output(job.spec);
         facts = look_into_training_job(options, job.spec);
         if (facts.finished_step > 0) {
             print_message(fmt::format(

@@ -154,6 +154,7 @@ int export_main(int argc, char** argv) {
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
 
+    storage::require_not_input(arguments.out, arguments.model);
     storage::require_new_file(arguments.out, arguments.force);
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     const auto source = storage::open_checkpoint(*tree, arguments.checkpoint);

@@ -245,8 +245,13 @@ std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
                         "without an API key, requests from web pages of other hosts are not "
                         "served; start the server with --api-key-file",
                         ""};
-    if (head.content_type && !is_json_type(*head.content_type))
-        return ApiError{415, "send the body as Content-Type: application/json", ""};
+    if (head.content_type && !is_json_type(*head.content_type)) {
+        if (auto wrong = misplaced(head)) return wrong;
+        return ApiError{415,
+                        "send the body as Content-Type: application/json (with curl: -H "
+                        "'Content-Type: application/json')",
+                        ""};
+    }
     return std::nullopt;
 }
 

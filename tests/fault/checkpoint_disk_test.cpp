@@ -114,4 +114,26 @@ TEST_CASE("training goes on after saves that find no room, where it was told to"
     disk.check_verified();
 }
 
+TEST_CASE("an output folder that is moved or removed is named, with what to do") {
+    for (const bool is_moved : {true, false}) {
+        SavingJob job;
+        job.steps = 10'000'000;
+        job.interval = 2;
+        JobProcess process(job.folder, job.command(false));
+        REQUIRE(wait_until([&] { return newest_whole(job.output()) >= 2; }));
+        if (is_moved)
+            std::filesystem::rename(job.output(), job.output() + "-old");
+        else
+            std::filesystem::rename(job.output() + "/checkpoints", job.output() + "-old");
+        if (!is_moved) std::filesystem::remove_all(job.output());
+        const int code = process.wait();
+        INFO(process.err());
+        CHECK(code == 73);
+        CHECK(count_of(process.err(), "this folder was moved or removed while the job ran") == 1);
+        CHECK(count_of(process.err(), "--output NEWNAME --resume") == 1);
+        CHECK(count_of(process.err(), "no checkpoint was saved") == 0);
+        CHECK(count_of(process.err(), "run.json") == 0);
+    }
+}
+
 }  // namespace dslaunch::test

@@ -122,6 +122,27 @@ TEST_CASE("what --resume cannot find is told") {
     CHECK(fresh.err().find("training begins at step 0") != std::string::npos);
 }
 
+TEST_CASE("a folder in which a job runs is refused by that job's id, and still means that job") {
+    SavingJob job;
+    job.steps = 10'000'000;
+    JobProcess running(job.folder, job.command(false));
+    REQUIRE(wait_until([&] { return newest_whole(job.output()) >= 3; }));
+    for (const bool resume : {false, true}) {
+        TemporaryFolder folder;
+        JobProcess refused(folder, job.command(resume));
+        CHECK(refused.wait() == 73);
+        INFO(refused.err());
+        CHECK(refused.err().find(" is running and writes there, now at step ") !=
+              std::string::npos);
+        CHECK(refused.err().find("continue from it with --resume") == std::string::npos);
+    }
+    TemporaryFolder folder;
+    JobProcess stop(folder, {kDslaunch, "stop", job.output()});
+    CHECK(stop.wait() == 0);
+    CHECK(stop.out().find("its launcher ended as asked") != std::string::npos);
+    CHECK(running.wait() == 76);
+}
+
 TEST_CASE("a folder with another run's checkpoints is not begun in, nor its metrics added to") {
     SavingJob job;
     job.steps = 3;

@@ -190,6 +190,25 @@ TEST_CASE("a server alone ends on a signal with 0, at once on a second one") {
     check_port_is_free(port);
 }
 
+TEST_CASE("tools that the chat template does not use are refused with the reason") {
+    adopt_orphans();
+    TextJob job({"serve", "--port", "0"},
+                "echo '{{ messages[0].content }}' > $3/chat_template.jinja");
+    const int port = job.port();
+    const auto reply = [&](const Json& tools) {
+        WireClient client(port);
+        client.post("/v1/chat/completions",
+                    {{"messages", Json::array({{{"role", "user"}, {"content", "a"}}})},
+                     {"tools", tools},
+                     {"max_tokens", 1}});
+        return client.read_all();
+    };
+    const std::string refused = reply(Json::array({{{"type", "function"}}}));
+    CHECK(refused.find("HTTP/1.1 400") == 0);
+    CHECK(refused.find("the template does not use `tools`") != std::string::npos);
+    CHECK(reply(Json::array()).find("the template does not use") == std::string::npos);
+}
+
 TEST_CASE("a signal at any moment of its start ends a server") {
     adopt_orphans();
     for (const int wait_ms : {0, 5, 10, 20, 40, 80, 160}) {

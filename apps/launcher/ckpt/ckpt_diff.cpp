@@ -80,6 +80,8 @@ void print_json(const storage::TensorSource& a, const storage::TensorSource& b,
 void print_text(const storage::TensorSource& a, const storage::TensorSource& b,
                 const storage::SourceDiff& diff, bool all) {
     fmt::print("A: {}\nB: {}\n", printable(a.path()), printable(b.path()));
+    if (diff.compared_count == 0 && !diff.tensors.empty())
+        fmt::print("no tensor is in both: these are checkpoints of different models\n");
     const size_t shown = all ? diff.tensors.size() : std::min(diff.tensors.size(), kLinesMax);
     for (size_t i = 0; i < shown; ++i) fmt::print("{}\n", text_of(diff.tensors[i]));
     if (const size_t left = diff.tensors.size() - shown; left > 0)

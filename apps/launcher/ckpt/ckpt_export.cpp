@@ -31,8 +31,21 @@ struct ExportArguments {
     storage::ExportOptions options;
 };
 
+// Returns true if the run that saved the checkpoint at PATH trained an archive, not a Hugging Face
+// folder.
+bool trained_archive(const std::string& path) {
+    std::filesystem::path place = std::filesystem::absolute(path).lexically_normal();
+    for (int above = 0; above < 3; ++above, place = place.parent_path())
+        if (storage::archive_of_job(place.string())) return true;
+    return false;
+}
+
 // Refuses unknown formats, and options that belong to another format.
 void check_combination(const ExportArguments& arguments) {
+    if (arguments.format == "gguf" && trained_archive(arguments.path))
+        fail(ExitCode::kUsage,
+             "--format gguf: the run trained an archive, but GGUF can only be made from a Hugging "
+             "Face folder");
     if (arguments.format == "gguf")
         fail(ExitCode::kUsage,
              "--format gguf: a checkpoint is not written as GGUF; use --format hf, then: dslaunch "
@@ -91,15 +104,6 @@ void require_whole_model(const storage::TensorSource& source, const ExportArgume
          "model merge MODEL {} -o {}` makes one; the adapter itself is in the run's folder "
          "`adapter`",
          printable(source.path()), printable(arguments.path), printable(arguments.options.out));
-}
-
-// Returns true if the run that saved the checkpoint at PATH trained an archive, not a Hugging Face
-// folder.
-bool trained_archive(const std::string& path) {
-    std::filesystem::path place = std::filesystem::absolute(path).lexically_normal();
-    for (int above = 0; above < 3; ++above, place = place.parent_path())
-        if (storage::archive_of_job(place.string())) return true;
-    return false;
 }
 
 // Refuses the config of another model: SOURCE's embedding must have as many tokens as the config.

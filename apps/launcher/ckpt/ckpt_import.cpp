@@ -9,6 +9,7 @@
 #include "base/screen.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/foreign/import.h"
 #include "storage/huggingface/model_folder.h"
@@ -54,6 +55,11 @@ std::string next_command(const ImportArguments& arguments) {
 void run_import(const ImportArguments& arguments) {
     const std::string& source = arguments.options.source;
     std::error_code unreadable;
+    if (!std::filesystem::exists(source, unreadable) && source.find('/') == source.npos)
+        fail(ExitCode::kInput,
+             "{}: no such file or folder{}; give the folder of a DeepSpeed checkpoint, of a run or "
+             "of a model",
+             printable(source), near_file_text(source));
     if (!std::filesystem::exists(source, unreadable)) storage::fail_missing_model(source);
     storage::ImportOptions options = arguments.options;
     options.root = fmt::format("{}/checkpoints", arguments.out);

@@ -31,6 +31,7 @@ struct VerifyArguments {
 struct Verdict {
     storage::StoredCheckpoint stored;
     std::vector<std::string> faults;
+    std::string unmarked;  // the reason why an intact checkpoint has no mark; empty if it has one
     [[nodiscard]] bool whole() const { return faults.empty(); }
 };
 
@@ -55,17 +56,21 @@ std::vector<std::string> faults_of(const storage::CheckpointReader& reader, int 
 
 Verdict judge(storage::FileTree& tree, const storage::StoredCheckpoint& stored,
               const VerifyArguments& arguments) {
-    Verdict verdict{stored, {}};
+    Verdict verdict{stored, {}, {}};
     const int processors = static_cast<int>(std::thread::hardware_concurrency());
     try {
         const storage::CheckpointReader reader(tree, stored.folder);
         verdict.faults =
             faults_of(reader, arguments.threads_count > 0 ? arguments.threads_count : processors);
         if (!verdict.whole() || arguments.no_mark || stored.is_verified) return verdict;
-        storage::CheckpointReader::mark_verified(tree, reader);
-        verdict.stored.is_verified = true;
+        try {
+            storage::CheckpointReader::mark_verified(tree, reader);
+            verdict.stored.is_verified = true;
+        } catch (const Error& error) {
+            verdict.unmarked = error.what();
+        }
     } catch (const Error& error) {
-        if (error.code() == ExitCode::kDisk) throw;  // the mark cannot be written
+        if (error.code() == ExitCode::kDisk) throw;
         verdict.faults.emplace_back(error.what());
     }
     return verdict;
@@ -141,6 +146,12 @@ int verify(const VerifyArguments& arguments) {
         newest = whole_one_before(*tree, damaged->stored.folder, damaged->stored.step, arguments);
     progress.end();
     arguments.json ? print_json(verdicts, newest) : print_text(verdicts);
+    for (const Verdict& one : verdicts)
+        if (!one.unmarked.empty())
+            print_message(
+                fmt::format("dslaunch: warning: {}: cannot be marked as verified, so a "
+                            "later check reads it again (--no-mark writes nothing): {}",
+                            printable(one.stored.folder), one.unmarked));
     if (damaged == verdicts.end()) return 0;
     print_message(fmt::format(
         "dslaunch: error: {} of {} checkpoints are damaged; {}",

@@ -9,8 +9,10 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "launch/jobs/job_record.h"
+#include "launch/metrics/metrics_file.h"
 #include "launch/process/spawn.h"
 
 namespace dslaunch::launcher {
@@ -68,14 +70,17 @@ void read_progress(KnownJob& job) {
     }
 }
 
-// Returns ". The newest are ID of TARGET: STATE, …", or an empty text if there is no job.
+// Returns ". The newest are ID of TARGET in OUTPUT: STATE, …", or an empty text if there is no job.
 std::string newest_text(const std::vector<KnownJob>& jobs) {
     constexpr size_t kNamedMax = 3;
     std::vector<std::string> names;
     for (const KnownJob& job : jobs) {
         if (names.size() == kNamedMax) break;
         const std::string target = std::filesystem::path(job.target).filename().string();
-        names.push_back(fmt::format("{} of {}: {}", job.id, printable(target), state_text(job)));
+        const std::string place =
+            job.output.empty() ? "" : " in " + printable(path_from_here(job.output));
+        names.push_back(
+            fmt::format("{} of {}{}: {}", job.id, printable(target), place, state_text(job)));
     }
     return names.empty() ? "" : ". The newest are " + join(names, ", ");
 }
@@ -168,14 +173,37 @@ void remove_old_jobs(const std::string& state_directory) {
 
 const KnownJob* job_of_output(const std::vector<KnownJob>& jobs, const std::string& path) {
     std::error_code missing;
-    std::filesystem::path folder = std::filesystem::canonical(path, missing);
-    if (path.empty() || missing) return nullptr;
-    if (!std::filesystem::is_directory(folder, missing)) folder = folder.parent_path();
-    const auto found = std::ranges::find_if(jobs, [&](const KnownJob& job) {
-        return !job.output.empty() &&
-               std::filesystem::weakly_canonical(job.output, missing) == folder;
-    });
-    return found == jobs.end() ? nullptr : &*found;
+    if (path.empty()) return nullptr;
+    std::filesystem::path folder = std::filesystem::weakly_canonical(path, missing);
+    if (!folder.has_filename()) folder = folder.parent_path();
+    if (std::filesystem::exists(folder, missing) && !std::filesystem::is_directory(folder, missing))
+        folder = folder.parent_path();
+    const KnownJob* found = nullptr;
+    for (const KnownJob& job : jobs) {
+        if (job.output.empty() || std::filesystem::weakly_canonical(job.output, missing) != folder)
+            continue;
+        if (job.lives) return &job;
+        if (found == nullptr) found = &job;
+    }
+    return found;
+}
+
+void refuse_running_output(const launch::JobSpec& spec) {
+    const std::string& output = spec.output_directory;
+    if (output.empty() || !launch::MetricsFile::is_held(output)) return;
+    const std::vector<KnownJob> jobs =
+        spec.state_directory.empty() ? std::vector<KnownJob>{} : read_jobs(spec.state_directory);
+    const KnownJob* const job = job_of_output(jobs, output);
+    if (job == nullptr || !job->lives)
+        fail(ExitCode::kCheckpoint,
+             "{}: another job is writing there (another user's, or one started on another "
+             "machine): wait until it ends, or give another --output",
+             printable(path_from_here(output)));
+    fail(ExitCode::kCheckpoint,
+         "{0}: job {1} is running and writes there{2}: `dslaunch top {1}` shows it, `dslaunch stop "
+         "{1}` ends it; wait until it ends, or give another --output",
+         printable(path_from_here(output)), job->id,
+         job->step ? fmt::format(", now at step {}", *job->step) : "");
 }
 
 std::string state_text(const KnownJob& job) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/plan/job_spec.h"
 #include "launch/process/process_tree.h"
 #include "launch/transport/transport.h"
 
@@ -51,18 +52,22 @@ inline constexpr size_t kKeptJobs = 100;
 // Returns all jobs that have a record, the last started first.
 [[nodiscard]] std::vector<KnownJob> read_jobs(const std::string& state_directory);
 
-// Returns the job whose id is TEXT; otherwise the newest job whose --output is the folder TEXT or
-// the folder that contains the file TEXT; otherwise the only job whose id begins with TEXT. Throws
-// Error{kUsage} if no job matches, or if several do.
+// Returns the job whose id is TEXT; otherwise the job that job_of_output() returns for TEXT;
+// otherwise the only job whose id begins with TEXT. Throws Error{kUsage} if no job matches, or if
+// several do.
 [[nodiscard]] KnownJob find_job(const std::string& state_directory, const std::string& text);
 
 // Removes the records of ended jobs, except the newest kKeptJobs. Never throws.
 void remove_old_jobs(const std::string& state_directory);
 
-// Returns the newest of JOBS whose --output is the folder PATH or contains the file PATH; null if
-// there is none.
+// Returns the newest of JOBS whose --output is the folder PATH or contains the file PATH, or the
+// newest that lives if there is one; null if there is no job. The folder may have been removed.
 [[nodiscard]] const KnownJob* job_of_output(const std::vector<KnownJob>& jobs,
                                             const std::string& path);
+
+// Throws Error{kCheckpoint} if a training is running in SPEC's --output folder, naming its job. Is
+// called before the new job leaves a record, which would hide the record of the running one.
+void refuse_running_output(const launch::JobSpec& spec);
 
 // Returns the job's state as text: "running", "ok", "interrupted", "failed (66 input)", "lost
 // (launcher killed)".

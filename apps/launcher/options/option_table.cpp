@@ -24,7 +24,9 @@ namespace {
 int64_t number(const std::string& value, int64_t least, int64_t most) {
     const auto parsed = parse_int(value);
     if (!parsed || *parsed < least || *parsed > most) {
-        fail(ExitCode::kUsage, "`{}` is not a number from {} {}{}", printable(value), least,
+        const bool is_fraction = !parsed && parse_double(value) && value.find('.') != value.npos;
+        fail(ExitCode::kUsage, "`{}` is not a {}number from {} {}{}", printable(value),
+             is_fraction ? "whole " : "", least,
              most == std::numeric_limits<int64_t>::max() ? "upwards" : fmt::format("to {}", most),
              parsed ? "" : plain_advice(value, least, most) + foreign_number_advice(value));
     }

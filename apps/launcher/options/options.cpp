@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -65,6 +66,22 @@ std::optional<std::string> after_other_dash(std::string_view word) {
     if (!is_dash(word)) return std::nullopt;
     while (word.starts_with('-') || is_dash(word)) word.remove_prefix(word[0] == '-' ? 1 : 3);
     return std::string(word);
+}
+
+// Returns the subcommand that works with a text model and has the option NAME; null if there is
+// none.
+const char* subcommand_with(std::string_view name) {
+    static constexpr std::array<std::pair<std::string_view, const char*>, 8> kOwners = {
+        {{"prompt", "generate"},
+         {"prompt-ids", "generate"},
+         {"chat", "generate"},
+         {"system", "generate"},
+         {"tokens", "generate"},
+         {"temperature", "generate"},
+         {"port", "serve"},
+         {"api-key-file", "serve"}}};
+    const auto owner = std::ranges::find(kOwners, name, [](const auto& row) { return row.first; });
+    return owner == kOwners.end() ? nullptr : owner->second;
 }
 
 class OptionParser {
@@ -141,6 +158,10 @@ const Option& OptionParser::find(const std::string& typed) const {
         fail(ExitCode::kUsage, "unknown option `{}`: it is a key of the config: use --set {}={}",
              printable(typed), config_key->path,
              config_key->type == config::KeyType::kBool ? "true" : "VALUE");
+    if (const char* other = by_name_.contains("set") ? subcommand_with(key) : nullptr; other)
+        fail(ExitCode::kUsage,
+             "unknown option `{0}`: it is an option of `{1}`: dslaunch {1} MODEL {0}",
+             printable(typed), other);
     std::vector<std::string> known;
     for (const auto& [name, option] : by_name_) {
         if (name.size() > 1) known.push_back(name);

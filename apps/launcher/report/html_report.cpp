@@ -46,7 +46,8 @@ void refuse_existing(const HtmlReportRequest& request) {
         fail(ExitCode::kDisk, "{}: is a folder; give the page a file name: -o {}", printable(path),
              printable((std::filesystem::path(path) / "report.html").string()));
     if (!request.replaces && std::filesystem::exists(path, unreadable))
-        fail(ExitCode::kDisk, "{}: exists; give another name with -o, or --force to replace it",
+        fail(ExitCode::kInput,
+             "{}: already exists; use --force to replace it, or give another name with -o",
              printable(path));
 }
 

@@ -25,6 +25,14 @@ int64_t ranks_in(const Machine& machine, const char* name) {
 }  // namespace
 
 std::string foreign_ranks_note(const Machine& machine) {
+    if (const int64_t copies = ranks_in(machine, "PMI_SIZE");
+        copies > 1 && machine.variable("PMI_RANK") && !machine.variable(kOfDslaunch) &&
+        !machine.variable("SLURM_JOB_ID"))
+        fail(ExitCode::kUsage,
+             "mpirun (MPICH) started this as one of {} copies (PMI_RANK={}), and each would start "
+             "the whole job: dslaunch starts the ranks itself, so leave mpirun out: dslaunch "
+             "--nproc_per_node N TARGET, with --hostfile FILE for several hosts",
+             copies, printable(*machine.variable("PMI_RANK")));
     const int64_t ranks = ranks_in(machine, "WORLD_SIZE");
     if (!has_foreign(machine) || ranks < 2) return "";
     if (machine.variable(kOfTorchrun))

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "base/text/words.h"
+#include "config/read/unread_config.h"
 #include "config/resolve/begun_run.h"
 #include "config/resolve/option_overrides.h"
 #include "config/resolve/resolve.h"
@@ -68,6 +69,9 @@ FoundConfig find_config(const RunOptions& options, const std::string& model,
     }
     if (const auto text = archive ? archive->extra(kConfigName) : std::nullopt) {
         const std::string name = options.target + ":" + kConfigName;
+        const std::string unread =
+            config::unread_config_text(*text, name, resolved_path(kConfigName, folder_of(model)));
+        if (!unread.empty()) log_warn("config", "{}", unread);
         return {config::parse_config(*text, name), "", folder_of(model)};
     }
     const std::string beside = resolved_path(kConfigName, folder.value_or(folder_of(model)));
@@ -94,8 +98,7 @@ std::string find_data(const std::string& path, const DataOption& named_by, const
     const std::string here = resolved_path(path, spec.working_directory);
     if (access(here.c_str(), R_OK) == 0) return here;
     const int error_number = errno;
-    if (const auto pieces = split(path, ',');
-        pieces.size() > 1 && exists(resolved_path(pieces.front(), spec.working_directory)))
+    if (path.find(',') != std::string::npos)
         fail(ExitCode::kInput,
              "{} {}: must be a single file; `dslaunch data prepare` makes one file from several "
              "files of texts or chats",
@@ -121,6 +124,11 @@ void require_data(const std::string& path, const DataOption& named_by, const Fou
                   launch::JobSpec& spec) {
     if (path.empty()) return;
     const std::string file = find_data(path, named_by, found, spec);
+    if (exists(file + "/checkpoints") || exists(file + "/run.json"))
+        fail(ExitCode::kInput,
+             "{0} {1}: is the --output folder of a run, not data: give one file (.safetensors, "
+             ".tokens, .npy); to continue that run: --output {1} --resume",
+             named_by.option, shell_word(path));
     const std::string model = resolved_path(spec.target, spec.working_directory);
     storage::require_data(file, storage::model_folder_of(model) ? spec.target : "");
     spec.required_files.push_back(file);

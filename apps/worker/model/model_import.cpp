@@ -39,6 +39,7 @@ DType dtype_of(const std::string& name) {
 
 // Makes a Hugging Face folder from the GGUF file that ARGUMENTS name.
 void import_gguf_file(const ImportArguments& arguments) {
+    storage::require_not_input(arguments.out, arguments.folder);
     storage::require_room_for_model(arguments.out);
     storage::require_unused(arguments.out, arguments.force);
     Progress progress("model", "writing the weights");
@@ -61,6 +62,7 @@ void run_import(const ImportArguments& arguments) {
              "{}: is a file, but `model import` needs a Hugging Face folder with a config.json; an "
              "archive can be used as a model without import",
              printable(folder));
+    storage::require_not_input(arguments.out, folder);
     storage::require_new_file(arguments.out, arguments.force);
     Progress progress("model", "reading the model");
     graph::Model model = graph::Model::load(folder);

@@ -52,6 +52,8 @@ void change_config(const std::string& folder, const graph::MergedModel& merged) 
 void run_merge(const MergeArguments& arguments) {
     const std::string model = storage::model_at(arguments.model);
     const std::string adapter = storage::adapter_at(arguments.adapter);
+    storage::require_not_input(arguments.out, model);
+    storage::require_not_input(arguments.out, adapter);
     storage::require_room_for_model(arguments.out);
     const std::optional<std::string> folder = storage::model_folder_of(model);
     if (folder) storage::require_room_for_config(*folder, arguments.out);

@@ -7,12 +7,17 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/path.h"
 #include "base/terminal/progress.h"
+#include "config/read/unread_config.h"
 #include "job/predict/host_admission.h"
 #include "job/predict/job_forecast.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/set_up_job.h"
 #include "runtime/compute/rank_device.h"
+#include "storage/files/zip_archive.h"
+#include "storage/huggingface/model_folder.h"
 #include "worker/plan/plan_job.h"
 #include "worker/plan/plan_options.h"
 #include "worker/plan/plan_reports.h"
@@ -74,6 +79,20 @@ void print_one(const job::JobSetup& setup, PlanArguments& arguments, bool shares
     }
 }
 
+// Warns if a config file is beside an archive that contains another config.
+void warn_of_unread_config(const job::JobArguments& arguments) {
+    constexpr const char* kConfigName = "ds_config.json";
+    const std::string& model = arguments.model_path;
+    if (!arguments.config_path.empty() || storage::model_folder_of(model)) return;
+    const storage::ZipArchive archive(model);
+    const auto packed = archive.extra(kConfigName);
+    if (!packed) return;
+    const std::string unread =
+        config::unread_config_text(*packed, fmt::format("{}:{}", model, kConfigName),
+                                   fmt::format("{}/{}", folder_of(model), kConfigName));
+    if (!unread.empty()) log_warn("config", "{}", unread);
+}
+
 }  // namespace
 
 int plan_main(int argc, char** argv) {
@@ -89,6 +108,7 @@ int plan_main(int argc, char** argv) {
         if (config.device == config::DeviceChoice::kCuda) runtime::check_gpu_support(config);
         return c10::Device(c10::kCPU);
     };
+    if (arguments.beside_ranks == 0) warn_of_unread_config(arguments.job);
     const runtime::Topology place = place_of(arguments, 0);
     std::optional<Progress> progress;
     if (arguments.beside_ranks == 0) progress.emplace("plan", "reading the model");

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "decoder/codec/text_codec.h"
 #include "text/chat_template/values/json_text.h"
@@ -74,7 +73,8 @@ std::string TextFiles::chat_text(const text::ChatInput& chat,
              "tokenizer_config.json); use --prompt instead",
              model_.empty() ? "the model" : printable(model_));
     }
-    const bool with_tools = !chat.tools.is(text::jinja::ValueKind::kNone);
+    const bool with_tools =
+        !chat.tools.is(text::jinja::ValueKind::kNone) && !chat.tools.items().empty();
     const text::ChatTemplate& made = chat_->choose(with_tools);
     const auto require = [&](bool is_given, const char* name, const char* advice) {
         if (is_given && !made.mentions(name))
@@ -82,11 +82,7 @@ std::string TextFiles::chat_text(const text::ChatInput& chat,
                  "{}: the template does not use `{}`, so the model would not see it{}", made.name(),
                  name, advice);
     };
-    if (with_tools && !made.mentions("tools") && !warned_.exchange(true))
-        log_warn("chat",
-                 "{}: the template does not use tools, so the model does not see the tools that "
-                 "you give",
-                 made.name());
+    require(with_tools, "tools", "; remove it, or describe the tools in a message");
     require(!chat.documents.is(text::jinja::ValueKind::kNone), "documents",
             ": put them into a message");
     const auto effort = std::ranges::find(chat.more, "reasoning_effort",

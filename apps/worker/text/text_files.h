@@ -2,7 +2,6 @@
 // folder -> [here] -> generate, serve, eval. Const functions: any thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,8 +40,7 @@ class TextFiles {
     [[nodiscard]] bool has_chat() const { return chat_.has_value(); }
     // Returns the text of CHAT in the model's template. LIMITS restrict the template's work. Throws
     // Error{kInput} if there is no template, if the template refuses the messages, and if CHAT has
-    // documents or a `reasoning_effort` that the template does not read. Warns once if the template
-    // does not read tools.
+    // tools, documents or a `reasoning_effort` that the template does not read.
     [[nodiscard]] std::string chat_text(const text::ChatInput& chat,
                                         const text::jinja::Limits& limits = {}) const;
     // Return the tokens that end a text, and their source (EndTokens::source).
@@ -63,7 +61,6 @@ class TextFiles {
     storage::GenerationConfig generation_;
     std::optional<int32_t> first_token_;
     EndTokens ends_;
-    mutable std::atomic<bool> warned_ = false;
 };
 
 }  // namespace dslaunch::worker

@@ -232,8 +232,13 @@ class TrainRole {
     void tell_ready(const storage::TrainingState& resumed) const {
         if (!first()) return;
         warn_of_no_change(rank_.config(), resumed);
-        log_info("ready", "set up in {:.1f} s; {} to go", progress_.seconds(),
-                 counted(rank_.config().steps - resumed.step, "step"));
+        const int64_t steps = rank_.config().steps;
+        log_info("ready", "set up in {:.1f} s; {}", progress_.seconds(),
+                 steps < resumed.step
+                     ? fmt::format("{} steps are fewer than the checkpoint's {}, so there is "
+                                   "nothing to train",
+                                   steps, resumed.step)
+                     : counted(steps - resumed.step, "step") + " to go");
     }
 
     // Runs TRAINER. On an error, ends the process here, because the destructor of TRAINER would

@@ -336,7 +336,9 @@ std::string own_optimizer(std::string name) {
     const auto type = kTypes.find(name);
     if (type == kTypes.end()) return "";
     return type->second +
-           (is_8bit ? ", with dslaunch.optimizer.states: int8 for moments in 8 bits" : "");
+           (is_8bit ? ", with dslaunch.optimizer.states: int8 for moments in 8 bits (needs "
+                      "zero_optimization.stage: 1)"
+                    : "");
 }
 
 }  // namespace

@@ -206,7 +206,9 @@ class Checker {
         if (is_auto(value) && key.type != KeyType::kObject && takes_auto(key)) return;
         if (!fits_type(key.type, value)) {
             const std::vector<std::string> keys = key_names(path);
-            const std::string meant = key.type == KeyType::kObject ? meant_object(path, value) : "";
+            const std::string meant = key.type == KeyType::kObject   ? meant_object(path, value)
+                                      : path == "dslaunch.save.best" ? "\"eval_loss\""
+                                                                     : "";
             const bool lists_keys = key.type == KeyType::kObject && meant.empty() &&
                                     !keys.empty() && keys.size() <= kSiblingsShownMax;
             return report(path,

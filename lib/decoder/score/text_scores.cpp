@@ -36,7 +36,10 @@ void TextScorer::check(std::span<const int32_t> tokens, std::span<const int32_t>
               targets.size());
     const int64_t positions = runner_.positions_max();
     if (std::ssize(tokens) > positions)
-        fail(ExitCode::kInput, "a text has {} tokens, but the model supports at most {}",
+        fail(ExitCode::kInput,
+             "a text has {} tokens, but at most {} are possible: the positions of the model, or "
+             "fewer if "
+             "--context is given",
              tokens.size(), positions);
     for (const std::span<const int32_t>& list : {tokens, targets})
         for (const int32_t token : list)

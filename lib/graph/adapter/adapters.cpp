@@ -50,8 +50,13 @@ void require_meant(const std::vector<std::string>& patterns, const std::vector<s
         // `*.q_projj`.
         if (!guess) guess = nearest(pattern.substr(pattern.rfind('.') + 1), ends);
         std::string hint;
+        std::ranges::sort(ends);
+        ends.erase(std::ranges::unique(ends).begin(), ends.end());
+        constexpr size_t kListedMax = 12;
         if (guess) hint = fmt::format("; did you mean `{}`?", printable(*guess));
-        if (!guess && !names.empty())
+        if (!ends.empty() && ends.size() <= kListedMax)
+            hint += fmt::format("{} are {}", guess ? " All" : "; all", fmt::join(ends, ", "));
+        else if (!guess && !names.empty())
             hint = fmt::format("; the first one is `{}`", printable(names.front()));
         fail(ExitCode::kConfig, "{}: `{}` matches no {} of the model{}", key, printable(pattern),
              what, hint);

@@ -31,7 +31,6 @@ bool is_alnum(char c) {
 bool is_name_char(char c) {
     return is_alnum(c) || c == '.' || c == '_' || c == '-';
 }
-
 bool is_ipv6(std::string_view text) {
     std::array<unsigned char, 16> bytes{};
     if (text.find('\0') != std::string_view::npos) return false;  // inet_pton would stop there
@@ -329,6 +328,8 @@ std::vector<std::string> Parser::read_names(Token token, Host& host) {
                 "`{}` is not a host name; write slots as `HOST slots=N`, ports as `port=N`, and "
                 "IPv6 addresses in brackets",
                 token.text);
+    } else if (token.text.find(',') != std::string_view::npos) {
+        problem(token.column, "`{}` is a list: write one host in each line", token.text);
     } else if (token.text.find('=') != std::string_view::npos) {
         problem(token.column, "expected a host name, found `{}`; write `HOST slots=N`", token.text);
     } else {

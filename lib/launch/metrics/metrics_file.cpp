@@ -1,5 +1,6 @@
 #include "launch/metrics/metrics_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -40,6 +41,11 @@ MetricsFile::MetricsFile(std::string folder) : folder_(std::move(folder)) {
         lock();
     } while (is_removed(file_));  // a refused job removes its file while it holds the lock
     cut_torn_line(file_, path());
+}
+
+bool MetricsFile::is_held(const std::string& folder) {
+    const UniqueFd file(::open((folder + "/metrics.jsonl").c_str(), O_RDONLY | O_CLOEXEC));
+    return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 // A file with the lines of two jobs would be useless.

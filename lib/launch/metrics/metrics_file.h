@@ -19,6 +19,9 @@ class MetricsFile final : public MetricsSink {
     // names the path, and Error{kCheckpoint} if another job writes there.
     explicit MetricsFile(std::string folder);
 
+    // Returns true if a job holds the lock on the file in FOLDER. Writes nothing.
+    [[nodiscard]] static bool is_held(const std::string& folder);
+
     [[nodiscard]] bool needs_place() const override { return false; }
     int begin(int64_t samples, bool is_new_run) override;
     int write(const MetricsRecord& record, int64_t samples) override;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/new_files.h"
+#include "base/text.h"
 #include "launch/files/append_file.h"
 #include "launch/metrics/metrics_file.h"
 #include "launch/metrics/metrics_sink.h"
@@ -21,6 +22,18 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr const char* kOtherOutput = "give another folder with --output";
+
+// Returns the error of an OUTPUT folder that was there when the job began.
+Error lost_output(const std::string& output, bool trains) {
+    return {ExitCode::kDisk,
+            fmt::format("{}: this folder was moved or removed while the job ran, so nothing more "
+                        "was written there{}",
+                        printable(output),
+                        trains ? ": if you moved it, its checkpoints are in it, and the same "
+                                 "command with --output NEWNAME --resume goes on from them; if you "
+                                 "removed it, they are gone, and the next run starts at step 1"
+                               : "")};
+}
 
 }  // namespace
 
@@ -38,6 +51,7 @@ struct JobFiles::Files {
     std::unique_ptr<MetricsFeed> metrics;
     UniqueFd claim;  // of a program's logs
     std::vector<Rank> ranks;
+    bool trains = false;
     bool has_run_file = false;            // run.json of an earlier run
     std::optional<Error> run_file_error;  // of the newest run.json
 
@@ -90,6 +104,7 @@ JobFiles::JobFiles(const JobSpec& spec, int wake_fd)
       files_(std::make_shared<Files>()),
       writer_(place_) {
     files_->output = output_;
+    files_->trains = spec.target_kind == TargetKind::kModel && spec.duty == ModelDuty::kTrain;
     files_->each = spec.log.each_rank_directory;
     if (!place_.empty())
         writer_.run_and_wait([files = files_, target = spec.target_kind] { files->open(target); },
@@ -143,7 +158,9 @@ void JobFiles::run_file(std::string text) {
         try {
             write_file_atomically(files->output + "/run.json", kept, 0600);
         } catch (const Error& error) {
-            files->run_file_error = error;
+            files->run_file_error = ::access(files->output.c_str(), F_OK) != 0 && errno == ENOENT
+                                        ? lost_output(files->output, files->trains)
+                                        : error;
         }
         return 0;
     };

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -20,9 +21,14 @@ bool ResumeAdvice::has_checkpoint() const {
     return saves() && ::access((spec_.output_directory + "/checkpoints/latest").c_str(), F_OK) == 0;
 }
 
+bool ResumeAdvice::has_lost_output() const {
+    return saves() && ::access(spec_.output_directory.c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
 std::string ResumeAdvice::after_failure(const RankRecord& culprit, int64_t newest_step) const {
     if (!saves() || !culprit.started || spec_.resume_command.empty() || is_told_whole(culprit))
         return "";
+    if (has_lost_output()) return "";  // JobFiles::finish() says what to do
     // If copies of the model are no longer equal (runtime/watch/equal_check.cpp), the learning rate
     // is not to blame.
     const bool diverged = culprit.failure &&
@@ -49,6 +55,7 @@ std::string ResumeAdvice::describe_interrupted(const std::vector<RankRecord>& ra
     if (!saves() || spec_.resume_command.empty())
         return fmt::format("dslaunch: interrupted; {}{}\n", ended,
                            trains && !saves() ? ", and nothing was saved" : "");
+    if (has_lost_output()) return fmt::format("dslaunch: interrupted; {}\n", ended);
     const bool all_well = std::ranges::none_of(ranks, &RankRecord::failed);
     if (all_well && newest_step > 0)
         return fmt::format("dslaunch: interrupted; {}, and step {} is saved; go on with: {}\n",

@@ -21,6 +21,8 @@ class ResumeAdvice {
     [[nodiscard]] bool saves() const;
     // Returns true if a checkpoint is below the launcher's own --output.
     [[nodiscard]] bool has_checkpoint() const;
+    // Returns true if the launcher's own --output folder no longer exists.
+    [[nodiscard]] bool has_lost_output() const;
     // Returns the advice after the failure of CULPRIT, with a final newline; empty if there is
     // nothing to continue, or if the same command would fail again.
     [[nodiscard]] std::string after_failure(const RankRecord& culprit, int64_t newest_step) const;

@@ -23,6 +23,18 @@ std::shared_ptr<const Samples> open_samples(const std::string& path, const DataR
                                       : open_token_samples(path, request);
 }
 
+// Checks that both files contain tokens, or that both contain rows.
+void require_one_kind(const config::DataConfig& data) {
+    const bool has_rows = storage::is_row_file(data.train_path);
+    if (data.eval_path.empty() || has_rows == storage::is_row_file(data.eval_path)) return;
+    const auto kind = [](bool rows) { return rows ? "rows of fixed length" : "tokens"; };
+    fail(ExitCode::kInput,
+         "the training data and the held-out data must be of one kind, but {} (--data) is a file "
+         "of {}, and {} (--eval-data) a file of {}: give two files of one kind, or hold out a part "
+         "of the training data with --set dslaunch.data.eval_fraction=0.05 instead of --eval-data",
+         printable(data.train_path), kind(has_rows), printable(data.eval_path), kind(!has_rows));
+}
+
 std::string shape_text(const DataInput& input) {
     return fmt::format("{} [{}]", c10::toString(input.dtype), fmt::join(input.sample_shape, ", "));
 }
@@ -143,6 +155,7 @@ DataSets open_data(const DataRequest& request) {
     if (data.train_path.empty())
         fail(ExitCode::kInput,
              "no training data: name a file in dslaunch.data.train or with --data");
+    require_one_kind(data);
     auto train = open_samples(data.train_path, request);
     if (data.eval_path.empty()) return split_one_file(train, data.eval_fraction);
     auto eval = open_samples(data.eval_path, request);

@@ -449,6 +449,15 @@ void Checkpointer::fail_together() {
     give_up(fmt::format("rank {}: {}", reason - reasons.begin(), *reason));
 }
 
+// Returns true if the folder of the checkpoints was moved or removed.
+bool Checkpointer::has_lost_root() const {
+    try {
+        return !parts_.tree->list(parts_.root);
+    } catch (const Error&) {
+        return false;
+    }
+}
+
 // Gives up the save that is under way. WHY is the same on all ranks.
 void Checkpointer::give_up(const std::string& why) {
     const int64_t step = save_->checkpoint.training.step;
@@ -458,8 +467,9 @@ void Checkpointer::give_up(const std::string& why) {
     if (first() && !id.empty()) store_.abandon(step, id);
     const std::string text = fmt::format(
         "the checkpoint of step {} was not saved: {}{}", step, why,
-        saved_step_ < 0 ? "; this run has no earlier checkpoint"
-                        : fmt::format("; the newest checkpoint is that of step {}", saved_step_));
+        saved_step_ < 0   ? "; this run has no earlier checkpoint"
+        : has_lost_root() ? fmt::format("; the checkpoints up to step {} went with it", saved_step_)
+                          : fmt::format("; the newest checkpoint is that of step {}", saved_step_));
     if (!parts_.goes_on) fail(ExitCode::kCheckpoint, "{}", text);
     if (first()) log_warn("checkpoint", "{}; training continues", text);
 }

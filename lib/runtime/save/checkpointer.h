@@ -120,6 +120,7 @@ class Checkpointer {
     void commit();
     void fail_together();
     void run_in_thread(std::function<void()> work);
+    [[nodiscard]] bool has_lost_root() const;
     void give_up(const std::string& why);
     // Returns the checkpoint's piece for a piece of a parameter of the model.
     [[nodiscard]] storage::CheckpointPiece piece_of(const SavedPiece& piece) const {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -47,26 +49,55 @@ bool same_numbers(const std::optional<SafetensorsEntry>& a,
     return a->dtype == b->dtype && a->shape == b->shape && std::ranges::equal(a->bytes, b->bytes);
 }
 
-// Returns true if A and B have the same size and the same bytes in blocks that are spread over
+// Returns true if A and B have the same form and the same bytes in blocks that are spread over
 // them.
-bool look_equal(const std::string& a, const std::string& b) {
-    constexpr size_t kBlocks = 256, kBlockBytes = 4096;
-    const MappedFile file_a(a), file_b(b);
-    const std::string_view bytes_a = text_in(file_a.bytes()), bytes_b = text_in(file_b.bytes());
-    if (bytes_a.size() != bytes_b.size()) return false;
-    for (size_t block = 0; block < kBlocks; ++block) {
-        const size_t at = bytes_a.size() / kBlocks * block;
+bool look_equal(const SafetensorsEntry& a, const SafetensorsEntry& b, size_t blocks) {
+    constexpr size_t kBlockBytes = 4096;
+    const std::string_view bytes_a = text_in(a.bytes), bytes_b = text_in(b.bytes);
+    if (a.dtype != b.dtype || a.shape != b.shape || bytes_a.size() != bytes_b.size()) return false;
+    for (size_t block = 0; block < blocks; ++block) {
+        const size_t at = bytes_a.size() / blocks * block;
         if (bytes_a.substr(at, kBlockBytes) != bytes_b.substr(at, kBlockBytes)) return false;
     }
-    return true;
+    const size_t last = std::max(bytes_a.size(), kBlockBytes) - kBlockBytes;
+    return bytes_a.substr(last) == bytes_b.substr(last);
 }
 
+// The tensors of a model, however many files contain them.
+class ModelTensors {
+  public:
+    explicit ModelTensors(const std::string& folder) {
+        for (const std::string& path : safetensors_files_of(folder)) {
+            if (!path.ends_with(".safetensors")) continue;
+            const SafetensorsFile& file =
+                *files_.emplace_back(std::make_unique<SafetensorsFile>(path));
+            for (const SafetensorsEntry& entry : file.entries()) by_name_[entry.name] = &entry;
+        }
+    }
+    [[nodiscard]] const std::map<std::string, const SafetensorsEntry*>& by_name() const {
+        return by_name_;
+    }
+
+  private:
+    std::vector<std::unique_ptr<SafetensorsFile>> files_;
+    std::map<std::string, const SafetensorsEntry*> by_name_;
+};
+
+// Returns true if the models in the folders A and B have the same tensors, or if one of them cannot
+// be read, since its reader then says why.
 bool have_equal_weights(const std::string& a, const std::string& b) {
-    const std::vector<std::string> of_a = safetensors_files_of(a), of_b = safetensors_files_of(b);
-    return std::ranges::equal(of_a, of_b, [&](const std::string& one, const std::string& other) {
-        return std::filesystem::path(one).filename() == std::filesystem::path(other).filename() &&
-               look_equal(one, other);
-    });
+    constexpr size_t kBlocksOfAll = 1024;
+    try {
+        const ModelTensors of_a(a), of_b(b);
+        if (of_a.by_name().empty() || of_b.by_name().empty()) return true;
+        const size_t blocks = 1 + kBlocksOfAll / of_a.by_name().size();
+        return std::ranges::equal(
+            of_a.by_name(), of_b.by_name(), [&](const auto& one, const auto& other) {
+                return one.first == other.first && look_equal(*one.second, *other.second, blocks);
+            });
+    } catch (const Error&) {
+        return true;
+    }
 }
 
 // Returns true if the name of PATH suggests that it is a copy of BASE: its last part is the same,
@@ -550,7 +581,13 @@ void AdapterChanges::require_all_taken() const {
         for (const auto* entry : {&change.whole, &change.magnitude, &change.added, &change.values})
             if (first == nullptr && *entry) first = &**entry;
         if (change.pair) first = &change.pair->a;
-        if (first != nullptr) refuse(first->name, "belongs to no layer of the model");
+        if (first != nullptr)
+            refuse(first->name,
+                   config_.base_model.empty()
+                       ? "belongs to no layer of the model"
+                       : fmt::format("belongs to no layer of the model: the adapter was trained "
+                                     "with {}: give this model",
+                                     printable(config_.base_model)));
     }
 }
 

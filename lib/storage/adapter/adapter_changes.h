@@ -62,7 +62,8 @@ struct WeightChange {
 
 // Returns a message if the ADAPTER folder names another base model than the one in the Hugging Face
 // folder MODEL; an empty text if it names this one. If the base's folder is on this machine,
-// compares samples of the weights, otherwise only the names. Blocks on the disk.
+// compares samples of each tensor, in whatever files they are, otherwise only the names. Returns an
+// empty text also if the weights of one of the two cannot be read. Blocks on the disk.
 [[nodiscard]] std::string other_base_text(const std::string& adapter, const std::string& model);
 
 // An open adapter. Keeps its file mapped.

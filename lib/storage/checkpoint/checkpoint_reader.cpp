@@ -195,6 +195,20 @@ std::string pointed_to(FileTree& tree, const std::string& folder) {
          printable(folder), printable(place.root), printable(above));
 }
 
+// Returns the folder abandoned-ID-step-N that FOLDER, a missing step-N, was renamed to; an empty
+// text if there is none.
+std::string set_aside(FileTree& tree, const std::string& folder) {
+    const std::string name = folder.substr(folder.rfind('/') + 1);
+    if (!parse_step_folder(name)) return "";
+    const std::string above = folder_of(folder);
+    const auto beside = tree.list(above);
+    if (!beside) return "";
+    for (const FolderEntry& entry : *beside)
+        if (entry.name.starts_with("abandoned-") && entry.name.ends_with("-" + name))
+            return fmt::format("{}/{}", above, entry.name);
+    return "";
+}
+
 }  // namespace
 
 CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path) {
@@ -203,6 +217,11 @@ CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path) {
     if (std::string pointed = pointed_to(tree, folder); !pointed.empty())
         return {"", std::move(pointed)};
     const auto entries = list_of(tree, folder);
+    if (const std::string aside = entries ? "" : set_aside(tree, folder); !aside.empty())
+        fail(ExitCode::kCheckpoint,
+             "{}: was renamed to {} when the run was continued from an earlier step; give that "
+             "folder",
+             printable(path), printable(aside));
     if (!entries)
         fail(ExitCode::kCheckpoint,
              "{}: no such folder; give an --output folder, its checkpoints folder, or one step "

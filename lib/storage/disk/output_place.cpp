@@ -31,6 +31,28 @@ void require_new_file(const std::string& path, bool force) {
         fail(ExitCode::kDisk, "{}: {}", printable(path), missing);
 }
 
+void require_not_input(const std::string& path, const std::string& input) {
+    namespace fs = std::filesystem;
+    std::error_code missing;
+    const auto folder_of_file = [](const std::string& file) {
+        return fs::path(file + (file.ends_with('/') ? "." : "")).parent_path();
+    };
+    const auto same = [&](const fs::path& a, const fs::path& b) {
+        return fs::equivalent(a.empty() ? "." : a, b.empty() ? "." : b, missing);
+    };
+    const bool is_file_of_input = fs::is_regular_file(path, missing) &&
+                                  fs::is_directory(input, missing) &&
+                                  same(folder_of_file(path), input);
+    const bool is_result_here = (same(fs::path(path) / "model.pt", input) ||
+                                 same(fs::path(path) / "model.safetensors", input));
+    if (!same(path, input) && !is_file_of_input && !is_result_here) return;
+    fail(ExitCode::kInput,
+         "{}: would replace {}, which this command reads, and --force does not allow this either: "
+         "give another path",
+         printable(path),
+         is_file_of_input || is_result_here ? printable(input) : "the input itself");
+}
+
 void fail_used(const std::string& path) {
     fail(ExitCode::kInput, "{}: already exists; use --force to replace it, or give another path",
          printable(path));

@@ -366,6 +366,7 @@ void check_export_place(const ExportOptions& options) {
 ExportReport export_weights(const TensorSource& source, const ExportOptions& options) {
     ExportReport report;
     std::vector<Leaving> leaving = Selection(source, options, report).take();
+    if (source.checkpoint() == nullptr) require_not_input(options.out, source.path());
     const std::vector<std::string> earlier = prepare_out(options);
     Bytes need;
     for (const Leaving& one : leaving) {

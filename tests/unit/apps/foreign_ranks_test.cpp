@@ -30,6 +30,17 @@ TEST_CASE("ranks of another launcher have no effect, and torchrun's copies are r
                               [&] { static_cast<void>(foreign_ranks_note(machine_with(copy))); }),
                Catch::Contains("started this as one of 2 copies (RANK=1)") &&
                    Catch::Contains("dslaunch --nproc_per_node N TARGET"));
+    const launch::EnvironmentList of_mpich = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+    const auto told = [](const launch::EnvironmentList& variables) {
+        return test::error_of(ExitCode::kUsage, [&] {
+            static_cast<void>(foreign_ranks_note(machine_with(variables)));
+        });
+    };
+    CHECK_THAT(told(of_mpich), Catch::Contains("as one of 2 copies (PMI_RANK=1)"));
+    CHECK(told({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}) == "accepted");
+    launch::EnvironmentList of_slurm = of_mpich;
+    of_slurm.emplace_back("SLURM_JOB_ID", "7");
+    CHECK(told(of_slurm) == "accepted");
     // A program that runs as a rank of dslaunch may start further jobs.
     launch::EnvironmentList own = copy;
     own.emplace_back("DSL_JOB_ID", "a");

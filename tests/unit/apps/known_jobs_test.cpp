@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "launch/jobs/job_record.h"
+#include "launch/metrics/metrics_file.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/text_tools.h"
@@ -103,6 +104,11 @@ TEST_CASE("a job is found by its output folder and by a file in it, and its end 
     CHECK(find_job(folder.path(), run + "/metrics.jsonl").id == "second");
     CHECK_THAT(refusal(folder.path(), run + "/logs"),
                Catch::Contains("no recorded job has it as its --output folder"));
+    record_job(folder.path(), "gone", 0, run + "-removed");
+    CHECK(find_job(folder.path(), run + "-removed").id == "gone");
+    record_job(folder.path(), "running", -1, run);
+    record_job(folder.path(), "refused", 73, run);
+    CHECK(find_job(folder.path(), run).id == "running");
     CHECK(state_text(find_job(folder.path(), "first")) == "failed (66 input)");
     CHECK(state_text(find_job(folder.path(), "second")) == "ok");
     CHECK(state_text(find_job(folder.path(), "third")) == "interrupted");
@@ -149,4 +155,26 @@ TEST_CASE("ages are told in two units at most") {
         {7200, "2 h 0 min"}, {7325, "2 h 2 min"}, {172'800, "2 d 0 h"}, {180'000, "2 d 2 h"},
     };
     for (const auto& [seconds, text] : rows) CHECK(age_text(seconds) == text);
+}
+
+TEST_CASE("a folder in which a training runs is refused by the id of its job") {
+    const TemporaryFolder folder;
+    JobSpec spec;
+    spec.state_directory = folder.path();
+    spec.output_directory = folder.path() + "/out";
+    std::filesystem::create_directories(spec.output_directory);
+    const auto told = [&] {
+        return error_of(ExitCode::kCheckpoint, [&] { refuse_running_output(spec); });
+    };
+    CHECK(told() == "accepted");
+    record_job(folder.path(), "4711", -1, spec.output_directory);
+    CHECK(told() == "accepted");  // a program's job, which writes no metrics
+    {
+        const MetricsFile metrics(spec.output_directory);
+        CHECK_THAT(told(), Catch::Contains("job 4711 is running and writes there, now at step 7"));
+        CHECK_THAT(told(), Catch::Contains("`dslaunch stop 4711` ends it"));
+        spec.state_directory = folder.path() + "/other";
+        CHECK_THAT(told(), Catch::Contains("another job is writing there"));
+    }
+    CHECK(told() == "accepted");
 }

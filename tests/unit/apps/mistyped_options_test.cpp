@@ -45,6 +45,7 @@ TEST_CASE("numbers with a unit or with separators are answered with what to writ
                     "`2k` is not a number from 1 upwards; write 2000, or a power "
                     "of two, without the k"},
           {"--save-interval 10m", "`10m` is not a number from 0 upwards; this is a plain number"},
+          {"--save-interval 0.5", "`0.5` is not a whole number from 0 upwards"},
           {"--steps 1_000", "without thousands separators: 2.5e-4, 1000"},
           {"--steps 1e4", "write 10000"}})
         CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains(here));

@@ -216,7 +216,7 @@ TEST_CASE("report --html refuses what it cannot mean, and keeps an existing page
     CHECK(report_command(std::vector<std::string>{"--html", run, "-o", page}) == 0);
     CHECK(content_of(page).starts_with("<!doctype html>"));
     write_file(page, "mine");
-    CHECK(mentions(refusal(ExitCode::kDisk, {"--html", run, "-o", page}), "exists"));
+    CHECK(mentions(refusal(ExitCode::kInput, {"--html", run, "-o", page}), "exists"));
     CHECK(content_of(page) == "mine");
     CHECK(report_command(
               std::vector<std::string>{"--html", run + "/run.json", "-o", page, "--force"}) == 0);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "config/read/unread_config.h"
 #include "launcher/run/build_job.h"
 #include "storage/files/zip_archive.h"
 #include "support/catch.h"
@@ -274,4 +275,19 @@ TEST_CASE("a config's device holds where the command line names none") {
     CHECK(device_of({}) == DeviceRequest::kCuda);
     CHECK(device_of({"--set", "dslaunch.device=cpu"}) == DeviceRequest::kCpu);
     CHECK(device_of({"--set", "dslaunch.device=auto"}) == DeviceRequest::kAuto);
+}
+
+TEST_CASE("a config beside an archive with another config is named as not read") {
+    TemporaryFolder folder;
+    const std::string beside = folder.path() + "/ds_config.json";
+    const auto told = [&] {
+        return config::unread_config_text("{} ", "m.pt:ds_config.json", beside);
+    };
+    CHECK(told().empty());
+    write_file(beside, "{}\n");
+    CHECK(told().empty());
+    write_file(beside, R"({"train_batch_size": 4})");
+    CHECK_THAT(told(),
+               Catch::StartsWith("m.pt:ds_config.json, the config packed in the model, is"));
+    CHECK_THAT(told(), Catch::Contains(beside + " beside it is another one and is not read"));
 }

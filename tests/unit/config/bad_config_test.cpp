@@ -127,10 +127,14 @@ const std::vector<Bad>& bad_configs() {
           "programs: use AdamW"}},
         {R"({"optimizer": {"type": "paged_adamw_8bit"}})",
          {"c:1:24: optimizer.type: unknown optimizer `paged_adamw_8bit`, a name in other "
-          "programs: use AdamW, with dslaunch.optimizer.states: int8 for moments in 8 bits"}},
+          "programs: use AdamW, with dslaunch.optimizer.states: int8 for moments in 8 bits "
+          "(needs zero_optimization.stage: 1)"}},
         {R"({"optimizer": {"type": "adamw-bnb-8bit"}})",
          {"c:1:24: optimizer.type: unknown optimizer `adamw-bnb-8bit`, a name in other "
-          "programs: use AdamW, with dslaunch.optimizer.states: int8 for moments in 8 bits"}},
+          "programs: use AdamW, with dslaunch.optimizer.states: int8 for moments in 8 bits "
+          "(needs zero_optimization.stage: 1)"}},
+        {R"({"dslaunch": {"save": {"best": true}}})",
+         {"c:1:32: dslaunch.save.best: must be a string, not true: write \"eval_loss\""}},
         {R"({"optimizer": {"type": "Adam", "params": {"learning_rate": 1e-4}}})",
          {"c:1:60: optimizer.params.learning_rate: unknown key, did you mean `lr`?"}},
         {R"({"optimizer": {"type": "Adam", "learning_rate": 1e-4}})",

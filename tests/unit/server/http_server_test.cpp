@@ -271,6 +271,9 @@ TEST_CASE("the places of other servers are told the one here") {
     const auto reply = server.client().Post("/api/chat", "{}", "application/json");
     CHECK(reply->status == 404);
     CHECK_THAT(reply->body, Catch::Contains("POST /api/chat; use POST /v1/chat/completions"));
+    const auto of_curl = server.client().Post("/api/chat", "{}", "text/plain");
+    REQUIRE(of_curl);
+    CHECK(of_curl->status == 404);
 }
 
 TEST_CASE("a page of this machine may ask and read, with a key a page of any") {

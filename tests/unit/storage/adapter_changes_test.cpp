@@ -72,18 +72,37 @@ const Given kTable{"base_model.model.model.embed_tokens.weight", {10, 8}};
 TEST_CASE("an adapter of another base than the model is noticed, by weights or by name") {
     namespace fs = std::filesystem;
     const test::TemporaryFolder folder;
-    const auto put = [&](const std::string& name, const std::string& weights) {
+    // Writes MODEL's tensors `a` and `b`, of which the last byte is LAST, into one file or two.
+    const auto put = [&](const std::string& name, std::byte last, bool in_two = false) {
         const std::string path = folder.path() + "/" + name;
         fs::create_directories(path);
         test::write_file(path + "/config.json", "{}");
-        test::write_file(path + "/model.safetensors", weights);
+        const SafetensorsEntry a{"a", DType::kF32, {30'000}, {}}, b{"b", DType::kF32, {3}, {}};
+        std::vector<std::byte> of_a(120'000), of_b(12);
+        of_a.back() = last;
+        const auto write = [&](const std::string& file,
+                               const std::vector<SafetensorsEntry>& entries) {
+            SafetensorsWriter writer(path + "/" + file, entries);
+            for (size_t i = 0; i < entries.size(); ++i)
+                writer.write(i, entries[i].name == "a" ? of_a : of_b);
+            writer.commit();
+        };
+        if (!in_two) {
+            write("model.safetensors", {a, b});
+            return path;
+        }
+        write("model-00001-of-00002.safetensors", {a});
+        write("model-00002-of-00002.safetensors", {b});
+        test::write_file(path + "/model.safetensors.index.json",
+                         R"({"weight_map": {"a": "model-00001-of-00002.safetensors",
+                                            "b": "model-00002-of-00002.safetensors"}})");
         return path;
     };
-    std::string weights(100'000, 'w');
-    const std::string base = put("base", weights), copy = put("renamed", weights);
-    weights.back() = 'v';
-    const std::string other = put("other", weights);
-    const std::string cached = put("models--org--Name/snapshots/0a1b", weights);
+    const std::byte w{1}, v{2};
+    const std::string base = put("base", w), copy = put("renamed", w);
+    const std::string shards = put("shards", w, true), other_shards = put("other-shards", v, true);
+    const std::string other = put("other", v);
+    const std::string cached = put("models--org--Name/snapshots/0a1b", v);
     const auto told = [&](const std::string& named, const std::string& model) {
         write_adapter(folder.path(), {kA, kB},
                       R"(, "base_model_name_or_path": ")" + named + R"(")");
@@ -91,7 +110,11 @@ TEST_CASE("an adapter of another base than the model is noticed, by weights or b
     };
     CHECK(told(base, base).empty());
     CHECK(told(base, copy).empty());
+    CHECK(told(base, shards).empty());
     CHECK_THAT(told(base, other), Catch::Contains("other has different weights"));
+    CHECK_THAT(told(base, other_shards), Catch::Contains("other-shards has different weights"));
+    fs::remove(other_shards + "/model-00002-of-00002.safetensors");
+    CHECK(told(base, other_shards).empty());  // its reader says what is missing
     CHECK(told("org/renamed", copy).empty());
     CHECK(told("org/name", cached).empty());
     CHECK(told("", other).empty());

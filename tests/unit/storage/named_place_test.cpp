@@ -130,6 +130,23 @@ TEST_CASE("a name of the hub is known, and told how it is fetched") {
                Catch::Contains("did you mean `" + folder.path() + "/bin/tool`?"));
 }
 
+TEST_CASE("a model is not written over the model or adapter that is read") {
+    const TemporaryFolder folder;
+    make(folder, {"base/model.safetensors", "base/config.json", "run/model.pt", "run/train.pt"});
+    std::filesystem::create_symlink(folder.path() + "/base", folder.path() + "/link");
+    const auto told = [&](const std::string& out, const std::string& input) {
+        return error_of(ExitCode::kInput,
+                        [&] { require_not_input(folder.path() + out, folder.path() + input); });
+    };
+    for (const char* out : {"/base", "/base/", "/link", "/base/../base", "/base/model.safetensors"})
+        CHECK_THAT(told(out, "/base"), Catch::Contains("--force does not allow this either"));
+    CHECK_THAT(told("/run", "/run/model.pt"), Catch::Contains("/run/model.pt"));
+    CHECK_THAT(told("/run/train.pt", "/run/train.pt"), Catch::Contains("the input itself"));
+    for (const char* out : {"/none", "/run", "/base/new.pt", "/run/model.pt"})
+        CHECK(told(out, "/base") == "accepted");
+    CHECK(told("/run", "/run/train.pt") == "accepted");
+}
+
 TEST_CASE("what lies at a place is replaced only by force") {
     const TemporaryFolder folder;
     make(folder, {"file", "full/x"});

@@ -332,6 +332,24 @@ TEST_CASE("keys of token files beside a row file are refused, and so is a damage
                  Catch::Contains("DIR/no.safetensors: cannot open"));
 }
 
+TEST_CASE("tokens and rows are not mixed between training and held-out data") {
+    const DataFolder folder;
+    const std::string rows = rows_file(folder), tokens = folder.counting_tokens("t.bin", 41);
+    for (const bool trains_rows : {true, false}) {
+        DataRequest request = request_for(trains_rows ? rows : tokens, {"x", "y"});
+        request.data.eval_path = trains_rows ? tokens : rows;
+        for (const int64_t context : {0, 8}) {
+            request.data.context = context;
+            CHECK(opening(folder, request)
+                      .starts_with(fmt::format(
+                          "the training data and the held-out data must be of one kind, but "
+                          "DIR/{} (--data) is a file of {}, and ",
+                          trains_rows ? "d.safetensors" : "t.bin",
+                          trains_rows ? "rows of fixed length" : "tokens")));
+        }
+    }
+}
+
 TEST_CASE("labels and indices out of range are named with row and element") {
     const DataFolder folder;
     DataRequest request = request_for(rows_file(folder), {"x", "y"});

@@ -8,6 +8,7 @@
 
 #include "memory_tree.h"
 #include "save_tools.h"
+#include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/refused_call.h"
@@ -254,6 +255,19 @@ TEST_CASE("what is large and of any length reads back from a disk as it was writ
                                     view->bytes().size());
         CHECK((read == bytes));
     }
+}
+
+TEST_CASE("a checkpoint that was set aside is named by its new name") {
+    const TemporaryFolder folder;
+    const auto tree = make_disk_tree();
+    std::filesystem::create_directories(folder.path() + "/abandoned-a1-step-6");
+    const auto told = [&](const std::string& name) {
+        return message_of(
+            [&] { static_cast<void>(find_checkpoints(*tree, folder.path() + name)); });
+    };
+    CHECK_THAT(told("/step-6"),
+               Catch::Contains("was renamed to " + folder.path() + "/abandoned-a1-step-6"));
+    CHECK_THAT(told("/step-5"), Catch::Contains("no such folder"));
 }
 
 TEST_CASE(

@@ -1,0 +1,14 @@
+// The config file that is not read because the model's archive contains a config.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dslaunch::config {
+
+// Returns a warning that the file BESIDE is not read because the config PACKED, named NAME, is
+// used; an empty text if there is no such file, or if both have the same text. Blocks on the disk.
+[[nodiscard]] std::string unread_config_text(std::string_view packed, const std::string& name,
+                                             const std::string& beside);
+
+}  // namespace dslaunch::config

@@ -41,6 +41,27 @@ void require_same_sizes(const at::Tensor& mine, const at::Tensor& theirs, const 
          what, mine.size(-1));
 }
 
+// Returns LABELS in one row: a target for each of ROWS, of which each has an answer.
+at::Tensor targets_of(const at::Tensor& labels, const at::Tensor& rows) {
+    if (labels.is_floating_point())
+        fail(ExitCode::kInput,
+             "{}: the targets of the model's cross entropy are probabilities, which is not "
+             "supported with a teacher; use targets that are numbers of classes",
+             kKey);
+    if (labels.numel() != rows.size(0))
+        fail(ExitCode::kInput,
+             "{}: the model has {} rows of answers, but {} targets: a part of the answers is "
+             "left out before its loss; use dslaunch.distill.kind logits",
+             kKey, rows.size(0), labels.numel());
+    return labels.flatten();
+}
+
+// Returns LOGITS of a cross entropy, whose classes are in dimension 1, as [rows, classes].
+at::Tensor rows_of(const at::Tensor& logits) {
+    if (logits.dim() == 1) return logits.unsqueeze(0);
+    return logits.dim() == 2 ? logits : logits.movedim(1, -1).flatten(0, -2);
+}
+
 // Returns, for each row, 1 if its target counts and 0 otherwise; divided by their number unless
 // LESSON sums.
 at::Tensor weights_of(const at::Tensor& labels, const Lesson& lesson) {
@@ -82,9 +103,10 @@ void distill_logits(Stack& stack) {
     lesson.ignored = pop(stack).toInt();
     const at::Tensor labels = pop(stack).toTensor();
     const at::Tensor teacher = pop(stack).toTensor();
-    const at::Tensor rows = pop(stack).toTensor();
-    require_same_sizes(rows, teacher, "classes");
-    stack.emplace_back(Divergence::apply(rows, teacher, labels, lesson));
+    const at::Tensor logits = pop(stack).toTensor();
+    const at::Tensor rows = rows_of(logits), answers = rows_of(teacher);
+    require_same_sizes(rows, answers, "classes");
+    stack.emplace_back(Divergence::apply(rows, answers, targets_of(labels, rows), lesson));
 }
 
 void distill_hidden(Stack& stack) {
@@ -99,7 +121,7 @@ void distill_hidden(Stack& stack) {
     };
     require_same_sizes(as_rows(mine), as_rows(theirs), "inputs of its output layer");
     const at::Tensor off = (as_rows(mine) - as_rows(theirs)).square().mean(-1);
-    stack.emplace_back((off * weights_of(labels, lesson)).sum());
+    stack.emplace_back((off * weights_of(targets_of(labels, off), lesson)).sum());
 }
 
 void register_lessons() {
@@ -107,7 +129,7 @@ void register_lessons() {
     constexpr auto kFromSchema = c10::AliasAnalysisKind::FROM_SCHEMA;
     static const torch::jit::RegisterOperators operators({
         Operator(
-            "dslaunch::distill_logits(Tensor rows, Tensor teacher, Tensor labels, int ignored, "
+            "dslaunch::distill_logits(Tensor logits, Tensor teacher, Tensor labels, int ignored, "
             "float temperature, bool sums) -> Tensor",
             distill_logits, kFromSchema),
         Operator("dslaunch::distill_hidden(Tensor values, Tensor teacher, Tensor labels, int "

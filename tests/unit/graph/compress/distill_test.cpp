@@ -138,6 +138,50 @@ TEST_CASE("a teacher's answers and hidden values are a part of the loss and its 
                 }
 }
 
+TEST_CASE("a teacher's classes may be in dimension 1, with targets of two or three dimensions") {
+    // [1, 4, 5] with [1, 5], and [1, 4, 5, 1] with [1, 5, 1]: the same rows as [5, 4] with [5].
+    const auto with_loss = [](const std::string& loss) {
+        return "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
+               "    h = torch.tanh(torch.embedding(self.table, tokens))\n"
+               "    y = torch.linear(h, self.head).unsqueeze(0).transpose(1, 2)\n"
+               "    return torch.cross_entropy_loss(" +
+               loss + ")\n";
+    };
+    const test::TemporaryFolder folder;
+    for (const std::string& text :
+         {with_loss("y, targets.unsqueeze(0)"),
+          with_loss("y.unsqueeze(-1), targets.unsqueeze(0).unsqueeze(-1)")}) {
+        INFO(text);
+        const std::string path = folder.path() + "/teacher.pt";
+        test::script_module(text, weights(7)).save(path);
+        Model model = test::script_model(text, weights(1));
+        check_same(step(model, with(path, DistillKind::kLogits, 2)),
+                   expected(DistillKind::kLogits, 2, 1));
+    }
+}
+
+TEST_CASE("a teacher of rows that have no target each is refused by name") {
+    const test::TemporaryFolder folder;
+    const auto refusal = [&](const std::string& last, DistillKind kind) {
+        const std::string text =
+            "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
+            "    h = torch.tanh(torch.embedding(self.table, tokens))\n"
+            "    y = torch.linear(h, self.head)\n"
+            "    return torch.cross_entropy_loss(" +
+            last + ")\n";
+        const std::string path = folder.path() + "/teacher.pt";
+        test::script_module(text, weights(7)).save(path);
+        Model model = test::script_model(text, weights(1));
+        return test::error_of(ExitCode::kInput,
+                              [&] { static_cast<void>(step(model, with(path, kind))); });
+    };
+    for (const DistillKind kind : {DistillKind::kLogits, DistillKind::kHidden})
+        CHECK_THAT(refusal("y, torch.one_hot(targets % 4, 4).float()", kind),
+                   Catch::Contains("the targets of the model's cross entropy are probabilities"));
+    CHECK_THAT(refusal("y[:-1], targets[1:]", DistillKind::kHidden),
+               Catch::Contains("has 5 rows of answers, but 4 targets"));
+}
+
 TEST_CASE("a teacher takes no part in evaluation, nor with a weight of zero") {
     const test::TemporaryFolder folder;
     const std::string teacher = teacher_in(folder, weights(7));

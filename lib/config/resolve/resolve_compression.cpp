@@ -1,6 +1,9 @@
 // resolve_compression(): weights and activations in few bits, and masks: compression_training.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "base/text.h"
 #include "config/resolve/resolve_parts.h"
 
@@ -18,7 +21,10 @@ constexpr int64_t kActivationBitsMin = 4, kActivationBitsMax = 16;
 class MethodReader {
   public:
     MethodReader(KeyReader& keys, const char* method)
-        : keys_(keys), path_(kCompression + "." + method), shared_(path_ + ".shared_parameters") {}
+        : keys_(keys),
+          method_(method),
+          path_(kCompression + "." + method),
+          shared_(path_ + ".shared_parameters") {}
 
     [[nodiscard]] bool is_on() const { return keys_.is_true(of("enabled")); }
     // Returns the path of KEY in shared_parameters.
@@ -52,7 +58,11 @@ class MethodReader {
             CompressedGroup group;
             group.name = name;
             group.modules = expressions(path + ".modules");
-            group.related = lists_of_expressions(path + ".related_modules");
+            if (group.modules.empty())
+                keys_.problem(path + ".modules",
+                              "is empty, so the group would change nothing; name modules, or "
+                              "remove the group");
+            if (removes()) group.related = lists_of_expressions(path + ".related_modules");
             if (!group.related.empty() && group.related.size() != group.modules.size())
                 keys_.problem(path + ".related_modules",
                               fmt::format("has {} lists, but there are {} modules; each of them "
@@ -62,6 +72,14 @@ class MethodReader {
             groups.push_back(std::move(group));
         }
         return groups;
+    }
+
+    // Warns if a run of so many STEPS (0: not known) ends before the method begins.
+    void check_offset(int64_t steps) const {
+        const int64_t offset = integer("schedule_offset");
+        if (steps > 0 && steps <= offset)
+            keys_.add_warning(fmt::format("{} is {}, but the run has {}: the method never begins",
+                                          of("schedule_offset"), offset, counted(steps, "step")));
     }
 
     // Returns the integer at PATH, which has no default.
@@ -79,6 +97,12 @@ class MethodReader {
     KeyReader& keys() const { return keys_; }
 
   private:
+    // Returns true if the method removes rows or columns, which related modules then lose too.
+    [[nodiscard]] bool removes() const {
+        return method_ == "row_pruning" || method_ == "head_pruning" ||
+               method_ == "channel_pruning";
+    }
+
     [[nodiscard]] Value value(const std::string& path) const {
         const Value* const given = keys_.given(path);
         return given != nullptr ? *given : default_value(*find_key(path));
@@ -118,6 +142,7 @@ class MethodReader {
     }
 
     KeyReader& keys_;
+    std::string method_;
     std::string path_;
     std::string shared_;
 };
@@ -138,6 +163,29 @@ void check_bits(const MethodReader& method, const WeightQuantization& weights,
         keys.problem(params + "target_bits", "1 and 2 bits need rounding nearest, as in DeepSpeed");
 }
 
+// Returns the updates after which the bits of GROUP do not fall any more (graph/rounding has the
+// whole schedule).
+int64_t updates_to_target(const WeightQuantization& weights, const CompressedGroup& group) {
+    int64_t rounding = 0, period = group.period;
+    for (int64_t bits = group.start_bits; bits > group.target_bits && rounding < INT64_MAX / 4;
+         --bits) {
+        rounding = std::max(rounding + 1, period);
+        period *= 2;
+    }
+    return weights.offset == 0 ? rounding - 1 : weights.offset + rounding;
+}
+
+void check_schedule(const MethodReader& method, const WeightQuantization& weights,
+                    const CompressedGroup& group, const std::string& params, int64_t steps) {
+    if (weights.in_forward || steps == 0 || group.start_bits <= group.target_bits) return;
+    const int64_t updates = updates_to_target(weights, group);
+    if (steps <= updates)
+        method.keys().warn(
+            params + "target_bits",
+            fmt::format("is not reached: bits are {} after {}, but the run has {}",
+                        group.target_bits, counted(updates, "update"), counted(steps, "step")));
+}
+
 void weight_quantization(KeyReader& keys, RunConfig& run) {
     const MethodReader method(keys, "weight_quantization");
     if (!method.is_on()) return;
@@ -148,6 +196,7 @@ void weight_quantization(KeyReader& keys, RunConfig& run) {
     weights.is_stochastic = method.text("rounding") == "stochastic";
     weights.groups = method.integer("quantize_groups");
     weights.offset = method.integer("schedule_offset");
+    method.check_offset(run.steps);
     weights.mixes = method.flag("fp16_mixed_quantize.enabled");
     weights.change_ratio = method.number("fp16_mixed_quantize.quantize_change_ratio");
     constexpr const char* kFixed =
@@ -163,6 +212,7 @@ void weight_quantization(KeyReader& keys, RunConfig& run) {
         const Value* const period = keys.given(params + "quantization_period");
         group.period = period == nullptr ? 1 : as_integer(*period);
         check_bits(method, weights, group, params);
+        check_schedule(method, weights, group, params, run.steps);
         if (!weights.in_forward) return;
         if (group.start_bits != group.target_bits) keys.unread(params + "start_bits", kFixed);
         keys.unread(params + "quantization_period", kFixed);
@@ -177,6 +227,7 @@ void activation_quantization(KeyReader& keys, RunConfig& run) {
     activations.is_symmetric = method.text("quantization_type") == "symmetric";
     activations.is_static = method.text("range_calibration") == "static";
     activations.offset = method.integer("schedule_offset");
+    method.check_offset(run.steps);
     activations.parts = method.groups([&](CompressedGroup& group, const std::string& params) {
         group.bits = method.needed(params + "bits");
         if (group.bits < kActivationBitsMin || group.bits > kActivationBitsMax)
@@ -185,13 +236,14 @@ void activation_quantization(KeyReader& keys, RunConfig& run) {
     });
 }
 
-void pruning(KeyReader& keys, const char* name, Pruning& pruning) {
+void pruning(KeyReader& keys, const char* name, Pruning& pruning, int64_t steps) {
     const MethodReader method(keys, name);
     if (!method.is_on()) return;
     method.record();
     const std::string kind = method.text("method");
     pruning.learns = kind == "topk";
     pruning.offset = method.integer("schedule_offset");
+    method.check_offset(steps);
     const bool is_heads = std::string_view(name) == "head_pruning";
     if (kind == "snip_momentum")
         keys.problem(method.of("method"),
@@ -259,12 +311,36 @@ void distill(KeyReader& keys, RunConfig& run) {
     distill.weight = keys.take_number(section + ".weight");
     if (distill.teacher.empty())
         keys.problem(section + ".teacher", "is missing: give the path of the teacher's model");
+    if (distill.weight == 0 && !keys.is_true(kCompression + ".layer_reduction.enabled"))
+        keys.warn(section + ".weight",
+                  "is 0, and no layers are taken (compression_training.layer_reduction), so the "
+                  "teacher has no effect");
     if (distill.kind == DistillKind::kHidden)
         keys.unread(section + ".temperature", "only kind logits has a temperature");
 }
 
+// Returns true if held-out losses of different steps are losses of differently compressed weights.
+bool changes_while_it_trains(const CompressionConfig& config) {
+    const WeightQuantization& weights = config.weights;
+    const auto begins_later = [](const auto& method) {
+        return !method.parts.empty() && method.offset > 0;
+    };
+    const bool falls =
+        !weights.in_forward &&
+        (weights.mixes || std::ranges::any_of(weights.parts, [](const CompressedGroup& group) {
+             return group.start_bits != group.target_bits;
+         }));
+    return (falls && !weights.parts.empty()) || begins_later(weights) ||
+           begins_later(config.activations) || begins_later(config.sparse) ||
+           begins_later(config.rows) || begins_later(config.heads) || begins_later(config.channels);
+}
+
 // Refuses what cannot be combined with a changed graph.
 void check_combinations(KeyReader& keys, const RunConfig& run) {
+    if (run.compression.reduction.enabled && run.lora.on())
+        keys.problem(kCompression + ".layer_reduction",
+                     "cannot be combined with dslaunch.lora: an adapter is useful only with its "
+                     "base model, which does not have the teacher's layers");
     const bool teaches = run.compression.distill.teaches();
     if (!run.compression.changes_graph() && !teaches) return;
     const auto refuse = [&](const std::string& what, const std::string& why) {
@@ -278,6 +354,13 @@ void check_combinations(KeyReader& keys, const RunConfig& run) {
                "a rank with a share of a layer does not see the whole groups of its weight");
     if (run.lora.on())
         refuse("dslaunch.lora", "adapters keep the weights as they are; merge the adapter first");
+    if (changes_while_it_trains(run.compression)) {
+        const std::string why =
+            "held-out losses rise when bits fall or a method begins, so the best ones are from "
+            "before; set schedule_offset 0 in each method, and start_bits equal to target_bits";
+        if (run.save.best) refuse("dslaunch.save.best", why);
+        if (run.patience > 0) refuse("dslaunch.patience", why);
+    }
     if (run.samples.on() && run.compression.changes_graph())
         refuse("dslaunch.samples",
                "samples are written with the weights that are trained, not with those that the "
@@ -287,14 +370,15 @@ void check_combinations(KeyReader& keys, const RunConfig& run) {
 }  // namespace
 
 void resolve_compression(KeyReader& keys, RunConfig& run) {
+    const int64_t steps = run.steps;
     distill(keys, run);
     layer_reduction(keys, run);
     weight_quantization(keys, run);
     activation_quantization(keys, run);
-    pruning(keys, "sparse_pruning", run.compression.sparse);
-    pruning(keys, "row_pruning", run.compression.rows);
-    pruning(keys, "head_pruning", run.compression.heads);
-    pruning(keys, "channel_pruning", run.compression.channels);
+    pruning(keys, "sparse_pruning", run.compression.sparse, steps);
+    pruning(keys, "row_pruning", run.compression.rows, steps);
+    pruning(keys, "head_pruning", run.compression.heads, steps);
+    pruning(keys, "channel_pruning", run.compression.channels, steps);
     check_combinations(keys, run);
 }
 

@@ -63,7 +63,7 @@ class Compressor {
         : model_(model),
           lowered_(lowered),
           options_(options),
-          layers_(find_compressible_layers(model, lowered)),
+          layers_(in_order(find_compressible_layers(model, lowered))),
           of_layer_(layers_.size()),
           of_bias_(layers_.size()) {}
 
@@ -82,6 +82,12 @@ class Compressor {
     }
 
   private:
+    // Returns LAYERS in the order of the model's modules, in which related modules are counted too.
+    static std::vector<CompressibleLayer> in_order(std::vector<CompressibleLayer> layers) {
+        std::ranges::sort(layers, {}, &CompressibleLayer::parameter);
+        return layers;
+    }
+
     // Why a layer is changed: its group, the pattern that found it, and its number among the layers
     // that the pattern found.
     struct Chosen {
@@ -186,7 +192,8 @@ class Compressor {
             mask.source = config.learns ? scores_of(layer, method, sort, config.heads)
                                         : mask_of(layer, method, sort, group.dense_ratio);
             of_layer_[index].masks.push_back(mask);
-            if (!group.related.empty()) shrink(index, mask, chosen, method);
+            const bool removes = sort != MaskSort::kElements;
+            if (removes && !group.related.empty()) shrink(index, mask, chosen, method);
             if (sort != MaskSort::kRows) return;
             mask.is_transposed = false;
             of_bias_[index].push_back(mask);
@@ -199,18 +206,59 @@ class Compressor {
         const bool by_heads = mask.sort == MaskSort::kHeads;
         Shrink made;
         made.mask = mask;
-        made.cuts.push_back({false, layer.parameter, by_heads != layer.is_transposed ? 1 : 0});
+        const int64_t dim = by_heads != layer.is_transposed ? 1 : 0;
+        const at::Tensor& weight = model_.parameters()[layer.parameter].tensor;
+        const int64_t size = weight.size(dim);
+        const auto add = [&](const Cut& cut) { add_cut(made, cut, size, chosen, method); };
+        add({false, layer.parameter, dim});
         if (!by_heads)
-            for (const Value* const bias : layer.biases)
-                made.cuts.push_back({false, parameter_of(bias), 0});
+            for (const Value* const bias : layer.biases) add({false, parameter_of(bias), 0});
         for (const std::string& pattern : chosen.group->related[chosen.pattern])
-            add_related(made, pattern, chosen, method);
+            for (const Cut& cut : cuts_of_related(mask, pattern, chosen, method)) add(cut);
         lowered_.shrinks.push_back(std::move(made));
     }
 
-    // Adds the cuts of the module that PATTERN finds for the layer CHOSEN.
-    void add_related(Shrink& made, const std::string& pattern, const Chosen& chosen,
-                     const Method& method) const {
+    // Adds CUT to MADE. The dimension has SIZE elements, as the pruned one of the layer CHOSEN, or,
+    // in a matrix after a convolution, a multiple of it.
+    void add_cut(Shrink& made, const Cut& cut, int64_t size, const Chosen& chosen,
+                 const Method& method) const {
+        const at::Tensor& tensor = cut.is_buffer ? model_.buffers()[cut.index].tensor
+                                                 : model_.parameters()[cut.index].tensor;
+        const std::string& name =
+            cut.is_buffer ? model_.buffers()[cut.index].name : model_.parameters()[cut.index].name;
+        const auto refuse = [&](const std::string& why) {
+            fail(ExitCode::kConfig, "{}.related_modules: `{}` {}", path_of(method, *chosen.group),
+                 printable(name), why);
+        };
+        const int64_t found = tensor.size(cut.dim);
+        const bool is_flat = std::string_view(method.key) == kChannels.key && tensor.dim() == 2 &&
+                             found % size == 0 && found > 0;
+        if (found != size && !is_flat)
+            refuse(fmt::format(
+                "has {} elements in dimension {}, but number {} of the layers that `{}` finds is "
+                "pruned in {}: the patterns do not find modules that belong together, or the "
+                "module cannot become smaller with it",
+                found, cut.dim, chosen.number + 1, printable(chosen.group->modules[chosen.pattern]),
+                size));
+        const auto has_it = [&](const Shrink& shrink) {
+            return std::ranges::any_of(shrink.cuts, [&](const Cut& other) {
+                return other.is_buffer == cut.is_buffer && other.index == cut.index &&
+                       other.dim == cut.dim;
+            });
+        };
+        if (has_it(made)) return;
+        if (std::ranges::any_of(lowered_.shrinks, has_it))
+            refuse(
+                fmt::format("would become smaller in dimension {} by two masks, which is not "
+                            "supported: name it in one of the groups",
+                            cut.dim));
+        made.cuts.push_back(cut);
+    }
+
+    // Returns the cuts of the module that PATTERN finds for the layer CHOSEN with MASK.
+    [[nodiscard]] std::vector<Cut> cuts_of_related(const WeightMask& mask,
+                                                   const std::string& pattern, const Chosen& chosen,
+                                                   const Method& method) const {
         const std::vector<std::string> modules = modules_named(pattern);
         if (modules.size() <= chosen.number)
             fail(ExitCode::kConfig,
@@ -219,23 +267,25 @@ class Compressor {
                  path_of(method, *chosen.group), printable(pattern), modules.size(),
                  chosen.number + 1, printable(chosen.group->modules[chosen.pattern]));
         const std::string& module = modules[chosen.number];
-        const bool by_heads = made.mask.sort == MaskSort::kHeads;
+        const bool by_heads = mask.sort == MaskSort::kHeads;
+        std::vector<Cut> cuts;
         for (int p = 0; p < std::ssize(model_.parameters()); ++p) {
             const ModelParameter& parameter = model_.parameters()[p];
             if (module_of(parameter.name) != module || parameter.is_helper) continue;
             if (parameter.tensor.dim() == 1) {
                 // A normalization has as many elements as the mask; the bias of a layer that reads
                 // pruned rows stays.
-                if (by_heads || !has_matrix(module)) made.cuts.push_back({false, p, 0});
+                if (by_heads || !has_matrix(module)) cuts.push_back({false, p, 0});
                 continue;
             }
-            made.cuts.push_back({false, p, by_heads == is_turned(p) ? 1 : 0});
+            cuts.push_back({false, p, by_heads == is_turned(p) ? 1 : 0});
         }
         for (int b = 0; b < std::ssize(model_.buffers()); ++b) {
             const ModelBuffer& buffer = model_.buffers()[b];
             if (module_of(buffer.name) == module && buffer.tensor.dim() == 1 && !has_matrix(module))
-                made.cuts.push_back({true, b, 0});
+                cuts.push_back({true, b, 0});
         }
+        return cuts;
     }
 
     [[nodiscard]] static std::string module_of(const std::string& tensor) {
@@ -436,6 +486,22 @@ void compress_layers(Model& model, LoweredGraph& lowered, const CompressOptions&
              "found; call a method of a concrete module class instead, or remove the section",
              lowered.opaque_node);
     Compressor(model, lowered, options).run();
+}
+
+std::string fingerprint_of_masks(const Model& model, const LoweredGraph& lowered) {
+    std::set<int> buffers;
+    for (const CompressedParameter& made : lowered.compressed)
+        for (const WeightMask& mask : made.masks)
+            if (!mask.is_learned) buffers.insert(mask.source);
+    if (buffers.empty()) return "";
+    uint64_t hash = kFnv1aBegin;
+    for (const int buffer : buffers) {
+        const ModelBuffer& mask = model.buffers()[buffer];
+        const at::Tensor bits = mask.tensor.to(at::kCPU).contiguous();
+        hash = fnv1a(hash, mask.name);
+        hash = fnv1a(hash, {static_cast<const char*>(bits.const_data_ptr()), bits.nbytes()});
+    }
+    return fmt::format("{:016x}", hash);
 }
 
 }  // namespace dslaunch::graph

@@ -27,7 +27,12 @@ struct CompressOptions {
 // parameters. Adds masks to MODEL as buffers, made of its weights as they are now; scores that are
 // trained as parameters; and ranges of activations as buffers. What exists already is used. Throws
 // Error{kConfig} if a module pattern matches no layer of the right sort, if two groups of a method
-// contain the same layer, or if a weight does not have the sizes that a method needs.
+// contain the same layer, or if a weight or a related module does not have the sizes that a method
+// needs.
 void compress_layers(Model& model, LoweredGraph& lowered, const CompressOptions& options);
+
+// Returns a fingerprint of the masks in LOWERED that were made of MODEL's first weights: a run with
+// other ones trains another model. Empty if there are none.
+[[nodiscard]] std::string fingerprint_of_masks(const Model& model, const LoweredGraph& lowered);
 
 }  // namespace dslaunch::graph

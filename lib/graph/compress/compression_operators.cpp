@@ -142,12 +142,14 @@ void round_activation(Stack& stack) {
     }));
 }
 
-// Moves RANGE towards the range of VALUES.
+// Moves RANGE towards the range of VALUES, unless one of them is not finite: the range would stay
+// so for ever.
 void move_range(const at::Tensor& range, const at::Tensor& values) {
     const auto [least, most] = at::aminmax(values.to(at::kFloat));
     const at::Tensor batch = at::stack({least, most});
     const at::Tensor before = at::where(range[0] == range[1], batch, range);
-    range.copy_(before * kRangeMomentum + batch * (1 - kRangeMomentum));
+    const at::Tensor moved = before * kRangeMomentum + batch * (1 - kRangeMomentum);
+    range.copy_(at::where(batch.isfinite().all(), moved, range));
 }
 
 void round_activation_in_range(Stack& stack) {

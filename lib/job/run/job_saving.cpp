@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "config/resolve/begun_run.h"
 #include "graph/adapter/adapters.h"
+#include "graph/compress/compressed_layers.h"
 #include "graph/segment/compute_context.h"
 #include "graph/segment/segmented_model.h"
 #include "graph/writes/written_values.h"
@@ -72,11 +73,14 @@ void JobSaving::resume() {
         {options_.resume, options_.output, options_.restarted, options_.launch, via_first()});
     if (setup_.config().lora.on() && (saves() || reader_ != nullptr))
         base_ = graph::base_fingerprint(setup_.whole_model());
+    if (saves() || reader_ != nullptr)
+        masks_ = graph::fingerprint_of_masks(*setup_.model, setup_.segmented->lowered());
     if (place().rank() == 0 && !options_.is_fed && (saves() || reader_ != nullptr))
         data_ = data_mark(setup_.config().data);
     if (reader_ == nullptr) return;
     require_same_adapters();
     require_same_base();
+    require_same_masks();
     require_same_numbers();
     saved_.emplace(*reader_, setup_.whole_model(),
                    zero::ShardOptimizer::state_names(setup_.config().optimizer),
@@ -109,6 +113,29 @@ void JobSaving::require_same_base() const {
          "{}, here {}): resume with the model that the run began with, or start a new run from the "
          "adapter (dslaunch.lora.init)",
          reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
+}
+
+// Masks of a model's first weights are not saved: they are made of the model's file once more. A
+// checkpoint that says of none was saved without them, or by another program.
+void JobSaving::require_same_masks() const {
+    const std::string& saved = reader_->checkpoint().mask_fingerprint;
+    if (saved == masks_) return;
+    if (masks_.empty())
+        fail(ExitCode::kCheckpoint,
+             "{}: its weights were trained with masks (method l1 in compression_training), but "
+             "this run has none: resume with the section that the run began with",
+             reader_->folder());
+    if (saved.empty())
+        fail(ExitCode::kCheckpoint,
+             "{}: its run had no masks, or was not dslaunch's, and the masks that method l1 in "
+             "compression_training makes here are of the weights in {}, not of the checkpoint's: "
+             "export the checkpoint (ckpt export), and begin a new run from its weights",
+             reader_->folder(), printable(options_.model_path));
+    fail(ExitCode::kCheckpoint,
+         "{}: its weights were trained with masks that differ from those that method l1 in "
+         "compression_training makes of {} (fingerprint {}, here {}): resume with the model file "
+         "and the section that the run began with",
+         reader_->folder(), printable(options_.model_path), saved, masks_);
 }
 
 // Refuses to resume with the default learning rate, clipping or batch size if the run began with
@@ -281,6 +308,7 @@ storage::Checkpoint JobSaving::about() const {
     checkpoint.optimizer = zero::ShardOptimizer::name(config.optimizer);
     checkpoint.states = zero::ShardOptimizer::state_names(config.optimizer);
     checkpoint.base_fingerprint = base_;
+    checkpoint.mask_fingerprint = masks_;
     checkpoint.data = data_;
     checkpoint.config_json = config::resolved_json(setup_.resolved);
     return checkpoint;
@@ -291,7 +319,7 @@ void JobSaving::bring_buffers(runtime::ModelBuffers& buffers) {
 }
 
 WrittenWeights JobSaving::write_weights(runtime::SavableState& state,
-                                        runtime::ModelBuffers& buffers, int64_t last_step) {
+                                        runtime::ModelBuffers& buffers, const TrainedUntil& end) {
     if (comms_.stages() != nullptr && saves()) bring_buffers(buffers);
     // Everything that was saved is on rank 0's disk by now.
     if (via_first() && place().node_rank > 0 && place().local_rank == 0)
@@ -307,9 +335,9 @@ WrittenWeights JobSaving::write_weights(runtime::SavableState& state,
                                         options_.output,
                                         setup_.config().lora,
                                         options_.model_path,
-                                        compression_end(state)};
-    const std::string best = best_before(last_step);
-    if (best.empty()) return {runtime::write_final_weights(weights), last_step};
+                                        compression_end(end.updates)};
+    const std::string best = best_before(end.step);
+    if (best.empty()) return {runtime::write_final_weights(weights), end.step};
     const int64_t step = place().rank() == 0 ? write_checkpoint_weights(weights, best) : 0;
     return {true, step};
 }
@@ -326,11 +354,14 @@ double JobSaving::loss_of_whole(const std::vector<c10::IValue>& batch) const {
     return loss;
 }
 
-runtime::CompressionEnd JobSaving::compression_end(const runtime::SavableState& state) const {
-    runtime::CompressionEnd end{&setup_.segmented->lowered().compressed, 0, setup_.config().seed};
-    for (int p = 0; p < std::ssize(setup_.model->parameters()); ++p)
-        end.updates = std::max(end.updates, state.updates_of(p).value_or(0));
-    end.shrinks = setup_.segmented->lowered().shrinks;
+runtime::CompressionEnd JobSaving::compression_end(int64_t updates) const {
+    const graph::LoweredGraph& lowered = setup_.segmented->lowered();
+    runtime::CompressionEnd end{&lowered.compressed, updates, setup_.config().seed};
+    end.parameter_dtype = lowered.parameter_dtype;
+    // Sums of 16-bit values have other last bits with fewer zeros.
+    constexpr double kOf32Bits = 1e-5, kOf16Bits = 1e-3;
+    end.tolerance = lowered.compute_dtype == at::kFloat ? kOf32Bits : kOf16Bits;
+    end.shrinks = lowered.shrinks;
     if (!end.shrinks.empty() && setup_.data && place().rank() == 0)
         end.loss = [this, batch = trial_batch(setup_)] { return loss_of_whole(batch); };
     return end;

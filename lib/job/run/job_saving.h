@@ -43,6 +43,12 @@ struct WrittenWeights {
     int64_t step = 0;  // on rank 0: the step of the weights, which is the best step or the last
 };
 
+// The end of a training.
+struct TrainedUntil {
+    int64_t step = 0;
+    int64_t updates = 0;  // of these, steps that changed the model
+};
+
 // Resumes a run, saves its checkpoints and writes its trained weights. Every rank has one, and
 // calls resume(), begin(), begin_steps() and write_weights() in this order.
 class JobSaving {
@@ -77,12 +83,13 @@ class JobSaving {
         return checkpointer_ ? &*checkpointer_ : nullptr;
     }
 
-    // Called by all ranks after the last step, LAST_STEP, once all saves have ended. The first rank
+    // Called by all ranks after the last step, END, once all saves have ended. The first rank
     // writes the weights of the best checkpoint if the config asks for it and there is one, and
     // otherwise collects the trained weights and writes them. Throws Error{kDisk}, and
     // Error{kCheckpoint} if the best checkpoint is damaged.
     [[nodiscard]] WrittenWeights write_weights(runtime::SavableState& state,
-                                               runtime::ModelBuffers& buffers, int64_t last_step);
+                                               runtime::ModelBuffers& buffers,
+                                               const TrainedUntil& end);
 
   private:
     [[nodiscard]] bool saves() const { return !options_.output.empty(); }
@@ -93,12 +100,13 @@ class JobSaving {
     [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }
     void require_same_adapters() const;
     void require_same_base() const;
+    void require_same_masks() const;
     void require_same_numbers() const;
     void require_same_data();
     void require_choice() const;
     void describe_resume() const;
     [[nodiscard]] bool sets_aside() const;
-    [[nodiscard]] runtime::CompressionEnd compression_end(const runtime::SavableState& state) const;
+    [[nodiscard]] runtime::CompressionEnd compression_end(int64_t updates) const;
     [[nodiscard]] double loss_of_whole(const std::vector<c10::IValue>& batch) const;
     [[nodiscard]] std::string best_before(int64_t last_step) const;
     [[nodiscard]] int64_t write_checkpoint_weights(const runtime::FinalWeights& weights,
@@ -117,6 +125,7 @@ class JobSaving {
     std::unique_ptr<storage::CheckpointReader> reader_;
     std::optional<runtime::SavedState> saved_;
     std::string base_;          // graph::base_fingerprint(), empty without adapters
+    std::string masks_;         // graph::fingerprint_of_masks()
     storage::DataMark data_;    // on rank 0
     bool begins_data_ = false;  // true: the data are not the checkpoint's
     // On rank 0: the step after which checkpoints are to be set aside; unset: none are.

@@ -68,7 +68,8 @@ void TrainingRank::set_up() {
         runtime::check_room_for_output(
             setup_.whole_model(),
             {options_.output, setup_.info.trainable_numel(),
-             std::ssize(zero::ShardOptimizer::state_names(config().optimizer))});
+             std::ssize(zero::ShardOptimizer::state_names(config().optimizer)),
+             !setup_.segmented->lowered().shrinks.empty()});
 }
 
 void TrainingRank::reserve() {
@@ -135,7 +136,8 @@ std::chrono::milliseconds TrainingRank::claim_wait_max() const {
 
 WrittenWeights TrainingRank::write_weights(const runtime::TrainResult& result) {
     require_updates(result);
-    const WrittenWeights written = saving_->write_weights(*state_, *buffers_, result.steps);
+    const WrittenWeights written =
+        saving_->write_weights(*state_, *buffers_, {result.steps, result.updates});
     // With the config next to the weights, the folder is a Hugging Face folder too.
     const std::string& model = options_.job.model_path;
     if (first() && written.any && !config().lora.on() && storage::model_folder_of(model))

@@ -9,11 +9,37 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "graph/compress/compression_operators.h"
 #include "graph/memory/memory_order.h"
 #include "runtime/save/smaller_weights.h"
 
 namespace dslaunch::runtime {
+
+std::string describe_compressed(const CompressionEnd& end) {
+    std::map<int64_t, size_t> of_bits;   // layers, by their bits
+    std::map<int64_t, size_t> of_begin;  // masks that are not on, by their offset
+    size_t mixed = 0, masked = 0;
+    for (const graph::CompressedParameter& made : *end.parameters) {
+        if (made.is_rounded) {
+            const graph::BitState state = graph::bits_after(made.rounding.schedule, end.updates);
+            ++of_bits[state.bits];
+            mixed += state.unrounded > 0 ? 1 : 0;
+        }
+        for (const graph::WeightMask& mask : made.masks)
+            mask.is_on(end.updates) ? ++masked : ++of_begin[mask.offset];
+    }
+    std::vector<std::string> parts;
+    for (const auto& [bits, count] : of_bits)
+        parts.push_back(bits == 0 ? fmt::format("{} not rounded yet", count)
+                                  : fmt::format("{} in {}", count, counted(bits, "bit")));
+    if (mixed > 0) parts.push_back(fmt::format("{} of them mixed with unrounded ones", mixed));
+    if (masked > 0) parts.push_back(fmt::format("{} masked", masked));
+    for (const auto& [offset, count] : of_begin)
+        parts.push_back(fmt::format("{} not masked yet (schedule_offset {})", count, offset));
+    return fmt::format("compressed weights after {}: {}", counted(end.updates, "update"),
+                       join(parts, ", "));
+}
 
 CompressedWeights::CompressedWeights(graph::Model& model, CompressionEnd end, std::vector<int> here,
                                      std::string folder, std::unique_ptr<WeightSink> sink)
@@ -36,15 +62,19 @@ bool CompressedWeights::is_ready(const graph::CompressedParameter& made) const {
 }
 
 at::Tensor CompressedWeights::source_of(const graph::WeightMask& mask) const {
-    return mask.is_learned ? scores_.at(mask.source)
+    return mask.is_learned ? scores_.at(mask.source).to(end_.parameter_dtype)
                            : model_.buffers()[mask.source].tensor.to(at::kCPU);
 }
 
 // Puts VALUES, which have the shape of the parameter of MADE, as they are in memory.
 void CompressedWeights::pass_on(const graph::CompressedParameter& made, const at::Tensor& values) {
     const uint64_t seed = graph::rounding_seed(end_.seed, end_.updates, made.parameter);
+    // Layers round what they read; a weight that is not rounded keeps its fp32 values.
+    const bool rounds =
+        made.is_rounded && graph::bits_after(made.rounding.schedule, end_.updates).bits > 0;
     const at::Tensor read =
-        made.read(values, end_.updates, seed, [this](const auto& mask) { return source_of(mask); });
+        made.read(rounds ? values.to(end_.parameter_dtype) : values, end_.updates, seed,
+                  [this](const auto& mask) { return source_of(mask); });
     at::Tensor stored = at::empty_like(values);
     stored.copy_(read);
     sink_->put(made.parameter,
@@ -89,10 +119,28 @@ void CompressedWeights::finish() {
     }
     DSL_CHECK(waiting_.empty(), "{} masked weights have no scores", waiting_.size());
     sink_->finish();
+    log_info("train", "{}", describe_compressed(end_));
+    write_shrunk();
+}
+
+// Writes the weights without those that masks hide, as far as these masks are on.
+void CompressedWeights::write_shrunk() {
     if (end_.shrinks.empty()) return;
-    const SmallerWeights smaller{
-        end_.shrinks, [this](const graph::WeightMask& mask) { return source_of(mask); }, end_.loss};
-    log_info("train", "{}", write_smaller(model_, smaller, folder_ + "/" + kSmallerFolder));
+    const std::string folder = folder_ + "/" + kSmallerFolder;
+    const int64_t begin = end_.shrinks.front().mask.offset;
+    std::erase_if(end_.shrinks,
+                  [this](const graph::Shrink& shrink) { return !shrink.mask.is_on(end_.updates); });
+    if (end_.shrinks.empty()) {
+        log_warn("train",
+                 "{}: not written, because pruning begins after {}, and the run ended "
+                 "after {}",
+                 folder, counted(begin, "update"), counted(end_.updates, "update"));
+        return;
+    }
+    const SmallerWeights smaller{end_.shrinks,
+                                 [this](const graph::WeightMask& mask) { return source_of(mask); },
+                                 end_.loss, end_.tolerance};
+    log_info("train", "{}", write_smaller(model_, smaller, folder));
 }
 
 }  // namespace dslaunch::runtime

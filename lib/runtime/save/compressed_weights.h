@@ -23,7 +23,13 @@ struct CompressionEnd {
     uint64_t seed = 0;    // of the run
     std::vector<graph::Shrink> shrinks = {};
     std::function<double()> loss = {};  // see SmallerWeights
+    double tolerance = 0;               // likewise
+    // The type in which layers read parameters: it is rounded and ranked, not the fp32 master.
+    at::ScalarType parameter_dtype = at::kFloat;
 };
+
+// Returns one line about the weights: how many are in how many bits, and which masks are on.
+[[nodiscard]] std::string describe_compressed(const CompressionEnd& end);
 
 // Changes the values that it gets, and puts them into another sink. A weight whose mask depends on
 // scores waits in memory until the scores have come.
@@ -31,8 +37,7 @@ class CompressedWeights final : public WeightSink {
   public:
     // MODEL, and what END points to, must outlive this object. HERE are compressed parameters and
     // scores that put() will not bring, because MODEL's tensors have their values; finish() puts
-    // them.
-    // Smaller weights are written into FOLDER/smaller.
+    // them. Smaller weights are written into FOLDER/smaller.
     CompressedWeights(graph::Model& model, CompressionEnd end, std::vector<int> here,
                       std::string folder, std::unique_ptr<WeightSink> sink);
 
@@ -44,6 +49,7 @@ class CompressedWeights final : public WeightSink {
     [[nodiscard]] at::Tensor source_of(const graph::WeightMask& mask) const;
     void pass_on(const graph::CompressedParameter& made, const at::Tensor& values);
     void take(const graph::CompressedParameter& made, const at::Tensor& values);
+    void write_shrunk();
 
     graph::Model& model_;
     CompressionEnd end_;

@@ -66,6 +66,14 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
     const auto add_all = [&](const auto& items) {
         for (const auto& item : items) {
             const size_t strided = item.tensor.is_contiguous() ? 0 : 1;
+            if constexpr (requires { item.is_helper; }) {
+                // Scores are in checkpoints, but not in weights; a teacher is in neither.
+                if (item.is_helper) {
+                    if (item.tensor.requires_grad())
+                        checkpoint.value += static_cast<int64_t>(item.tensor.nbytes());
+                    continue;
+                }
+            }
             checkpoint.value += static_cast<int64_t>(item.tensor.nbytes());
             weights.value +=
                 static_cast<int64_t>(item.tensor.nbytes() * (2 + strided + item.aliases.size()));
@@ -75,6 +83,7 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
     add_all(model.buffers());
     for (const graph::ModelView& view : model.views())
         weights.value += static_cast<int64_t>(view.tensor.nbytes());
+    if (need.writes_smaller) weights.value *= 2;
     struct statvfs info {};
     if (::statvfs(need.folder.c_str(), &info) != 0)
         fail(ExitCode::kDisk, "{}: cannot determine the free space of this folder: {}", need.folder,

@@ -70,8 +70,9 @@ class WeightWriter final : public WeightSink {
 // The folder of a run, and the size of its optimizer states.
 struct OutputNeed {
     std::string folder;
-    int64_t states_numel = 0;  // elements that have optimizer states
-    int64_t states = 0;        // optimizer states per element, fp32
+    int64_t states_numel = 0;     // elements that have optimizer states
+    int64_t states = 0;           // optimizer states per element, fp32
+    bool writes_smaller = false;  // the folder also gets smaller weights
 };
 
 // Makes the folder, and checks before the training that it has room for the weights and one

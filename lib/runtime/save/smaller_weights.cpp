@@ -60,15 +60,20 @@ class SmallerScope {
     std::map<const c10::TensorImpl*, std::pair<at::Tensor, at::Tensor>> before_;
 };
 
-// Returns why the model does not compute LOSS with its tensors as they are now; empty if it does.
-std::string fault_of(const SmallerWeights& smaller, double loss) {
-    constexpr double kTolerance = 1e-3;
+// A loss, or why there is none.
+struct Outcome {
+    double loss = 0;
+    std::string fault;
+};
+
+Outcome outcome_of(const SmallerWeights& smaller) {
+    if (!smaller.loss) return {0, "there is no batch to check it with"};
     try {
-        const double now = smaller.loss();
-        if (std::abs(now - loss) <= kTolerance * std::max(1.0, std::abs(loss))) return "";
-        return fmt::format("its loss would be {:.6g}, not {:.6g}", now, loss);
+        const double loss = smaller.loss();
+        if (std::isfinite(loss)) return {loss, ""};
+        return {loss, fmt::format("the loss of the batch to check it with is {}", loss)};
     } catch (const std::exception& error) {
-        return torch_reason(error);
+        return {0, torch_reason(error)};
     }
 }
 
@@ -79,10 +84,17 @@ std::string write_smaller(graph::Model& model, const SmallerWeights& smaller,
     const at::NoGradGuard no_grad;
     if (!model.views().empty())
         return fmt::format("{}: not written, because tensors of the model share memory", folder);
-    const double loss = smaller.loss ? smaller.loss() : 0;
+    const Outcome before = outcome_of(smaller);
     const SmallerScope scope(model, smaller);
-    const std::string fault =
-        smaller.loss ? fault_of(smaller, loss) : "there is no batch to check it with";
+    const Outcome now = before.fault.empty() ? outcome_of(smaller) : before;
+    const std::string& fault = now.fault;
+    const double difference = std::abs(now.loss - before.loss);
+    if (fault.empty() && difference > smaller.tolerance * std::max(1.0, std::abs(before.loss)))
+        return fmt::format(
+            "{}: not written, because the loss without the masked weights would be {:.6g}, not "
+            "{:.6g}: a zero becomes another value in the next module, or related_modules name "
+            "the wrong modules",
+            folder, now.loss, before.loss);
     WeightWriter(model, folder, {}).finish();
     std::string text =
         fmt::format("{}: pruned weights without their zeros, {} instead of {}", folder,
@@ -90,8 +102,8 @@ std::string write_smaller(graph::Model& model, const SmallerWeights& smaller,
     if (fault.empty()) return text;
     std::filesystem::remove(folder + "/model.pt");
     return text + fmt::format(
-                      "; there is no model.pt of them, because the model's code does not "
-                      "fit them: {}",
+                      "; there is no model.pt of them, because the model does not compute a "
+                      "loss with them: {}",
                       fault);
 }
 

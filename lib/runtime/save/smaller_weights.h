@@ -23,11 +23,13 @@ struct SmallerWeights {
     // Computes the loss of a batch with MODEL's tensors as they are then. Empty: nothing is
     // checked.
     std::function<double()> loss;
+    double tolerance = 0;  // the relative difference that a loss may have
 };
 
 // Writes model.safetensors into FOLDER, and model.pt if MODEL computes the same loss with the
-// smaller weights; it may not if its code names sizes. MODEL's tensors are the masked final
-// weights, and are so again afterwards. Returns a text for the log. Throws Error{kDisk}.
+// smaller weights; it may not if its code names sizes. If it computes another loss, nothing is
+// written. MODEL's tensors are the masked final weights, and are so again afterwards. Returns a
+// text for the log. Throws Error{kDisk}.
 std::string write_smaller(graph::Model& model, const SmallerWeights& smaller,
                           const std::string& folder);
 

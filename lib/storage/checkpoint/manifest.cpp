@@ -178,6 +178,8 @@ std::string manifest_text(const Checkpoint& checkpoint) {
     words(json, "states", checkpoint.states);
     if (!checkpoint.base_fingerprint.empty())
         json.field("base_fingerprint", checkpoint.base_fingerprint);
+    if (!checkpoint.mask_fingerprint.empty())
+        json.field("mask_fingerprint", checkpoint.mask_fingerprint);
     if (checkpoint.data != DataMark{})
         json.key("data")
             .begin_object()

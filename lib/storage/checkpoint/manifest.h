@@ -200,6 +200,9 @@ struct Checkpoint {
     // The fingerprint of the base weights for which adapters are trained (graph/adapter); empty
     // without adapters.
     std::string base_fingerprint;
+    // The fingerprint of the masks that were made of the first weights (graph/compress); empty
+    // without such masks.
+    std::string mask_fingerprint;
     DataMark data;
     std::string config_json;  // resolved, as in run.json
     std::vector<CheckpointTensor> tensors;

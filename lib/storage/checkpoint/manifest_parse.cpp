@@ -223,6 +223,8 @@ Checkpoint checkpoint_of(const Json& json) {
     checkpoint.states = texts(json, "states");
     if (json.contains("base_fingerprint"))
         checkpoint.base_fingerprint = text(json, "base_fingerprint");
+    if (json.contains("mask_fingerprint"))
+        checkpoint.mask_fingerprint = text(json, "mask_fingerprint");
     if (json.contains("data")) {
         const Json& data = member(json, "data");
         checkpoint.data = {text(data, "train"), text(data, "held_out"), text(data, "samples")};

@@ -29,6 +29,12 @@ std::string weights(const std::string& shared, const std::string& params) {
            R"(}, "modules": ["attention.self", "\\w+.output$"]}}}})";
 }
 
+std::string warnings_of(const Resolved& resolved) {
+    std::string all;
+    for (const std::string& warning : resolved.warnings) all += warning + "\n";
+    return all;
+}
+
 std::string notes_of(const Resolved& resolved) {
     std::string all;
     for (const std::string& note : resolved.notes) all += note + "\n";
@@ -129,6 +135,64 @@ TEST_CASE("mistakes in compression_training are named with their keys") {
                    Catch::Contains("compression_training: cannot be combined with " + what));
 }
 
+TEST_CASE("a group of no modules is refused, and related modules count only where rows go") {
+    const std::string of_elements =
+        R"({"sparse_pruning": {"shared_parameters": {"enabled": true, "schedule_offset": 0},
+            "different_groups": {"s": {"params": {"dense_ratio": 0.5}, "modules": ["fc"],
+                                       "related_modules": [["out"]]}}}})";
+    const Resolved found = resolved(of_elements);
+    CHECK(found.problems.empty());
+    CHECK(found.config.compression.sparse.parts.at(0).related.empty());
+    CHECK_THAT(notes_of(found), Catch::Contains("related_modules has no effect"));
+    CHECK_THAT(problems(R"({"sparse_pruning": {"shared_parameters": {"enabled": true},
+                            "different_groups": {"s": {"params": {"dense_ratio": 0.5},
+                                                       "modules": []}}}})"),
+               Catch::Contains("s.modules: is empty"));
+}
+
+TEST_CASE("held-out losses do not choose among weights that are compressed differently") {
+    const auto found = [](const std::string& section, const std::string& own) {
+        return problems(section, R"(, "dslaunch": {"data": {"train": "a.bin", "context": 8,
+                                     "eval_fraction": 0.1}, "eval_interval": 2, )" +
+                                     own + "}");
+    };
+    const auto masked = [](int offset) {
+        return R"({"row_pruning": {"shared_parameters": {"enabled": true, "schedule_offset": )" +
+               std::to_string(offset) +
+               R"(}, "different_groups": {"r": {"params": {"dense_ratio": 0.5}}}}})";
+    };
+    const std::string best = R"("save": {"best": "eval_loss", "interval": 2})";
+    const std::string patience = R"("patience": 2)";
+    const std::string falls = weights("", R"("start_bits": 8, "target_bits": 4)");
+    const std::string stays = weights("", R"("start_bits": 4, "target_bits": 4)");
+    for (const std::string& section : {falls, masked(5)}) {
+        INFO(section);
+        CHECK_THAT(found(section, best), Catch::Contains("combined with dslaunch.save.best"));
+        CHECK_THAT(found(section, patience), Catch::Contains("combined with dslaunch.patience"));
+    }
+    for (const std::string& section : {stays, masked(0)})
+        for (const std::string& own : {best, patience})
+            CHECK_THAT(found(section, own), !Catch::Contains("cannot be combined"));
+}
+
+TEST_CASE("a run that ends before a method begins, or before the target bits, is warned") {
+    const auto warnings = [](const std::string& section, int steps) {
+        return warnings_of(
+            resolved(section, R"(, "dslaunch": {"steps": )" + std::to_string(steps) + "}"));
+    };
+    const std::string masks =
+        R"({"row_pruning": {"shared_parameters": {"enabled": true},
+            "different_groups": {"r": {"params": {"dense_ratio": 0.5}}}}})";
+    CHECK_THAT(warnings(masks, 500), Catch::Contains("schedule_offset is 1000, but the run has "
+                                                     "500 steps: the method never begins"));
+    CHECK_THAT(warnings(masks, 1001), !Catch::Contains("never begins"));
+    // Roundings 3, 6, 12 and 24 take a bit; the first update has the first rounding.
+    const std::string falls =
+        weights("", R"("start_bits": 8, "target_bits": 4, "quantization_period": 3)");
+    CHECK_THAT(warnings(falls, 23), Catch::Contains("bits are 4 after 23 updates"));
+    CHECK_THAT(warnings(falls, 24), !Catch::Contains("is not reached"));
+}
+
 TEST_CASE("keys that quantize_weight_in_forward makes useless are noted") {
     const std::string shared =
         R"(, "quantize_weight_in_forward": true, "rounding": "stochastic",
@@ -170,6 +234,15 @@ TEST_CASE("layer_reduction needs a teacher, and distill says how it teaches") {
              {R"({"layer_reduction": {"enabled": true, "module_name_prefix": "a"}})",
               "nothing would be taken"}})
         CHECK_THAT(problems(section, teacher), Catch::Contains(message));
+    for (const char* weight : {"0", "0.5"})
+        CHECK_THAT(problems(layers, R"(, "dslaunch": {"lora": {"r": 2}, "distill":
+                                        {"teacher": "big.pt", "weight": )" +
+                                        std::string(weight) + "}}"),
+                   Catch::Contains("compression_training.layer_reduction: cannot be combined "
+                                   "with dslaunch.lora"));
+    CHECK_THAT(warnings_of(resolved("{}", R"(, "dslaunch": {"distill": {"teacher": "big.pt",
+                                             "weight": 0}})")),
+               Catch::Contains("so the teacher has no effect"));
     CHECK_THAT(problems("{}", R"(, "dslaunch": {"distill": {"teacher": "big.pt"},
                                  "loss": {"name": "dpo"}})"),
                Catch::Contains("dslaunch.distill: cannot be combined with a preference loss"));

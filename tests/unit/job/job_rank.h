@@ -85,7 +85,8 @@ class Rank {
         const storage::TrainingState resumed = saving.training();
         saving.begin(*state, buffers, false);
         Outcome outcome = train(*state, buffers, saving, resumed);
-        static_cast<void>(saving.write_weights(*state, buffers, setup_.config().steps));
+        static_cast<void>(
+            saving.write_weights(*state, buffers, {setup_.config().steps, setup_.config().steps}));
         return outcome;
     }
 

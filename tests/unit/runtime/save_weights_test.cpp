@@ -58,6 +58,22 @@ std::vector<float> in_memory_order(const at::Tensor& tensor) {
 
 }  // namespace
 
+TEST_CASE("the room for output does not count a teacher, and counts scores in checkpoints only") {
+    const TemporaryFolder folder;
+    // More bytes than any disk has, in one element of memory.
+    const at::Tensor endless = at::zeros({1}).expand({int64_t{1} << 55});
+    const auto need = [&](bool is_helper, bool trains) {
+        Model model = make_model(1);
+        at::Tensor tensor = endless.detach();
+        tensor.set_requires_grad(trains);
+        model.add_parameter("more", tensor, is_helper);
+        check_room_for_output(model, {folder.path(), 0, 0});
+    };
+    CHECK_NOTHROW(need(true, false));
+    CHECK_THROWS_WITH(need(true, true), Catch::Matchers::Contains("a checkpoint needs"));
+    CHECK_THROWS_WITH(need(false, false), Catch::Matchers::Contains("a checkpoint needs"));
+}
+
 TEST_CASE("weights put one by one make the files of weights that are in memory") {
     const TemporaryFolder from_memory, from_elsewhere;
     Model whole = make_model(0.5);

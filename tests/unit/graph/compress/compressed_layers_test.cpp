@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "base/error.h"
@@ -356,6 +357,100 @@ TEST_CASE("compression under bf16 rounds what the layers multiply") {
     }
     options.compression = {};
     check_same(found, step(plain, options, 0));
+}
+
+namespace {
+
+// Returns what becomes smaller in a model of modules in the order a_fc, a_out, b_fc, b_out, whose
+// forward runs `b` first. THIN: rows of b_fc.
+std::vector<std::string> cuts_of(const CompressionConfig& config, int64_t thin = 8) {
+    torch::jit::Module root("Root");
+    const auto add = [&](const std::string& name, std::vector<int64_t> sizes, double start) {
+        torch::jit::Module module("Module_" + name);
+        module.register_parameter("weight", wave(std::move(sizes), start).set_requires_grad(true),
+                                  false);
+        root.register_module(name, module);
+    };
+    add("table", {5, 6}, 1);
+    add("a_fc", {8, 6}, 2);
+    add("a_out", {6, 8}, 3);
+    add("b_fc", {thin, 6}, 4);
+    add("b_out", {6, thin}, 5);
+    root.define(
+        "def forward(self, tokens: Tensor) -> Tensor:\n"
+        "    h = torch.embedding(self.table.weight, tokens)\n"
+        "    h = torch.linear(torch.linear(h, self.b_fc.weight), self.b_out.weight)\n"
+        "    h = torch.linear(torch.linear(h, self.a_fc.weight), self.a_out.weight)\n"
+        "    return h.square().mean()\n");
+    Model made = Model::adopt(root);
+    const SegmentedModel cut = SegmentedModel::make(made, with(config), 1);
+    std::vector<std::string> cuts;
+    for (const Shrink& shrink : cut.lowered().shrinks) {
+        std::string text;
+        for (const Cut& one : shrink.cuts)
+            text += made.parameters()[one.index].name + "." + std::to_string(one.dim) + " ";
+        cuts.push_back(text);
+    }
+    return cuts;
+}
+
+CompressionConfig pruned_rows(std::vector<std::string> modules,
+                              std::vector<std::vector<std::string>> related) {
+    CompressionConfig config;
+    config.rows.parts = {group(std::move(modules))};
+    config.rows.parts[0].related = std::move(related);
+    return config;
+}
+
+}  // namespace
+
+TEST_CASE("related modules are counted in the model's order, as layers are") {
+    CHECK(
+        cuts_of(pruned_rows({"_fc"}, {{"_out"}})) ==
+        std::vector<std::string>{"a_fc.weight.0 a_out.weight.1 ", "b_fc.weight.0 b_out.weight.1 "});
+    CompressionConfig elements = pruned_rows({"_fc"}, {{"_out"}});
+    std::swap(elements.sparse, elements.rows);
+    CHECK(cuts_of(elements).empty());
+}
+
+TEST_CASE("related modules that do not fit are refused before the training") {
+    CHECK_THROWS_WITH(cuts_of(pruned_rows({"b_fc"}, {{"_out"}}), 4),
+                      Catch::Matchers::Contains("row_pruning.different_groups.g.related_modules: "
+                                                "`a_out.weight` has 8 elements in dimension 1"));
+    CHECK_THROWS_WITH(cuts_of(pruned_rows({"a_fc", "b_fc"}, {{"a_out"}, {"a_out"}})),
+                      Catch::Matchers::Contains("`a_out.weight` would become smaller in "
+                                                "dimension 1 by two masks"));
+    // Four heads of two columns; the keys have half as many rows.
+    CompressionConfig heads = pruned_rows({"a_out"}, {{"b_fc"}});
+    std::swap(heads.heads, heads.rows);
+    heads.heads.learns = true;
+    heads.heads.heads = 4;
+    CHECK(cuts_of(heads) == std::vector<std::string>{"a_out.weight.1 b_fc.weight.0 "});
+    CHECK_THROWS_WITH(cuts_of(heads, 4),
+                      Catch::Matchers::Contains("`b_fc.weight` has 4 elements in dimension 0"));
+}
+
+TEST_CASE("a batch that is not finite leaves a static range as it is") {
+    const at::Tensor head = wave({3, 6}, 2);
+    Model made = test::script_model(
+        "def forward(self, tokens: Tensor) -> Tensor:\n"
+        "    h = torch.embedding(self.table_weight, tokens)\n"
+        "    return torch.linear(h, self.head_weight).square().mean()\n",
+        {{"table_weight", wave({5, 6}, 1)}, {"head_weight", head}});
+    CompressionConfig config;
+    config.activations.parts = {group({"head"})};
+    config.activations.is_static = true;
+    static_cast<void>(step(made, with(config), 0));
+    const at::Tensor range =
+        made.buffers()[made.buffer_named("head_weight.activation_quantizer.x_min_max")].tensor;
+    const at::Tensor before = range.clone();
+    {
+        const at::NoGradGuard no_grad;
+        at::Tensor table = made.parameters()[0].tensor.detach();
+        table[1][2] = std::numeric_limits<float>::infinity();
+    }
+    static_cast<void>(step(made, with(config), 1));
+    CHECK(range.equal(before));
 }
 
 }  // namespace dslaunch::compress_tests

@@ -81,6 +81,11 @@ RUNS = [
     ("channels", "convnet", pruning("channel_pruning", "topk", 0.5, ["conv1"])),
 ]
 WORLDS = {"8 bits": 2, "activations in a range": 2}
+# Runs that are made once more with a learning rate of 0: the weights stay equal in all steps, so
+# losses show what schedules do, and nothing else.
+FIXED = ["two values", "8 to 4 bits", "6 to 3 bits, later and mixed", "activations by row",
+         "activations in a range", "masks of the first weights", "a convolution in 8 bits",
+         "activations of convolutions"]
 
 METHODS = ["weight_quantization", "activation_quantization", "sparse_pruning", "row_pruning",
            "head_pruning", "channel_pruning"]
@@ -165,12 +170,12 @@ def make(path, name, config):
     return module.train(), compressed
 
 
-def train(name, config, world_size):
+def train(name, config, world_size, options):
     fixture = make_models.FIXTURES[name]
     path = FIXTURES / "models" / f"{name}.pt"
     source = make_models.source_of(fixture.data)
     ranks, all_compressed = zip(*[make(path, name, config) for _ in range(world_size)])
-    optimizers = [torch.optim.AdamW(rank.parameters(), **make_models.OPTIMIZER, foreach=False)
+    optimizers = [torch.optim.AdamW(rank.parameters(), **options, foreach=False)
                   for rank in ranks]
     section = config.get("weight_quantization")
     by_optimizer = section and not section["shared_parameters"]["quantize_weight_in_forward"]
@@ -213,9 +218,13 @@ def main():
     runs = []
     for about, name, config in RUNS:
         world_size = WORLDS.get(about, 1)
-        losses = train(name, config, world_size)
-        runs.append({"about": about, "model": name, "world_size": world_size, "config": config,
-                     "losses": losses})
+        losses = train(name, config, world_size, make_models.OPTIMIZER)
+        run = {"about": about, "model": name, "world_size": world_size, "config": config,
+               "losses": losses}
+        if about in FIXED:
+            options = {**make_models.OPTIMIZER, "lr": 0.0}
+            run["fixed_losses"] = train(name, config, world_size, options)
+        runs.append(run)
         print(about, losses[0], losses[-1], flush=True)
     lines = ",\n".join(json.dumps(run) for run in runs)
     text = f'{{"torch": "{torch.__version__}", "deepspeed": "0.19.6",\n"runs": [\n{lines}\n]}}\n'

@@ -2,6 +2,8 @@
 // (compression_reference.json, written by compression_reference.py): 20 steps have its losses. The
 // bits do not depend on ZeRO stage, ranks' shards, recompute, stages of a pipeline or a resume, and
 // the weights that a run writes compute the loss that it ended with.
+#include <torch/csrc/jit/serialization/import.h>
+
 #include "parity/fixture_runs.h"
 
 namespace dslaunch::test {
@@ -26,12 +28,26 @@ Json compressed_config(const Json& run, int64_t steps = 20, int64_t accumulation
     return config;
 }
 
+// The distance that the loss of equal weights may have from the reference.
+constexpr double kOfEqualWeights = 2e-5;
+
 // Returns the distance that a loss may have from the reference. Other kernels add in another order,
 // which changes the last bits of a weight. Where a weight is between two values of its grid, it is
 // then rounded to the other one: the fewer bits, the larger the step.
 double bound_of(const std::string& about, size_t step) {
+    if (step == 0) return kOfEqualWeights;
     if (about.find("convolution") != std::string::npos || about == "channels") return 5e-2;
-    return step < 3 ? 2e-5 : 1e-2;
+    return step < 3 ? kOfEqualWeights : 1e-2;
+}
+
+// Returns the losses of RUN's model without compression, in PyTorch.
+std::vector<double> uncompressed(const Json& run) {
+    const Json facts = facts_of(run.at("model").get<std::string>());
+    for (const Json& one : facts.at("training").at("runs"))
+        if (one.at("world_size") == run.at("world_size") && one.at("accumulation") == 1)
+            return one.at("losses").get<std::vector<double>>();
+    FAIL("no reference without compression");
+    return {};
 }
 
 using Weights = std::map<std::string, Stored>;
@@ -93,6 +109,40 @@ TEST_CASE("compressed training has the losses of DeepSpeed's compressed layers i
         largest = std::max(largest, here);
     }
     CHECK(reference().at("runs").size() == 14);
+}
+
+TEST_CASE("with fixed weights, each step has the loss of DeepSpeed's compressed layers") {
+    int compared = 0;
+    for (const Json& run : reference().at("runs")) {
+        if (!run.contains("fixed_losses")) continue;
+        const std::string about = run.at("about");
+        const TemporaryFolder folder;
+        Json config = compressed_config(run);
+        config["optimizer"]["params"]["lr"] = 0;
+        const TrainResult trained = train_well(folder, ranks(run.at("world_size").get<int>()),
+                                               run.at("model").get<std::string>(), config);
+        const std::vector<double> losses = trained.losses();
+        const auto expected = run.at("fixed_losses").get<std::vector<double>>();
+        INFO(about);
+        CHECK(largest_difference(losses, expected) < kOfEqualWeights);
+        std::printf("%s, fixed weights: losses differ from PyTorch's by at most %.2e\n",
+                    about.c_str(), largest_difference(losses, expected));
+        ++compared;
+    }
+    CHECK(compared == 8);
+}
+
+TEST_CASE("the bounds of the comparison refuse the losses of uncompressed runs") {
+    for (const Json& run : reference().at("runs")) {
+        const std::string about = run.at("about");
+        const std::vector<double> plain = uncompressed(run);
+        const auto expected = run.at("losses").get<std::vector<double>>();
+        bool is_seen = false;
+        for (size_t step = 0; step < expected.size(); ++step)
+            is_seen |= std::abs(plain[step] - expected[step]) >= bound_of(about, step);
+        INFO(about);
+        CHECK(is_seen);
+    }
 }
 
 TEST_CASE("compressed training has the same bits at every ZeRO stage and with recompute") {
@@ -195,6 +245,98 @@ TEST_CASE("a compressed run's written weights have its held-out loss without the
     CHECK(eval_losses(evaluated).front() == Approx(eval_losses(trained).back()).epsilon(1e-6));
 }
 
+TEST_CASE("a compressed run in bf16 writes the weights that its layers read") {
+    const TemporaryFolder folder, plain;
+    Json config = compressed_config(run_about("8 to 4 bits"));
+    config["compression_training"]["sparse_pruning"] = {
+        {"shared_parameters", {{"enabled", true}, {"schedule_offset", 0}, {"method", "topk"}}},
+        {"different_groups",
+         {{"s", {{"params", {{"dense_ratio", 0.3}}}, {"modules", {"fc", "out$"}}}}}}};
+    config["bf16"]["enabled"] = true;
+    config["dslaunch"]["data"]["eval_fraction"] = 0.25;
+    const TrainResult trained = train_well(folder, ranks(2), "gpt", config);
+    CHECK(trained.err.find("12 in 5 bits") != std::string::npos);
+    config.erase("compression_training");
+    config["dslaunch"]["steps"] = 1;
+    config["dslaunch"]["eval_interval"] = 1;
+    config["optimizer"]["params"]["lr"] = 0;
+    const TrainResult evaluated = train(plain, ranks(2), folder.path() + "/out/model.pt", config);
+    INFO(evaluated.err);
+    REQUIRE(evaluated.code == 0);
+    CHECK(eval_losses(evaluated).front() == eval_losses(trained).back());
+}
+
+TEST_CASE("masks that the run never used are not cut, and a run says what its weights are") {
+    const TemporaryFolder folder;
+    Json config = fixture_config(facts_of("gpt"), 1, 4);
+    config["compression_training"]["row_pruning"] = {
+        {"shared_parameters", {{"enabled", true}, {"method", "topk"}}},
+        {"different_groups",
+         {{"r",
+           {{"params", {{"dense_ratio", 0.3}}},
+            {"modules", {"fc"}},
+            {"related_modules", Json::array({Json::array({"out$"})})}}}}}};
+    const TrainResult trained = train_well(folder, ranks(2), "gpt", config);
+    INFO(trained.err);
+    CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/smaller"));
+    CHECK(trained.err.find("not written, because pruning begins after 1000 updates, and the run "
+                           "ended after 4 updates") != std::string::npos);
+    CHECK(trained.err.find("compressed weights after 4 updates: 6 not masked yet (schedule_offset "
+                           "1000)") != std::string::npos);
+}
+
+TEST_CASE("a pipeline whose first stage trains nothing writes weights in the last bits") {
+    const Json& run = run_about("8 to 4 bits");
+    const TemporaryFolder folder, whole;
+    torch::jit::Module module = torch::jit::load(archive_of("gpt"));
+    for (const auto& parameter : module.named_parameters())
+        if (!parameter.name.starts_with("blocks.2.") && !parameter.name.starts_with("head") &&
+            !parameter.name.starts_with("ln_f"))
+            parameter.value.set_requires_grad(false);
+    const std::string model = folder.path() + "/frozen.pt";
+    module.save(model);
+    Json config = compressed_config(run, 12);
+    config["compression_training"]["weight_quantization"]["shared_parameters"]["schedule_offset"] =
+        2;
+    const TrainResult alone = train(whole, ranks(1), model, config);
+    INFO(alone.err);
+    REQUIRE(alone.code == 0);
+    config["dslaunch"]["pipeline"] = {{"stages", 2}, {"schedule", "1f1b"}};
+    const TrainResult trained = train(folder, ranks(2), model, config);
+    INFO(trained.err);
+    REQUIRE(trained.code == 0);
+    check_equal_weights(read_safetensors(folder.path() + "/out/model.safetensors"),
+                        read_safetensors(whole.path() + "/out/model.safetensors"));
+}
+
+TEST_CASE("a run with masks of the first weights resumes with the same ones only") {
+    const Json& run = run_about("masks of the first weights");
+    const TemporaryFolder folder;
+    train_well(folder, ranks(1), "gpt", compressed_config(run, 3));
+    std::vector<std::string> resumes = ranks(1);
+    resumes.emplace_back("--resume");
+    const auto refusal = [&](const Json& config, const std::string& model) {
+        const TrainResult refused = train(folder, resumes, model, config);
+        CHECK(refused.code != 0);
+        return refused.err;
+    };
+    const std::string trained = folder.path() + "/trained.pt";
+    std::filesystem::copy(folder.path() + "/out/model.pt", trained);
+    const std::string other = "trained with masks that differ";
+    CHECK(refusal(compressed_config(run, 6), trained).find(other) != std::string::npos);
+    Json config = compressed_config(run, 6);
+    config["compression_training"]["sparse_pruning"]["different_groups"]["g1"]["params"]
+          ["dense_ratio"] = 0.31;
+    CHECK(refusal(config, archive_of("gpt")).find(other) != std::string::npos);
+    config.erase("compression_training");
+    CHECK(refusal(config, archive_of("gpt")).find("but this run has none") != std::string::npos);
+    const TemporaryFolder plain;
+    train_well(plain, ranks(1), "gpt", fixture_config(facts_of("gpt"), 1, 3));
+    const TrainResult refused = train(plain, resumes, archive_of("gpt"), compressed_config(run, 6));
+    CHECK(refused.code != 0);
+    CHECK(refused.err.find("its run had no masks") != std::string::npos);
+}
+
 TEST_CASE("pruned rows are left out of smaller weights, which have the same held-out loss") {
     const TemporaryFolder folder, plain;
     Json config = fixture_config(facts_of("gpt"), 1, 4);
@@ -233,6 +375,7 @@ TEST_CASE("a student with its teacher's layers learns from it, with the same bit
         int stage = 0;
         double weight = 0.5;
         bool resumes = false;
+        int stages = 1;
     };
     const auto run = [](const Run& made, const TemporaryFolder& folder) {
         Json config = fixture_config(facts_of("gpt-tied"), 1, made.steps);
@@ -247,7 +390,9 @@ TEST_CASE("a student with its teacher's layers learns from it, with the same bit
         distill["temperature"] = 2;
         distill["weight"] = made.weight;
         config["zero_optimization"]["stage"] = made.stage;
-        std::vector<std::string> where = ranks(made.world_size);
+        if (made.stages > 1) config["dslaunch"]["pipeline"] = {{"stages", made.stages}};
+        config["dslaunch"]["communication"]["reduce"] = "micro_step";
+        std::vector<std::string> where = ranks(made.world_size * made.stages);
         if (made.resumes) where.emplace_back("--resume");
         return train_well(folder, where, "gpt-tied", config).losses();
     };
@@ -262,6 +407,11 @@ TEST_CASE("a student with its teacher's layers learns from it, with the same bit
         CHECK(weights.count("teacher.wte.weight") == 0);
         check_equal_weights(read_safetensors(second.path() + "/out/model.safetensors"), weights);
     }
+    // Two stages of a pipeline, of which each needs the teacher, have the same losses.
+    const TemporaryFolder one_stage, two_stages;
+    Run in_stages{1, 4};
+    in_stages.stages = 2;
+    CHECK(run(in_stages, two_stages) == run({1, 4}, one_stage));
     // With no part in the loss, the teacher only gives its layers.
     const TemporaryFolder alone, both;
     CHECK(run({1, 1, 0, 0}, alone).front() != run({1, 1}, both).front());

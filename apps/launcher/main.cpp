@@ -89,9 +89,11 @@ void print_error(const char* message) {
 
 int main(int argc, char** argv) {
     // Without this, the first file that is opened would get stdin's number, and rank 0 would read
-    // it.
-    if (::fcntl(STDIN_FILENO, F_GETFD) < 0)
-        static_cast<void>(::open("/dev/null", O_RDONLY));  // gets 0, the lowest free number
+    // it; or stdout's or stderr's, and lines would be written into it. Writing to a closed
+    // descriptor fails as before, since the file is open for reading only.
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        if (::fcntl(fd, F_GETFD) < 0)
+            static_cast<void>(::open("/dev/null", O_RDONLY));  // gets FD, the lowest free number
     dslaunch::remove_files_at_signals();
     try {
         const int code = dslaunch::launcher::dispatch(argc, argv);

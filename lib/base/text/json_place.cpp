@@ -55,7 +55,7 @@ JsonPlace::Json JsonPlace::parse(const std::string& path, std::string_view text)
         if (const std::string fault = download_fault(text); !fault.empty())
             fail(ExitCode::kInput, "{}: {}", path, fault);
         const auto* const bad = dynamic_cast<const Json::parse_error*>(&error);
-        if (bad != nullptr && bad->byte >= text.size())
+        if (bad != nullptr && bad->byte > text.size())
             fail(ExitCode::kInput,
                  "{}: is not valid JSON: it ends in the middle, after {} bytes: the download, copy "
                  "or program that wrote it was interrupted; fetch or make it again",

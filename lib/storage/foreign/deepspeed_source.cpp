@@ -20,6 +20,18 @@ using Span = std::span<const std::byte>;
 constexpr std::array<const char*, 2> kStates = {"exp_avg", "exp_avg_sq"};
 constexpr size_t kGroupValues = 1 + kStates.size();  // of a flat group
 
+// Returns true if the optimizer in STATE has Adam's third state, which amsgrad needs.
+bool has_third_state(const PickleValue* state) {
+    if (state == nullptr) return false;
+    for (const PickleValue* inner :
+         {state, state->find("base_optimizer_state"), state->find("optimizer_state_dict")}) {
+        const PickleValue* const all = inner == nullptr ? nullptr : inner->find("state");
+        for (size_t i = 0; all != nullptr && i + 1 < all->items.size(); i += 2)
+            if (all->items[i + 1]->find("max_exp_avg_sq") != nullptr) return true;
+    }
+    return false;
+}
+
 bool exists(const std::string& path) {
     std::error_code ignored;
     return fs::exists(path, ignored);
@@ -40,6 +52,11 @@ DeepSpeedSource::DeepSpeedSource(const std::string& folder, DeepSpeedOptions opt
         place_sharded();
     else
         place_shared_groups();
+    const TorchFile& file = optimizers_.empty() ? *models_.front() : *optimizers_.front();
+    if (has_third_state(
+            file.root().find(optimizers_.empty() ? "optimizer" : "optimizer_state_dict")))
+        notes_.emplace_back(
+            "its max_exp_avg_sq, which amsgrad needs, is not read: continue without amsgrad");
     add_others();
     add_aliases();
     check_one_save();
@@ -112,6 +129,11 @@ void DeepSpeedSource::read_stage() {
         refuse(folder_,
                "has no *_optim_states.pt, but {} was saved with ZeRO: the ranks' files are missing",
                file.path());
+    const PickleValue* module = file.root().find("module");
+    if (options_.is_part && (module == nullptr || module->kind == Kind::kNone))
+        refuse(file.path(),
+               "was written by a pipeline at ZeRO stage 0, whose optimizer does not name its "
+               "parameters: this is not supported; train with stage 1 and save again");
     about_.world_size = std::max<int64_t>(integer_or(file.root().find("dp_world_size"), 1), 1);
 }
 

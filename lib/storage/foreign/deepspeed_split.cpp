@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -46,6 +47,22 @@ bool same_bytes(const Chunks& a, const Chunks& b) {
         left.remove_prefix(count);
         right.remove_prefix(count);
     }
+}
+
+// Returns the first NUMEL elements of a tensor's weights and states.
+TensorChunks first_rows(const CheckpointTensor& about, TensorChunks chunks, int64_t numel) {
+    for (size_t k = 0; k < chunks.size(); ++k)
+        if (!chunks[k].empty())
+            chunks[k] =
+                slice(chunks[k], {0, numel}, dtype_bytes(dtype_of(about, static_cast<int>(k) - 1)));
+    return chunks;
+}
+
+// Removes the rows of a vocabulary after ROWS, if that is at least 0.
+void remove_padding(CheckpointTensor& tensor, TensorChunks& chunks, int64_t rows) {
+    if (rows < 0 || tensor.shape.empty() || rows >= tensor.shape.front()) return;
+    tensor.shape.front() = rows;
+    chunks = first_rows(tensor, std::move(chunks), tensor.numel());
 }
 
 }  // namespace
@@ -100,24 +117,61 @@ DeepSpeedSplit::DeepSpeedSplit(const std::string& folder, const SplitFiles& file
         check_same_model(parts_.back()->model_file(), parts_.front()->model_file());
     }
     if (parts_.empty()) refuse(folder, "has layer_* files, but no mp_rank_00_model_states.pt");
+    check_ranks();
     take_counts();
     rules_ = std::make_unique<SplitRules>(parts_.front()->model_file(),
                                           parts_.front()->value_of("universal_checkpoint_info"),
                                           static_cast<size_t>(tensor_ranks_));
     for (size_t first = 0; first < parts_.size(); first += static_cast<size_t>(tensor_ranks_))
-        for (size_t t = 0; t < parts_[first]->tensors().size(); ++t) {
-            std::vector<Part> parts;
-            const std::string& name = parts_[first]->tensors()[t].name;
-            for (size_t rank = 0; rank < static_cast<size_t>(tensor_ranks_); ++rank) {
-                const DeepSpeedSource* const source = parts_[first + rank].get();
-                parts.push_back({source, source->find(name)});
-                if (parts.back().tensor < 0)
-                    refuse(source->model_file().path(), "has no `{}`, which another rank has",
-                           name);
-            }
-            add_parts(parts);
-        }
+        add_stage(first);
+    if (files.layers.empty()) return;
     for (const SplitFiles::Layer& layer : files.layers) add_layer(layer);
+    check_layers(files.layers);
+}
+
+// Compares the numbers of ranks with the ones in the model's file. mp_world_size may be 1 for
+// ranks that another program grouped.
+void DeepSpeedSplit::check_ranks() const {
+    const auto count = std::ssize(parts_);
+    int64_t wrote = integer_or(parts_.front()->value_of("mp_world_size"), count);
+    int64_t tensor_ranks = tensor_ranks_;
+    if (const PickleValue* degrees = parts_.front()->value_of("checkpoint_parallel_dimensions")) {
+        tensor_ranks = integer_or(degrees->find("tp_degree"), tensor_ranks);
+        const int64_t stages = integer_or(degrees->find("pp_degree"), 1);
+        if (tensor_ranks < 1 || tensor_ranks > kRanksMax || stages < 1 || stages > kRanksMax)
+            refuse(parts_.front()->model_file().path(), "its numbers of ranks are impossible");
+        wrote = std::max(wrote, stages * tensor_ranks);
+    }
+    if (wrote > count)
+        refuse(folder_,
+               "{} model ranks wrote the checkpoint, but files of {} are there: copy the files of "
+               "the others too",
+               wrote, count);
+    if (tensor_ranks != tensor_ranks_)
+        refuse(folder_,
+               "{} tensor ranks shared each layer, but there are files of {}: some are missing, "
+               "or of different saves",
+               tensor_ranks, tensor_ranks_);
+}
+
+// Adds the tensors of the model ranks from FIRST, which share the same layers.
+void DeepSpeedSplit::add_stage(size_t first) {
+    const auto& tensors = parts_[first]->tensors();
+    for (size_t t = 0; t < tensors.size(); ++t) {
+        std::vector<Part> parts;
+        const std::string& name = tensors[t].name;
+        for (size_t rank = 0; rank < static_cast<size_t>(tensor_ranks_); ++rank) {
+            const DeepSpeedSource* const source = parts_[first + rank].get();
+            parts.push_back({source, source->find(name)});
+            if (parts.back().tensor < 0)
+                refuse(source->model_file().path(), "has no `{}`, which another rank has", name);
+            if (source->tensors().size() != tensors.size())
+                refuse(source->model_file().path(), "has {} tensors, but {} has {}",
+                       source->tensors().size(), parts_[first]->model_file().path(),
+                       tensors.size());
+        }
+        add_parts(parts);
+    }
 }
 
 void DeepSpeedSplit::take_counts() {
@@ -142,7 +196,13 @@ void DeepSpeedSplit::add_parts(const std::vector<Part>& parts) {
     CheckpointTensor tensor = parts.front().about();
     if (const auto place = places_.find(tensor.name); place != places_.end()) {
         // A tied parameter, which several pipeline stages have.
-        if (parts.size() == 1 && !same_bytes(parts.front().chunks()[0], chunks_[place->second][0]))
+        const auto at = static_cast<size_t>(place->second);
+        const auto is_same = [&](size_t k) {
+            const int64_t width = dtype_bytes(dtype_of(tensor, static_cast<int>(k) - 1));
+            const Range whole{0, about_.tensors[at].numel()};
+            return same_bytes(slice(parts.front().chunks()[k], whole, width), chunks_[at][k]);
+        };
+        if (parts.size() == 1 && !(is_same(0) && is_same(1) && is_same(2) && is_same(3)))
             notes_.push_back(fmt::format(
                 "`{}` differs between pipeline stages that share it: the first one's is taken",
                 printable(tensor.name)));
@@ -168,6 +228,8 @@ void DeepSpeedSplit::add_parts(const std::vector<Part>& parts) {
         const Joining joining = rules_->of(tensor.name, shapes);
         tensor.shape = joining.shape;
         chunks = join(parts, joining);
+    } else if (tensor.kind != TensorKind::kBuffer) {
+        remove_padding(tensor, chunks, rules_->vocabulary_rows(tensor.name));
     }
     const std::vector<std::string> aliases = tensor.aliases;
     const auto index = static_cast<int>(about_.tensors.size());
@@ -177,6 +239,7 @@ void DeepSpeedSplit::add_parts(const std::vector<Part>& parts) {
 
 TensorChunks DeepSpeedSplit::join(const std::vector<Part>& parts, const Joining& joining) {
     const CheckpointTensor& about = parts.front().about();
+    if (joining.kind == Joining::Kind::kRuns) return join_runs(parts, joining);
     if (joining.kind == Joining::Kind::kReplicated) {
         for (const Part& part : parts)
             if (!same_bytes(part.chunks()[0], parts.front().chunks()[0]))
@@ -184,9 +247,10 @@ TensorChunks DeepSpeedSplit::join(const std::vector<Part>& parts, const Joining&
                        "its `{}` differs from rank 0's, though each tensor rank should have the "
                        "same: the files are from different saves, or the ranks drifted apart",
                        about.name);
-        return parts.front().chunks();
+        return first_rows(about, parts.front().chunks(), numel_of(joining.shape));
     }
-    if (joining.kind == Joining::Kind::kAverage) return mean_of(parts);
+    if (joining.kind == Joining::Kind::kAverage)
+        return first_rows(about, mean_of(parts), numel_of(joining.shape));
     TensorChunks chunks;
     for (size_t k = 0; k < chunks.size(); ++k) {
         if (parts.front().chunks()[k].empty()) continue;
@@ -201,6 +265,27 @@ TensorChunks DeepSpeedSplit::join(const std::vector<Part>& parts, const Joining&
         chunks[k] = slice(chunks[k], {0, numel_of(joining.shape)}, width);
     }
     return chunks;
+}
+
+TensorChunks DeepSpeedSplit::join_runs(const std::vector<Part>& parts, const Joining& joining) {
+    const CheckpointTensor& about = parts.front().about();
+    TensorChunks chunks;
+    for (size_t k = 0; k < chunks.size(); ++k) {
+        if (parts.front().chunks()[k].empty()) continue;
+        const int64_t width = dtype_bytes(dtype_of(about, static_cast<int>(k) - 1));
+        const auto elements_of = [&](const Joining::Run& run) {
+            return slice(parts[run.rank].chunks()[k], {run.begin, run.numel}, width);
+        };
+        for (const Joining::Run& run : joining.runs)
+            for (const Span& span : elements_of(run)) chunks[k].push_back(span);
+        for (const auto& [first, second] : joining.copies)
+            if (!same_bytes(elements_of(first), elements_of(second)))
+                refuse(parts[second.rank].source->model_file().path(),
+                       "its `{}` differs from rank {}'s, though both should have the same: the "
+                       "files are from different saves, or the ranks drifted apart",
+                       about.name, first.rank);
+    }
+    return first_rows(about, std::move(chunks), numel_of(joining.shape));
 }
 
 TensorChunks DeepSpeedSplit::mean_of(const std::vector<Part>& parts) {
@@ -226,12 +311,40 @@ TensorChunks DeepSpeedSplit::mean_of(const std::vector<Part>& parts) {
     return chunks;
 }
 
-// Returns true if a layer's LOCAL parameter is one that several layers share.
-bool DeepSpeedSplit::is_tied(const std::string& local, const TorchTensor& tensor) const {
-    return std::ranges::any_of(places_, [&](const auto& place) {
-        const CheckpointTensor& about = about_.tensors[static_cast<size_t>(place.second)];
-        return place.first.starts_with("tied_modules.") && place.first.ends_with("." + local) &&
-               (tensor_ranks_ > 1 || about.shape == tensor.shape);
+// Returns true if a layer's LOCAL parameter is one that several layers share: a rank has its
+// weights, which are not rounded, under the shared name.
+bool DeepSpeedSplit::is_tied(const SplitFiles::Layer& layer, const std::string& local,
+                             const TorchTensor& tensor) const {
+    bool has_name = false;
+    const auto tensor_ranks = static_cast<size_t>(tensor_ranks_);
+    for (size_t rank = static_cast<size_t>(layer.tensor_rank); rank < parts_.size();
+         rank += tensor_ranks)
+        for (size_t t = 0; t < parts_[rank]->tensors().size(); ++t) {
+            const CheckpointTensor& about = parts_[rank]->tensors()[t];
+            if (!about.name.starts_with("tied_modules.") || !about.name.ends_with("." + local) ||
+                about.shape != tensor.shape)
+                continue;
+            has_name = true;
+            if (about.dtype == DType::kF32 &&
+                rounds_to(parts_[rank]->chunks(static_cast<int>(t))[0], tensor))
+                return true;
+        }
+    if (has_name)
+        refuse(layer.path,
+               "its `{}` does not match the optimizer's rounded weights of a tied parameter with "
+               "that name and shape: files from different saves are mixed, or it is a frozen "
+               "parameter, which cannot be told from the tied one",
+               local);
+    return false;
+}
+
+bool DeepSpeedSplit::is_listed(const char* list, const std::string& name) const {
+    return std::ranges::any_of(parts_, [&](const auto& part) {
+        const PickleValue* const names = part->value_of(list);
+        if (names == nullptr) return false;
+        if (names->kind == PickleValue::Kind::kDict) return names->find(name) != nullptr;
+        return std::ranges::any_of(names->items,
+                                   [&](const PickleValue* one) { return one->text == name; });
     });
 }
 
@@ -242,29 +355,80 @@ void DeepSpeedSplit::add_layer(const SplitFiles::Layer& layer) {
     const auto& items = file.root().items;
     if (file.root().kind != PickleValue::Kind::kDict)
         refuse(layer.path, "is not a layer's state_dict");
-    std::set<std::string> buffers;
-    for (const auto& part : parts_)
-        if (const PickleValue* names = part->value_of("buffer_names"))
-            for (const PickleValue* name : names->items) buffers.insert(name->text);
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
         const std::string& local = items[i]->text;
         const std::string name = fmt::format("{}.{}", layer.layer, local);
-        const TorchTensor tensor = file.tensor(items[i + 1], name);
+        TorchTensor tensor = file.tensor(items[i + 1], name);
         const auto place = places_.find(name);
-        if (place != places_.end()) {
-            const auto at = static_cast<size_t>(place->second);
-            const bool is_whole = tensor_ranks_ == 1 && about_.tensors[at].dtype == DType::kF32;
-            if (is_whole && about_.tensors[at].kind == TensorKind::kTrained &&
-                !rounds_to(chunks_[at][0], tensor))
-                refuse(layer.path,
-                       "its `{}` does not match the optimizer's rounded weights: files from "
-                       "different saves are mixed, or the module was changed before it was saved",
-                       local);
+        if (place == places_.end()) {
+            add_other(layer, local, tensor);
             continue;
         }
-        if (layer.tensor_rank > 0 || is_tied(local, tensor)) continue;
-        add_buffer(name, tensor);
-        if (!buffers.contains(name)) about_.tensors.back().kind = TensorKind::kFrozen;
+        const auto at = static_cast<size_t>(place->second);
+        const CheckpointTensor& about = about_.tensors[at];
+        if (tensor_ranks_ > 1 || about.dtype != DType::kF32 || about.kind != TensorKind::kTrained)
+            continue;
+        if (rules_->vocabulary_rows(name) >= 0)
+            tensor.bytes = tensor.bytes.first(
+                std::min(tensor.bytes.size(),
+                         static_cast<size_t>(about.numel() * dtype_bytes(tensor.dtype))));
+        if (!rounds_to(chunks_[at][0], tensor))
+            refuse(layer.path,
+                   "its `{}` does not match the optimizer's rounded weights: files from "
+                   "different saves are mixed, or the module was changed before it was saved",
+                   local);
+    }
+}
+
+// Takes a buffer or a frozen parameter from the file of LAYER. Below stage 2 DeepSpeed does not
+// list the frozen ones, so that all ranks must be there to tell them from trained ones.
+void DeepSpeedSplit::add_other(const SplitFiles::Layer& layer, const std::string& local,
+                               const TorchTensor& tensor) {
+    const std::string name = fmt::format("{}.{}", layer.layer, local);
+    if (is_listed("buffer_names", name)) {
+        if (layer.tensor_rank == 0) add_buffer(name, tensor);
+        return;
+    }
+    if (is_tied(layer, local, tensor)) return;
+    const PickleValue* const frozen = parts_.front()->value_of("frozen_param_shapes");
+    const bool has_list = frozen != nullptr && frozen->kind == PickleValue::Kind::kDict;
+    const int64_t wrote = integer_or(parts_.front()->value_of("mp_world_size"), 0);
+    if (has_list ? !is_listed("frozen_param_shapes", name) : wrote != std::ssize(parts_))
+        refuse(layer.path,
+               "its `{}` is neither trained by a rank, nor frozen, nor a buffer: files of a rank "
+               "are missing",
+               local);
+    if (tensor_ranks_ > 1)
+        refuse(layer.path,
+               "its `{}` is frozen, which is not supported in a pipeline whose layers several "
+               "tensor ranks share",
+               local);
+    add_buffer(name, tensor);
+    about_.tensors.back().kind = TensorKind::kFrozen;
+}
+
+// Refuses a pipeline of which a layer's file is missing.
+void DeepSpeedSplit::check_layers(const std::vector<SplitFiles::Layer>& layers) const {
+    std::map<int64_t, int64_t> counts;
+    for (const SplitFiles::Layer& layer : layers) ++counts[layer.layer];
+    const auto check = [&](const std::string& name) {
+        std::string_view rest;
+        const int64_t layer = number_after(name, "", rest);
+        if (layer < 0 || !rest.starts_with('.')) return;
+        const auto found = counts.find(layer);
+        if (found == counts.end() || found->second != tensor_ranks_)
+            refuse(folder_,
+                   "`{}` is in layer {}, of which there are {} files of {} "
+                   "(layer_{:02}-*model_states.pt): the checkpoint is incomplete",
+                   name, layer, found == counts.end() ? 0 : found->second, tensor_ranks_, layer);
+        if (!places_.contains(name))
+            refuse(folder_, "`{}` is in none of its layers' files: the checkpoint is incomplete",
+                   name);
+    };
+    for (const auto& part : parts_) {
+        for (const CheckpointTensor& tensor : part->tensors()) check(tensor.name);
+        if (const PickleValue* names = part->value_of("buffer_names"))
+            for (const PickleValue* name : names->items) check(name->text);
     }
 }
 

@@ -52,11 +52,20 @@ class DeepSpeedSplit : public DeepSpeedModel {
         [[nodiscard]] const TensorChunks& chunks() const { return source->chunks(tensor); }
     };
     void take_counts();
+    void check_ranks() const;
+    void add_stage(size_t first);
     void add_parts(const std::vector<Part>& parts);
     [[nodiscard]] TensorChunks join(const std::vector<Part>& parts, const Joining& joining);
+    [[nodiscard]] static TensorChunks join_runs(const std::vector<Part>& parts,
+                                                const Joining& joining);
     [[nodiscard]] TensorChunks mean_of(const std::vector<Part>& parts);
     void add_layer(const SplitFiles::Layer& layer);
-    [[nodiscard]] bool is_tied(const std::string& local, const TorchTensor& tensor) const;
+    void add_other(const SplitFiles::Layer& layer, const std::string& local,
+                   const TorchTensor& tensor);
+    [[nodiscard]] bool is_tied(const SplitFiles::Layer& layer, const std::string& local,
+                               const TorchTensor& tensor) const;
+    [[nodiscard]] bool is_listed(const char* list, const std::string& name) const;
+    void check_layers(const std::vector<SplitFiles::Layer>& layers) const;
 
     std::vector<std::unique_ptr<DeepSpeedSource>> parts_;  // by model rank
     std::vector<std::unique_ptr<TorchFile>> layers_;

@@ -10,18 +10,19 @@ namespace {
 
 constexpr size_t kTextMax = 1024;
 constexpr int64_t kRepeatMax = 64;
+constexpr size_t kAtomsMax = 4096;
 
-using Set = std::vector<bool>;
+using Set = std::bitset<256>;
 
 Set set_of(char c) {
-    Set set(256, false);
+    Set set;
     set[static_cast<uint8_t>(c)] = true;
     return set;
 }
 
 // Returns the characters of \d, \w or an escaped sign; nothing for other letters.
 Set escaped(char c) {
-    Set set(256, false);
+    Set set;
     for (int i = 0; i < 256; ++i) {
         const bool digit = i >= '0' && i <= '9';
         const bool word = digit || i == '_' || (i < 128 && std::isalpha(i) != 0);
@@ -29,10 +30,6 @@ Set escaped(char c) {
     }
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) set[static_cast<uint8_t>(c)] = true;
     return set;
-}
-
-bool is_empty(const Set& set) {
-    return std::ranges::find(set, true) == set.end();
 }
 
 // Reads one pattern; at() is the next character.
@@ -53,11 +50,11 @@ class Reader {
     Set set() {
         const char c = next();
         skip();
-        if (c == '.') return Set(256, true);
+        if (c == '.') return Set().set();
         if (c == '[') return class_of();
         if (c == '\\' && !done()) {
             Set found = escaped(next());
-            if (is_empty(found)) bad();
+            if (found.none()) bad();
             skip();
             return found;
         }
@@ -87,7 +84,7 @@ class Reader {
   private:
     Set class_of() {
         const bool negates = takes('^');
-        Set set(256, false);
+        Set set;
         bool first = true;
         while (first || done() || next() != ']') {
             if (done()) bad();
@@ -96,7 +93,7 @@ class Reader {
             skip();
             if (from == '\\' && !done()) {
                 const Set some = escaped(next());
-                if (is_empty(some)) bad();
+                if (some.none()) bad();
                 skip();
                 for (size_t i = 0; i < set.size(); ++i) set[i] = set[i] || some[i];
                 continue;
@@ -156,7 +153,15 @@ NamePattern::NamePattern(const std::string& where, const std::string& text) : te
         // After a quantifier, `?` only changes which of several matches is found.
         if (atom.may_miss || atom.may_repeat) reader.takes('?');
         for (int64_t i = 0; i < count; ++i) now.atoms.push_back(atom);
+        if (now.atoms.size() > kAtomsMax)
+            refuse(where, "the pattern `{}` repeats more than {} characters", text, kAtomsMax);
     }
+}
+
+size_t NamePattern::atoms() const {
+    size_t count = 0;
+    for (const Alternative& one : alternatives_) count += one.atoms.size() + 1;
+    return count;
 }
 
 bool NamePattern::matches(std::string_view name) const {

@@ -4,6 +4,8 @@
 // Pure.
 #pragma once
 
+#include <bitset>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,19 +17,20 @@ namespace dslaunch::storage {
 class NamePattern {
   public:
     // Reads TEXT: characters, `.`, `\.` and other escaped signs, `\d`, `\w`, `[abc]`, `[^0-9]`,
-    // `*`,
-    // `+`, `?`, `{N}`, `^` at the beginning, `$` at the end, and alternatives `a|b` without
+    // `*`, `+`, `?`, `{N}`, `^` at the beginning, `$` at the end, and alternatives `a|b` without
     // parentheses. Throws Error{kInput} that begins with WHERE if it has anything else.
     NamePattern(const std::string& where, const std::string& text);
 
     // Returns true if a NAME begins with the pattern, as re.match() does.
     [[nodiscard]] bool matches(std::string_view name) const;
     [[nodiscard]] const std::string& text() const { return text_; }
+    // Returns how many characters or sets of characters it has, repeated ones counted each.
+    [[nodiscard]] size_t atoms() const;
 
   private:
     // A set of characters, and how often one of them stands here.
     struct Atom {
-        std::vector<bool> allows = std::vector<bool>(256, false);
+        std::bitset<256> allows;
         bool may_miss = false, may_repeat = false;
     };
     struct Alternative {

@@ -4,36 +4,16 @@
 // but throws Error{kInput} for rules that are not supported or do not fit.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "storage/foreign/joining.h"
 #include "storage/foreign/name_pattern.h"
 #include "storage/foreign/torch_file.h"
 
 namespace dslaunch::storage {
-
-// Says how a tensor is made of the parts that the tensor ranks have.
-struct Joining {
-    // A piece of one rank's part in the split dimension.
-    struct Piece {
-        size_t rank = 0;
-        int64_t begin = 0;
-        int64_t width = 0;
-    };
-    enum class Kind : uint8_t {
-        kPieces,      // pieces one after the other, for each index of the dimensions before
-        kReplicated,  // every rank has the whole tensor
-        kAverage      // the mean of all ranks' tensors
-    };
-    Kind kind = Kind::kPieces;
-    std::vector<int64_t> shape;  // of the whole tensor
-    int64_t outer = 1;           // the product of the sizes before the split dimension
-    int64_t inner = 1;           // and of those after it
-    std::vector<Piece> pieces;
-    std::vector<int64_t> widths;  // by rank: the size of its part in the split dimension
-};
 
 // The rules of a checkpoint.
 class SplitRules {
@@ -44,6 +24,9 @@ class SplitRules {
     // Returns how the tensor NAME is made of parts with SHAPES, one for each rank.
     [[nodiscard]] Joining of(const std::string& name,
                              const std::vector<std::vector<int64_t>>& shapes) const;
+
+    // Returns how many rows the tensor NAME has without padding; -1 if it is no vocabulary.
+    [[nodiscard]] int64_t vocabulary_rows(const std::string& name) const;
 
   private:
     // Parameters that consist of several, each split by itself.
@@ -56,9 +39,22 @@ class SplitRules {
         std::vector<std::vector<int64_t>> widths;  // by parameter, by rank; empty: equal parts
     };
 
-    [[nodiscard]] std::vector<NamePattern> patterns(const char* key) const;
+    // A tensor that DeepSpeed says cannot be joined, or whose map it gives.
+    struct Described {
+        NamePattern pattern;
+        const PickleValue* value = nullptr;
+    };
+
+    [[nodiscard]] std::vector<NamePattern> patterns(const char* key);
+    [[nodiscard]] NamePattern pattern_of(const PickleValue& value);
+    [[nodiscard]] std::vector<Described> described(const PickleValue* dict);
+    void read_maps();
+    [[nodiscard]] Joining by_rules(const std::string& name,
+                                   const std::vector<std::vector<int64_t>>& shapes) const;
+    void strip_padding(const std::string& name, Joining& joining) const;
     [[nodiscard]] bool any(const std::vector<NamePattern>& patterns, const std::string& name) const;
     void read_compounds();
+    [[nodiscard]] int64_t size_of(const PickleValue& value) const;
     [[nodiscard]] std::vector<int64_t> numbers(const PickleValue& list) const;
     [[nodiscard]] Joining joined(const std::string& name,
                                  const std::vector<std::vector<int64_t>>& shapes, size_t dimension,
@@ -71,6 +67,8 @@ class SplitRules {
     size_t ranks_;
     std::vector<NamePattern> replicated_, averaged_, rows_, halves_, vocabulary_;
     std::vector<Compound> compounds_;
+    std::vector<Described> unsupported_, maps_;
+    size_t patterns_left_, atoms_left_;
     int64_t vocabulary_rows_ = -1;
 };
 

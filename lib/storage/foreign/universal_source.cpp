@@ -58,6 +58,7 @@ bool is_universal(const std::string& folder) {
 UniversalSource::UniversalSource(const std::string& folder) {
     folder_ = folder;
     open_models();
+    open_others();
     read_counts();
     read_optimizer();
     find_parameters();
@@ -93,6 +94,29 @@ void UniversalSource::open_models() {
     }
 }
 
+// Opens the first file of each further model rank.
+void UniversalSource::open_others() {
+    const TorchFile& first = *models_.front();
+    for (const std::string& name : names_in(folder_, [](const fs::directory_entry& entry) {
+             const std::string file = entry.path().filename().string();
+             return file.ends_with("_model_states.pt") && file.find("mp_rank_") != file.npos &&
+                    file.find("mp_rank_00_") == file.npos &&
+                    (!file.starts_with("zero_pp_rank_") || file.starts_with("zero_pp_rank_0_"));
+         })) {
+        others_.push_back(std::make_unique<TorchFile>(fmt::format("{}/{}", folder_, name)));
+        check_same_model(*others_.back(), first);
+    }
+    const int64_t wrote = integer_or(first.root().find("mp_world_size"), 1);
+    if (wrote > std::ssize(others_) + 1)
+        refuse(folder_,
+               "{} model ranks wrote the checkpoint, but there are *_model_states.pt of {}: it is "
+               "incomplete",
+               wrote, others_.size() + 1);
+    has_ranks_ = !others_.empty();
+    rules_ = std::make_unique<SplitRules>(first, first.root().find("universal_checkpoint_info"),
+                                          others_.size() + 1);
+}
+
 // Reads the stage, the loss scale, and the count of updates of a checkpoint of stage 3.
 void UniversalSource::read_optimizer() {
     const TorchFile& file =
@@ -111,24 +135,48 @@ void UniversalSource::read_optimizer() {
     for (size_t i = 0; states != nullptr && i + 1 < states->items.size(); i += 2)
         optimizer_updates_ =
             std::max(optimizer_updates_, updates_of(file, states->items[i + 1]->find("step")));
+    // apex's and DeepSpeed's FusedAdam count in the groups.
+    for (const PickleValue* from : {&state, inner}) {
+        const PickleValue* groups = from == nullptr ? nullptr : from->find("param_groups");
+        for (size_t i = 0; groups != nullptr && i < groups->items.size(); ++i)
+            optimizer_updates_ =
+                std::max(optimizer_updates_, updates_of(file, groups->items[i]->find("step")));
+    }
 }
 
-void UniversalSource::find_parameters() {
-    const TorchFile& file = *models_.front();
+// Notes the names in the file of a model rank.
+void UniversalSource::find_shapes(const TorchFile& file) {
     const PickleValue& model = file.root();
-    for (const PickleValue* name : need(file, model, "buffer_names").items)
+    for (const PickleValue* name : need(file, model, "buffer_names").items) {
         untrained_.insert(name->text);
+        buffers_.insert(name->text);
+    }
     if (const PickleValue* pairs = model.find("shared_params"))
         for (size_t i = 0; i + 1 < pairs->items.size(); i += 2)
             untrained_.insert(pairs->items[i]->text);
-    if (const PickleValue* groups = model.find("param_shapes")) {
-        std::vector<const PickleValue*> dicts = groups->items;
-        if (groups->kind == Kind::kDict) dicts = {groups};
-        for (const PickleValue* group : dicts)
-            for (size_t i = 0; i + 1 < group->items.size(); i += 2)
-                if (const auto shape = shape_of(*group->items[i + 1]))
-                    shapes_[group->items[i]->text] = *shape;
-    }
+    if (const PickleValue* frozen = model.find("frozen_param_shapes"))
+        for (size_t i = 0; i + 1 < frozen->items.size(); i += 2)
+            frozen_.insert(frozen->items[i]->text);
+    const PickleValue* groups = model.find("param_shapes");
+    if (groups == nullptr) return;
+    std::vector<const PickleValue*> dicts = groups->items;
+    if (groups->kind == Kind::kDict) dicts = {groups};
+    bool shares = false;
+    for (const PickleValue* group : dicts)
+        for (size_t i = 0; i + 1 < group->items.size(); i += 2) {
+            const std::string& name = group->items[i]->text;
+            const auto shape = shape_of(*group->items[i + 1]);
+            if (!shape) continue;
+            // Stages of a pipeline have only tied parameters in common.
+            const bool is_new = shapes_.try_emplace(name, *shape).second;
+            shares = shares || (!is_new && !name.starts_with("tied_modules."));
+        }
+    if (shares) ++tensor_ranks_;
+}
+
+void UniversalSource::find_parameters() {
+    find_shapes(*models_.front());
+    for (const auto& file : others_) find_shapes(*file);
     const std::string zero = folder_ + "/zero";
     for (const std::string& name :
          names_in(zero, [](const fs::directory_entry& entry) { return entry.is_directory(); })) {
@@ -201,7 +249,7 @@ std::vector<std::string> UniversalSource::in_order() const {
     return names;
 }
 
-// Returns the tensor in PATH: by itself, or with notes on how it was put together.
+// Returns the tensor in PATH: alone, or in a dict with notes on how it was put together.
 TorchTensor UniversalSource::value_in(const std::string& path, const std::string& name) {
     const TorchFile& file = *files_.emplace_back(std::make_unique<TorchFile>(path));
     const PickleValue* value = &file.root();
@@ -218,26 +266,63 @@ TorchTensor UniversalSource::value_in(const std::string& path, const std::string
 
 int64_t UniversalSource::updates_in(const Files& files) {
     const auto step = files.find(kStepFile);
-    if (step == files.end()) return optimizer_updates_;
-    const TorchFile& file = *files_.emplace_back(std::make_unique<TorchFile>(step->second));
-    return updates_of(file, &file.root());
+    if (step != files.end()) {
+        const TorchFile& file = *files_.emplace_back(std::make_unique<TorchFile>(step->second));
+        if (file.root().kind != Kind::kInteger && file.root().kind != Kind::kTensor)
+            refuse(file.path(), "its step is no number");
+        return updates_of(file, &file.root());
+    }
+    if (optimizer_updates_ > 0) return optimizer_updates_;
+    const std::string note = fmt::format(
+        "its parameters have no count of updates (step.pt): the model's count is taken, {}",
+        about_.training.updates);
+    if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+    return about_.training.updates;
+}
+
+// Returns the shape of the parameter NAME, whose weights in the file at PATH may be flat.
+std::vector<int64_t> UniversalSource::shape_of_weights(const std::string& path,
+                                                       const std::string& name,
+                                                       const TorchTensor& weights,
+                                                       bool has_states) const {
+    const auto known = shapes_.find(name);
+    if (known == shapes_.end()) return weights.shape;
+    const std::vector<int64_t>& own = known->second;
+    if (tensor_ranks_ > 1) {
+        // The known shape is one of a part.
+        const bool is_flat = weights.shape.size() == 1 && own.size() > 1;
+        if (is_flat && numel_of(own) != weights.numel())
+            refuse(path,
+                   "its weights are flat, and the shape of `{}`, which tensor ranks share, is not "
+                   "known",
+                   name);
+        if (has_states) return is_flat ? own : weights.shape;
+        // Parameters that never had a gradient are copied from rank 0's model, whatever it has.
+        const std::vector<std::vector<int64_t>> parts(others_.size() + 1, own);
+        if (tensor_ranks_ != parts.size() || rules_->of(name, parts).shape != weights.shape)
+            refuse(path,
+                   "`{}` has no optimizer states, so that ds_to_universal.py took only the part "
+                   "of the first of {} tensor ranks: import the checkpoint from which it was made",
+                   name, tensor_ranks_);
+        return weights.shape;
+    }
+    const int64_t rows = rules_->vocabulary_rows(name);
+    std::vector<int64_t> stripped = own;
+    if (rows >= 0 && !own.empty()) stripped.front() = std::min(own.front(), rows);
+    for (const std::vector<int64_t>& shape : {own, stripped})
+        if (weights.shape == shape ||
+            (weights.shape.size() == 1 && numel_of(shape) == weights.numel()))
+            return shape;
+    refuse(path, "has {} elements, but `{}` has {}", weights.numel(), name, numel_of(own));
 }
 
 void UniversalSource::add_parameter(const std::string& name, const Files& files) {
     const TorchTensor weights = value_in(files.at(kWeightsFile), name);
     CheckpointTensor tensor;
     tensor.name = name;
-    tensor.shape = weights.shape;
-    // Stage 3's are flat.
-    const auto known = shapes_.find(name);
-    if (known != shapes_.end() && weights.shape.size() == 1 &&
-        numel_of(known->second) == weights.numel())
-        tensor.shape = known->second;
-    else if (known != shapes_.end() && stage_ == 3)
-        refuse(files.at(kWeightsFile), "has {} elements, but `{}` has {}", weights.numel(), name,
-               numel_of(known->second));
-    TensorChunks chunks = {Chunks{weights.bytes}};
     const bool has_states = files.size() > 1;
+    tensor.shape = shape_of_weights(files.at(kWeightsFile), name, weights, has_states);
+    TensorChunks chunks = {Chunks{weights.bytes}};
     tensor.updates = has_states ? updates_in(files) : 0;
     // One more than the run's: FP16_Optimizer counts an update of zeros before the first.
     if (tensor.updates > about_.training.updates + 1)
@@ -268,27 +353,39 @@ void UniversalSource::fill_states() {
                 chunks[k] = {std::span<const std::byte>(zeros_).first(chunks[0].front().size())};
 }
 
-// Refuses frozen parameters of a model that was split among tensor ranks: only parts of them are
-// there.
-void UniversalSource::refuse_split_others() const {
-    std::error_code error;
-    if (!fs::exists(folder_ + "/mp_rank_01_model_states.pt", error)) return;
+// Refuses frozen parameters of a model with several model ranks, of which only parts are there, or
+// nothing. Notes buffers that are in no file of the first rank.
+void UniversalSource::refuse_split_others() {
+    if (!has_ranks_) return;
+    std::set<std::string> frozen = frozen_;
     const PickleValue* module = models_.front()->root().find("module");
-    for (size_t i = 0; module != nullptr && i + 1 < module->items.size(); i += 2) {
-        const std::string& name = module->items[i]->text;
-        if (!places_.contains(name) && !untrained_.contains(name))
+    for (size_t i = 0; module != nullptr && i + 1 < module->items.size(); i += 2)
+        if (!untrained_.contains(module->items[i]->text)) frozen.insert(module->items[i]->text);
+    for (const std::string& name : frozen)
+        if (!places_.contains(name))
             refuse(models_.front()->path(),
                    "the frozen parameter `{}` of a model with several model ranks is not whole in "
                    "a universal checkpoint: import the checkpoint from which it was made",
                    name);
-    }
+    std::vector<std::string> lost;
+    for (const std::string& name : buffers_)
+        if (module == nullptr || module->find(name) == nullptr) lost.push_back(name);
+    if (lost.empty()) return;
+    const size_t shown = std::min<size_t>(lost.size(), 8);
+    notes_.push_back(fmt::format(
+        "its {} buffers are not in a universal checkpoint of several model ranks: {}{}",
+        lost.size(), printable(fmt::to_string(fmt::join(std::span(lost).first(shown), ", "))),
+        shown < lost.size() ? ", …" : ""));
+    if (module == nullptr || module->kind != Kind::kDict)
+        notes_.emplace_back(
+            "a pipeline's frozen parameters, if it has any, are not in a universal checkpoint: "
+            "import the checkpoint from which it was made");
 }
 
 // Compares the weights with the model's, which are rounded, if the model's file has them whole.
 void UniversalSource::check_weights() const {
-    std::error_code error;
     const TorchFile& file = *models_.front();
-    if (stage_ == 3 || fs::exists(folder_ + "/mp_rank_01_model_states.pt", error)) return;
+    if (stage_ == 3 || has_ranks_) return;
     const PickleValue* module = file.root().find("module");
     for (size_t i = 0; module != nullptr && i + 1 < module->items.size(); i += 2) {
         const std::string& name = module->items[i]->text;
@@ -296,7 +393,12 @@ void UniversalSource::check_weights() const {
         if (place == places_.end()) continue;
         const auto at = static_cast<size_t>(place->second);
         if (about_.tensors[at].kind != TensorKind::kTrained || about_.states.empty()) continue;
-        if (!rounds_to(chunks_[at][0], file.tensor(module->items[i + 1], name)))
+        TorchTensor tensor = file.tensor(module->items[i + 1], name);
+        if (rules_->vocabulary_rows(name) >= 0)  // without padding
+            tensor.bytes = tensor.bytes.first(std::min(
+                tensor.bytes.size(),
+                static_cast<size_t>(about_.tensors[at].numel() * dtype_bytes(tensor.dtype))));
+        if (!rounds_to(chunks_[at][0], tensor))
             refuse(file.path(),
                    "its `{}` does not match the rounded weights in zero/{}/fp32.pt: files from "
                    "different saves are mixed, or the module was changed before it was saved",

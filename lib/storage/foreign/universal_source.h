@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "storage/foreign/deepspeed_model.h"
+#include "storage/foreign/split_rules.h"
 #include "storage/foreign/torch_file.h"
 
 namespace dslaunch::storage {
@@ -31,6 +32,8 @@ class UniversalSource : public DeepSpeedModel {
     using Files = std::map<std::string, std::string>;
 
     void open_models();
+    void open_others();
+    void find_shapes(const TorchFile& file);
     void find_parameters();
     void read_optimizer();
     void choose_states();
@@ -38,15 +41,25 @@ class UniversalSource : public DeepSpeedModel {
     void add_parameter(const std::string& name, const Files& files);
     [[nodiscard]] TorchTensor value_in(const std::string& path, const std::string& name);
     [[nodiscard]] int64_t updates_in(const Files& files);
+    [[nodiscard]] std::vector<int64_t> shape_of_weights(const std::string& path,
+                                                        const std::string& name,
+                                                        const TorchTensor& weights,
+                                                        bool has_states) const;
     void fill_states();
-    void refuse_split_others() const;
+    void refuse_split_others();
     void check_weights() const;
 
     std::map<std::string, Files> parameters_;
     std::map<std::string, std::vector<int64_t>> shapes_;  // of trained parameters, by name
     std::set<std::string> untrained_;                     // buffers, shared names
     std::vector<std::unique_ptr<TorchFile>> files_;
-    int64_t optimizer_updates_ = 0;  // stage 3 has one count for all parameters
+    // The files with the models of the other model ranks; what the ranks say of their models.
+    std::vector<std::unique_ptr<TorchFile>> others_;
+    bool has_ranks_ = false;   // several model ranks
+    size_t tensor_ranks_ = 1;  // how many of them have parts of the same parameters
+    std::set<std::string> buffers_, frozen_;
+    std::unique_ptr<SplitRules> rules_;
+    int64_t optimizer_updates_ = 0;  // of all parameters, if they have no counts of their own
     std::vector<std::byte> zeros_;
 };
 

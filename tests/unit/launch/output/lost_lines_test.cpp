@@ -2,6 +2,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <string>
+
 #include "base/fd.h"
 #include "launch/output/job_files.h"
 #include "launch/output/job_output.h"
@@ -73,4 +76,25 @@ TEST_CASE("a full disk at a training's stdout is said once, and remembered for i
     // A program's own output is checked where its job ends.
     CHECK(reasons == std::vector<std::string>{"", reason, "", ""});
     CHECK(folder.read("err") == "dslaunch: warning: " + reason + "; the job continues\n");
+}
+
+TEST_CASE("lines of a training whose stdout and stderr are closed are lost without a fault") {
+    const TemporaryFolder folder;
+    std::string reason = "not asked";
+    {
+        const Led out(1, folder.path() + "/out"), err(2, folder.path() + "/err");
+        // Writing fails as to a closed descriptor, whose number no other file may take here.
+        const std::string path = folder.path() + "/in";
+        const UniqueFd closed(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0600));
+        for (const int fd : {1, 2}) ::dup2(closed.get(), fd);
+        const JobSpec spec = one_rank(TargetKind::kModel, folder.path());
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        output.ranks().add(0, OutputStream::kStdout, "line\n");
+        output.ranks().add(0, OutputStream::kStderr, "line\n");
+        static_cast<void>(output.is_lost());
+        reason = output.lost_lines_text() + std::to_string(streams.fault(1));
+    }
+    CHECK(reason == std::to_string(EBADF));
 }

@@ -113,6 +113,64 @@ TEST_CASE("a split checkpoint that is not whole is refused by the file's name") 
          "does not match the optimizer's rounded weights");
 }
 
+TEST_CASE("a split checkpoint without its last ranks is refused, also with the layers' files") {
+    const auto says = [](const std::string& said, const char* what) {
+        INFO(said << " instead of " << what);
+        CHECK(said.find(what) != std::string::npos);
+    };
+    for (const char* name : {"pipe-bf16", "pipe-fp32"}) {
+        INFO(name);
+        says(refusal(name,
+                     [](const std::string& folder) {
+                         for (const char* file : {"mp_rank_01_model_states.pt",
+                                                  "zero_pp_rank_0_mp_rank_01_optim_states.pt",
+                                                  "bf16_zero_pp_rank_0_mp_rank_01_optim_states.pt"})
+                             fs::remove(folder + "/" + file);
+                     }),
+             "2 model ranks wrote the checkpoint, but files of 1 are there");
+    }
+    // The model's file of a larger group of ranks: its number is the only pickled 2 after the name.
+    const auto claims = [](const std::string& folder, char ranks) {
+        for (const char* rank : {"00", "01"}) {
+            const std::string path = fmt::format("{}/mp_rank_{}_model_states.pt", folder, rank);
+            std::string bytes = content_of(path);
+            const size_t key = bytes.find("mp_world_size");
+            REQUIRE(key != std::string::npos);
+            const size_t at = bytes.find("K\x02", key);
+            REQUIRE(at != std::string::npos);
+            REQUIRE(at < key + 24);
+            bytes[at + 1] = ranks;
+            write_file(path, bytes);
+        }
+    };
+    says(refusal("tensor-1", [&](const std::string& folder) { claims(folder, '\4'); }),
+         "4 model ranks wrote the checkpoint, but files of 2 are there");
+    // A layer's file, with parameters and a buffer.
+    says(refusal(
+             "pipe-fp32",
+             [](const std::string& folder) { fs::remove(folder + "/layer_02-model_states.pt"); }),
+         "is in layer 2, of which there are 0 files of 1");
+    // A file that belongs to no rank: no parameter of it is trained, and its layer has no buffer.
+    says(refusal("pipe-fp32",
+                 [&](const std::string& folder) {
+                     claims(folder, '\1');
+                     fs::copy_file(folder + "/layer_01-model_states.pt",
+                                   folder + "/layer_09-model_states.pt");
+                 }),
+         "is neither trained by a rank, nor frozen, nor a buffer");
+    // Tied weights whose copy has other values.
+    says(refusal("pipe-fp32",
+                 [](const std::string& folder) {
+                     const std::string path = folder + "/layer_00-model_states.pt";
+                     std::string bytes = content_of(path);
+                     const size_t at = bytes.find("/data/0");
+                     REQUIRE(at != std::string::npos);
+                     bytes[(at + 7 + 63) / 64 * 64 + 2] ^= '\x40';
+                     write_file(path, bytes);
+                 }),
+         "cannot be told from the tied one");
+}
+
 TEST_CASE("rules of split tensors join rows, columns, halves and several parameters in one") {
     // The rules are made of a fixture's file, which has none for these names, so that the
     // dictionary is made here.
@@ -180,6 +238,81 @@ TEST_CASE("rules of split tensors join rows, columns, halves and several paramet
                         static_cast<void>(rules.of(name, shapes));
                     }).empty());
     }
+    // DeepSpeed's own word that a tensor cannot be joined, and maps of others.
+    const auto dict = [&](std::vector<const PickleValue*> items) {
+        return list(std::move(items), Kind::kDict);
+    };
+    const auto numbers = [&](const std::vector<int64_t>& values_of) {
+        std::vector<const PickleValue*> items;
+        for (const int64_t value : values_of) items.push_back(integer(value));
+        return list(std::move(items));
+    };
+    struct Piece {
+        std::vector<int64_t> shape;
+        int64_t source;
+        std::vector<int64_t> source_strides;
+        int64_t dest;
+        std::vector<int64_t> dest_strides;
+    };
+    const auto piece = [&](const Piece& one) {
+        return dict({text("shape"), numbers(one.shape), text("source"),
+                     list({integer(one.source), numbers(one.source_strides)}), text("dest"),
+                     list({integer(one.dest), numbers(one.dest_strides)}), text("locations"),
+                     numbers({0})});
+    };
+    const auto map_of = [&](const std::vector<int64_t>& whole, const std::vector<int64_t>& part,
+                            const std::vector<std::vector<Piece>>& ranks) {
+        std::vector<const PickleValue*> of_ranks;
+        for (size_t rank = 0; rank < ranks.size(); ++rank) {
+            std::vector<const PickleValue*> pieces;
+            for (const Piece& one : ranks[rank]) pieces.push_back(piece(one));
+            of_ranks.push_back(integer(static_cast<int64_t>(rank)));
+            of_ranks.push_back(
+                dict({text("shard_shape"), numbers(part), text("pieces"), list(pieces)}));
+        }
+        return dict({text("logical_shape"), numbers(whole), text("ranks"), dict(of_ranks)});
+    };
+    const auto info_with = [&](int64_t version, const PickleValue* map) {
+        return dict({text("autotp_unsupported_parameter_patterns"),
+                     dict({text("^odd$"), text("it is fused in another order")}),
+                     text("affine_map"),
+                     dict({text("version"), integer(version), text("params"),
+                           dict({text("^fused$"), map})})});
+    };
+    const auto fault_of = [&](const PickleValue* told_info, const char* name,
+                              const std::vector<std::vector<int64_t>>& shapes) {
+        return error_of(ExitCode::kInput, [&] {
+            static_cast<void>(SplitRules(file, told_info, 2).of(name, shapes));
+        });
+    };
+    // Rank 0 has rows 0 and 2, rank 1 rows 1 and 3, each with row 4 too.
+    const Piece both = {{1, 3}, 12, {3, 1}, 6, {3, 1}};
+    const PickleValue* const fused =
+        map_of({5, 3}, {3, 3},
+               {{{{1, 3}, 0, {3, 1}, 0, {3, 1}}, {{1, 3}, 6, {3, 1}, 3, {3, 1}}, both},
+                {{{2, 3}, 3, {6, 1}, 0, {3, 1}}, both}});
+    const Joining mapped = SplitRules(file, info_with(1, fused), 2).of("fused", {{3, 3}, {3, 3}});
+    std::string runs;
+    for (const Joining::Run& run : mapped.runs)
+        runs += fmt::format("{}:{}+{} ", run.rank, run.begin, run.numel);
+    CHECK(runs == "0:0+3 1:0+3 0:3+3 1:3+3 0:6+3 ");
+    CHECK(mapped.shape == std::vector<int64_t>{5, 3});
+    REQUIRE(mapped.copies.size() == 1);
+    CHECK(mapped.copies[0].second.rank == 1);
+    CHECK(fault_of(info_with(1, fused), "odd", {{4, 3}, {4, 3}})
+              .find("it is fused in another order") != std::string::npos);
+    CHECK(fault_of(info_with(2, fused), "fused", {{3, 3}, {3, 3}}).find("newer than 1") !=
+          std::string::npos);
+    CHECK(fault_of(info_with(1, fused), "fused", {{4, 3}, {3, 3}})
+              .find("a rank's part has another shape") != std::string::npos);
+    const PickleValue* const gap = map_of(
+        {3, 3}, {1, 3}, {{{{1, 3}, 0, {3, 1}, 0, {3, 1}}}, {{{1, 3}, 6, {3, 1}, 0, {3, 1}}}});
+    CHECK(fault_of(info_with(1, gap), "fused", {{1, 3}, {1, 3}}).find("leave elements out") !=
+          std::string::npos);
+    const PickleValue* const outside = map_of(
+        {2, 3}, {1, 3}, {{{{1, 3}, 0, {3, 1}, 0, {3, 1}}}, {{{1, 3}, 3, {3, 1}, 1, {3, 1}}}});
+    CHECK(fault_of(info_with(1, outside), "fused", {{1, 3}, {1, 3}}).find("outside its rank") !=
+          std::string::npos);
     const SplitRules none(file, nullptr, 2);
     CHECK(error_of(ExitCode::kInput, [&] {
               static_cast<void>(none.of("w", {{1}, {1}}));

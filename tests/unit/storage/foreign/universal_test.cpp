@@ -164,3 +164,19 @@ TEST_CASE("a universal checkpoint that is not whole is refused by the file's nam
     says("bf16-2", moves("zero/mix.bias/exp_avg.pt", "zero/mix.bias/momentum_buffer.pt"),
          "treat all parameters alike");
 }
+
+TEST_CASE("a universal checkpoint without counts of updates has the model's count") {
+    const Copy copy("bf16-2");
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(copy.tag() + "/zero"))
+        fs::remove(entry.path() / "step.pt", ignored);
+    const auto source = open_deepspeed(copy.path(), "", {});
+    REQUIRE(source->notes().size() == 1);
+    CHECK(source->notes()[0].find("the model's count is taken, 3") != std::string::npos);
+    for (const CheckpointTensor& tensor : source->tensors())
+        CHECK(tensor.updates == (tensor.kind == TensorKind::kTrained ? 3 : 0));
+    const Copy other("bf16-2");
+    fs::copy_file(other.tag() + "/zero/optimizer_state.pt", other.tag() + "/zero/mix.bias/step.pt",
+                  fs::copy_options::overwrite_existing);
+    CHECK(other.refusal().find("its step is no number") != std::string::npos);
+}

@@ -1,0 +1,41 @@
+// The way from the parts that tensor ranks have of a tensor to the whole. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace dslaunch::storage {
+
+// Says how a tensor is made of the parts that the tensor ranks have.
+struct Joining {
+    // A piece of one rank's part in the split dimension.
+    struct Piece {
+        size_t rank = 0;
+        int64_t begin = 0;
+        int64_t width = 0;
+    };
+    // Elements of one rank's part that lie together.
+    struct Run {
+        size_t rank = 0;
+        int64_t begin = 0;
+        int64_t numel = 0;
+    };
+    enum class Kind : uint8_t {
+        kPieces,      // pieces one after the other, for each index of the dimensions before
+        kRuns,        // runs one after the other
+        kReplicated,  // every rank has the whole tensor
+        kAverage      // the mean of all ranks' tensors
+    };
+    Kind kind = Kind::kPieces;
+    std::vector<int64_t> shape;  // of the whole tensor
+    int64_t outer = 1;           // the product of the sizes before the split dimension
+    int64_t inner = 1;           // and of those after it
+    std::vector<Piece> pieces;
+    std::vector<int64_t> widths;  // by rank: the size of its part in the split dimension
+    std::vector<Run> runs;
+    std::vector<std::pair<Run, Run>> copies;  // runs that must be equal
+};
+
+}  // namespace dslaunch::storage

@@ -62,3 +62,11 @@ TEST_CASE("a pattern that makes other engines try all ways takes little time") {
     CHECK_FALSE(hostile.matches(name));
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
 }
+
+TEST_CASE("a pattern that repeats too much is refused") {
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += "a{64}";
+    CHECK(test::error_of(ExitCode::kInput, [&] {
+              NamePattern("file", text);
+          }).find("repeats more than") != std::string::npos);
+}

@@ -180,3 +180,30 @@ TEST_CASE("a universal checkpoint without counts of updates has the model's coun
                   fs::copy_options::overwrite_existing);
     CHECK(other.refusal().find("its step is no number") != std::string::npos);
 }
+
+TEST_CASE("a universal checkpoint of a split model is read whole, or refused") {
+    const auto tensor = open_deepspeed(kUniversal + "/tensor-3", "", {});
+    CHECK(tensor->notes().empty());
+    CHECK(tensor->tensors().size() == 16);
+    check_values(*tensor, kFixtures + "/split/tensor-3.safetensors");
+    const auto pipe = open_deepspeed(kUniversal + "/pipe-bf16", "", {});
+    REQUIRE(pipe->notes().size() == 2);
+    CHECK(pipe->notes()[0].find("1.offset, 2.offset, 3.offset") != std::string::npos);
+    CHECK(pipe->tensors().size() == 19);
+    check_values(*pipe, kFixtures + "/split/pipe-bf16.safetensors");
+    // A parameter that never had a gradient: DeepSpeed's converter takes only rank 0's part.
+    const Copy part("tensor-3");
+    for (const char* file : {"exp_avg.pt", "exp_avg_sq.pt", "step.pt"})
+        fs::remove(fmt::format("{}/zero/blocks.0.up.bias/{}", part.tag(), file));
+    fs::copy_file(part.tag() + "/zero/blocks.0.norm.bias/fp32.pt",
+                  part.tag() + "/zero/blocks.0.up.bias/fp32.pt",
+                  fs::copy_options::overwrite_existing);
+    CHECK(part.refusal().find("took only the part of the first of 2 tensor ranks") !=
+          std::string::npos);
+    const Copy lacks("pipe-bf16");
+    fs::remove_all(lacks.tag() + "/zero/3.up.weight");
+    CHECK(lacks.refusal().find("has no folder of `3.up.weight`") != std::string::npos);
+    const Copy alone("pipe-bf16");
+    fs::remove(alone.tag() + "/mp_rank_01_model_states.pt");
+    CHECK(alone.refusal().find("2 model ranks wrote the checkpoint") != std::string::npos);
+}

@@ -314,16 +314,19 @@ TEST_CASE("a merge beside files of another model is refused, and so is half of a
         CHECK(code == 66);
         return merge.err();
     };
-    // If the folder contains shards of a model, they would be read instead of the written file.
-    CHECK_THAT(refusal(model), Catch::Contains("belongs to another model"));
+    CHECK_THAT(refusal(model), Catch::Contains("would replace the input itself"));
     CHECK_FALSE(std::filesystem::exists(model + "/model.safetensors"));
+    CHECK_THAT(refusal(adapter), Catch::Contains("would replace the input itself"));
+    // If the folder contains shards of a model, they would be read instead of the written file.
     write_file(out + "/model-00001-of-00002.safetensors", "");
     CHECK_THAT(refusal(out),
                Catch::Contains("model-00001-of-00002.safetensors: belongs to another"));
     std::filesystem::remove_all(out);
     write_file(out + "/chat_template.jinja", "");
     CHECK_THAT(refusal(out), Catch::Contains("chat_template.jinja: belongs to another model"));
-    CHECK_THAT(refusal(adapter), Catch::Contains("adapter_config.json: belongs to another model"));
+    std::filesystem::remove_all(out);
+    write_file(out + "/adapter_config.json", "{}");
+    CHECK_THAT(refusal(out), Catch::Contains("adapter_config.json: belongs to another model"));
     std::filesystem::remove_all(out);
 
     Json facts = Json::parse(content_of(adapter + "/adapter_config.json"));

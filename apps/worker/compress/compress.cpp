@@ -1,6 +1,5 @@
 // dsworker compress: writes a model in fewer bits, and says what it cost.
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +15,7 @@
 #include "base/text/json.h"
 #include "decoder/decode/batch.h"
 #include "decoder/score/text_scores.h"
+#include "runtime/watch/process_usage.h"
 #include "storage/disk/output_place.h"
 #include "storage/huggingface/named_place.h"
 #include "worker/compress/compress_parts.h"
@@ -135,12 +135,6 @@ ModelScore score_model(const std::string& model, const CompressArguments& argume
     return {sum.loss / targets, std::exp(sum.loss / targets), targets / seconds.count()};
 }
 
-int64_t peak_memory() {
-    rusage usage{};
-    ::getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_maxrss * 1024;
-}
-
 double in_percent(double after, double before) {
     return 100 * (after / before - 1);
 }
@@ -254,7 +248,7 @@ void run_compress(CompressArguments& arguments, RankProcess& process) {
         report.model = form.write(arguments, team);
         report.seconds =
             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        report.peak_memory_bytes = peak_memory();
+        report.peak_memory_bytes = runtime::process_usage().peak_rss_bytes;
     }
     if (!arguments.eval_data.empty()) report.after = score_model(arguments.out, arguments, process);
     fmt::print("{}", arguments.json ? json_of(arguments, report) : table_of(arguments, report));

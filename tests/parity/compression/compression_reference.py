@@ -186,7 +186,8 @@ def train(name, config, world_size, options):
         for number, module in enumerate(ranks):
             switch_on(all_compressed[number], config, step)
             for moq in moqs[number:number + 1]:
-                # As the engine: before the first forward pass, and in each update after the offset.
+                # The scheduler runs when the engine runs it: before the first forward pass, and in
+                # each update after the offset.
                 if step > moq.offset or (step == 0 and moq.offset == 0):
                     moq.round()
             picked = data_order.sample_numbers(

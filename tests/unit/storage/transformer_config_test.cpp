@@ -210,7 +210,7 @@ TEST_CASE("settings of bitsandbytes that ask for nothing are left over, others a
     for (const Json& settings : {Json{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}},
                                  Json{{"quant_method", "aqlm"}, {"bits", 2}}})
         CHECK_THAT(refusal(with_settings(settings)), Contains("weights are quantized"));
-    // What a folder of rounded weights says is read (storage/quantized).
+    // The settings of rounded weights are read (storage/quantized).
     CHECK(read(with_settings({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}}))
               .quantization->schemes.front()
               .group == 32);

@@ -203,7 +203,7 @@ TEST_CASE("each kind of file gives tensors the forms that llama.cpp's quantizer 
     CHECK(form(GgufFileType::kQ8_0, "output.weight", 256) == kQ8_0);
     CHECK(form(GgufFileType::kBf16, "blk.0.ffn_gate_inp.weight", 256) == kF32);
     CHECK(form(GgufFileType::kBf16, "blk.0.ffn_up.weight", 7) == kBf16);
-    // Only heads that share their values are those of Llama 70B.
+    // A Llama of 80 layers counts as Llama 70B if its heads share keys and values.
     config.layers.resize(80);
     CHECK(form(four, "blk.11.attn_v.weight", 256) == kQ5K);
     config.key_heads = config.heads;

@@ -16,7 +16,7 @@ namespace dslaunch::worker {
 // the process is doing. Threads: it has one that waits for signals.
 class SignalWatch {
   public:
-    // Holds SIGINT and SIGTERM back from this call on, until an SignalWatch takes them. REQUIRES:
+    // Holds SIGINT and SIGTERM back from this call on, until a SignalWatch takes them. REQUIRES:
     // called before the first thread starts.
     static void block_signals();
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -28,10 +29,6 @@ constexpr std::string_view kAlignmentKey = "general.alignment";
 // number of its dimensions, a form and a place.
 constexpr uint64_t kValueBytesMin = 8 + 4 + 1;
 constexpr uint64_t kTensorBytesMin = 8 + 4 + 4 + 8;
-
-int64_t aligned(int64_t bytes, int64_t alignment) {
-    return (bytes + alignment - 1) / alignment * alignment;
-}
 
 // Reads the header of a file from its beginning. Each function throws Error{kInput} if the file
 // ends before the value that it reads.
@@ -225,7 +222,7 @@ GgufContent parse_gguf(const std::string& path, std::span<const std::byte> all) 
                  printable(placed.back().tensor.name));
     }
     const auto begin = std::min(
-        all.size(), static_cast<size_t>(aligned(static_cast<int64_t>(reader.at()), alignment)));
+        all.size(), static_cast<size_t>(round_up(static_cast<int64_t>(reader.at()), alignment)));
     const auto data = all.subspan(begin);
     for (Placed& one : placed) {
         if (one.begin % static_cast<uint64_t>(alignment) != 0)
@@ -290,9 +287,9 @@ GgufWriter::Layout GgufWriter::layout_of(const GgufValues& values,
         add(static_cast<uint32_t>(tensor.form));
         add(static_cast<uint64_t>(end));
         layout.bytes.push_back(gguf_bytes(tensor.form, numel));
-        end = aligned(end + layout.bytes.back(), kAlignment);
+        end = round_up(end + layout.bytes.back(), kAlignment);
     }
-    header.resize(static_cast<size_t>(aligned(std::ssize(header), kAlignment)), '\0');
+    header.resize(static_cast<size_t>(round_up(std::ssize(header), kAlignment)), '\0');
     layout.file_bytes = std::ssize(header) + end;
     return layout;
 }
@@ -310,7 +307,7 @@ void GgufWriter::append(std::span<const std::byte> bytes) {
     file_.write(bytes);
     written_ += std::ssize(bytes);
     if (written_ < layout_.bytes[index_]) return;
-    file_.write(std::string(static_cast<size_t>(aligned(written_, kAlignment) - written_), '\0'));
+    file_.write(std::string(static_cast<size_t>(round_up(written_, kAlignment) - written_), '\0'));
     ++index_;
     written_ = 0;
 }

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text_bytes.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -62,10 +63,6 @@ std::optional<double> double_at(GgufType type, const std::byte* from) {
     if (type == GgufType::kF64) return number_at<double>(from);
     if (const auto integer = integer_at(type, from)) return static_cast<double>(*integer);
     return std::nullopt;
-}
-
-std::string_view text_in(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 }  // namespace

@@ -145,12 +145,6 @@ std::optional<GgufFileType> gguf_file_type(std::string_view name) {
     return found->type;
 }
 
-std::vector<std::string> gguf_file_type_names() {
-    std::vector<std::string> names;
-    for (const NamedType& type : kTypes) names.emplace_back(type.name);
-    return names;
-}
-
 std::vector<GgufForm> gguf_forms(GgufFileType type, const TransformerConfig& config,
                                  const GgufFamily& family, std::span<const GgufWeight> weights,
                                  bool has_importance) {

@@ -30,8 +30,6 @@ enum class GgufFileType : uint32_t {
 
 // Returns the type with the name "q4_k_m"; nothing if there is none.
 [[nodiscard]] std::optional<GgufFileType> gguf_file_type(std::string_view name);
-// Returns the names of all types.
-[[nodiscard]] std::vector<std::string> gguf_file_type_names();
 
 // Returns the form of each of WEIGHTS in a file of TYPE. HAS_IMPORTANCE: the importance of the
 // columns is known.

@@ -42,6 +42,7 @@ struct NamedText {
 struct OpenedModel {
     std::shared_ptr<const GgufFile> file;  // shared with the weights that are read from it
     TransformerConfig config;
+    std::vector<GgufModuleWeight> weights;
     std::vector<NamedText> texts;
 };
 
@@ -74,7 +75,8 @@ OpenedModel open(const std::string& path) {
     model.config = parse_transformer_config(path, config);
     model.config.is_tied = model.file->content().find("output.weight") == nullptr;
     TokenizerTexts texts = tokenizer_of_gguf(model.file->content());
-    require_whole(*model.file, model.config, weights_in_gguf(model.file, model.config));
+    model.weights = weights_in_gguf(model.file, model.config);
+    require_whole(*model.file, model.config, model.weights);
     model.texts.push_back({"config.json", config});
     if (!texts.tokenizer.empty()) {
         model.texts.push_back({"tokenizer.json", std::move(texts.tokenizer)});
@@ -142,8 +144,8 @@ void remove_old_model(const std::string& folder) {
 
 int64_t import_gguf(const std::string& path, const std::string& folder,
                     const GgufImportOptions& options) {
-    OpenedModel model = open(path);
-    const std::vector<GgufModuleWeight> weights = weights_in_gguf(model.file, model.config);
+    const OpenedModel model = open(path);
+    const std::vector<GgufModuleWeight>& weights = model.weights;
     std::vector<SafetensorsEntry> entries;
     for (const GgufModuleWeight& weight : weights)
         entries.push_back({weight.name, options.dtype, weight.sizes, {}});

@@ -69,12 +69,6 @@ FolderWeight read_rounded(const FolderWeight& weight, const QuantizedWeight& rou
 
 }  // namespace
 
-std::string shape_text(std::span<const int64_t> sizes) {
-    std::vector<std::string> parts;
-    for (const int64_t size : sizes) parts.push_back(std::to_string(size));
-    return fmt::format("[{}]", join(parts, ", "));
-}
-
 FolderWeights::FolderWeights(const ModelFolder& folder, MapMode mode) : folder_(folder) {
     for (const std::string& path : folder.weights) {
         if (path.ends_with(kGgufOfFolder)) {

@@ -77,7 +77,4 @@ class FolderWeights {
     std::map<std::string, Weight> weights_;
 };
 
-// Returns a text such as "[2, 3]", for messages.
-[[nodiscard]] std::string shape_text(std::span<const int64_t> sizes);
-
 }  // namespace dslaunch::storage

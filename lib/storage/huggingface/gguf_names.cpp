@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "storage/files/safetensors.h"
 #include "storage/gguf/block_numbers.h"
 
 namespace dslaunch::storage {
@@ -291,10 +292,6 @@ std::span<const int64_t> without_ones(const std::vector<int64_t>& sizes) {
     return std::span(sizes).subspan(first);
 }
 
-std::string sizes_text(std::span<const int64_t> sizes) {
-    return fmt::format("[{}]", fmt::join(sizes, ", "));
-}
-
 // Returns tensors that become fields of config.json.
 bool is_of_config(std::string_view tensor) {
     return tensor == "rope_freqs.weight" || tensor.starts_with("rope_factors_");
@@ -323,14 +320,15 @@ std::vector<GgufModuleWeight> weights_in_gguf(const std::shared_ptr<const GgufFi
         if (!std::ranges::equal(without_ones(tensor->shape), without_ones(sizes)))
             fail(ExitCode::kInput,
                  "{}: tensor `{}` has shape {}, but by the file's values it must have {}",
-                 printable(path), printable(weight.tensor), sizes_text(tensor->shape),
-                 sizes_text(sizes));
+                 printable(path), printable(weight.tensor), shape_text(tensor->shape),
+                 shape_text(sizes));
+        const auto shared = std::make_shared<const GgufWeight>(weight);  // by its modules' readers
         for (size_t i = 0; i < weight.names.size(); ++i)
             all.push_back({weight.names[i], weight.sizes, tensor->form == GgufForm::kF32,
-                           [file, tensor, weight, i, numbers_of] {
+                           [file, tensor, shared, i, numbers_of] {
                                std::vector<float> numbers =
-                                   numbers_of(*tensor, i, weight.names.size());
-                               change_from_gguf(weight, numbers);
+                                   numbers_of(*tensor, i, shared->names.size());
+                               change_from_gguf(*shared, numbers);
                                return numbers;
                            }});
     }

@@ -38,12 +38,6 @@ float stored_fp32(const SafetensorsEntry& entry, int64_t index) {
     return entry.dtype == DType::kBF16 ? fp32_of_bf16(half) : fp32_of_fp16(half);
 }
 
-std::string sizes_text(std::span<const int64_t> sizes) {
-    std::vector<std::string> parts;
-    for (const int64_t size : sizes) parts.push_back(std::to_string(size));
-    return fmt::format("[{}]", join(parts, ", "));
-}
-
 int64_t numbers_in(const SafetensorsEntry& entry) {
     return std::ssize(entry.bytes) / dtype_bytes(entry.dtype);
 }
@@ -88,7 +82,7 @@ void QuantizedWeight::require_shape(const SafetensorsEntry& entry,
                                     std::span<const int64_t> shape) const {
     if (!std::ranges::equal(entry.shape, shape))
         refuse(entry, fmt::format("has shape {}, but the weight's other tensors need {}",
-                                  sizes_text(entry.shape), sizes_text(shape)));
+                                  shape_text(entry.shape), shape_text(shape)));
 }
 
 QuantizedWeight::QuantizedWeight(const Quantization& how, const std::string& module,
@@ -131,9 +125,9 @@ void QuantizedWeight::check_packed(const Quantization& how) {
             fitting.insert(scheme.bits);
     if (fitting.size() != 1)
         refuse(codes, fmt::format("has shape {}, which {} of quantization_config give a weight {}",
-                                  sizes_text(codes.shape),
+                                  shape_text(codes.shape),
                                   fitting.empty() ? "no bits" : "several numbers of bits",
-                                  sizes_text(shape_)));
+                                  shape_text(shape_)));
     check_scales(how, *fitting.begin(), false);
 }
 
@@ -144,7 +138,7 @@ void QuantizedWeight::check_plain(const Quantization& how) {
     if (!is_float) require_type(codes, DType::kI8);
     if (codes.shape.size() != 2 || codes.shape[0] < 1 || codes.shape[1] < 1)
         refuse(codes, fmt::format("has shape {}, but a layer's weight has two dimensions",
-                                  sizes_text(codes.shape)));
+                                  shape_text(codes.shape)));
     shape_ = codes.shape;
     check_scales(how, 8, is_float);
 }
@@ -163,7 +157,7 @@ void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_fl
         if (scales.shape.size() != 2 || scales.shape[0] != shape_[0] || scales.shape[1] < 1)
             refuse(scales,
                    fmt::format("has shape {}, but the weight {} needs a row for each output",
-                               sizes_text(scales.shape), sizes_text(shape_)));
+                               shape_text(scales.shape), shape_text(shape_)));
         groups_ = scales.shape[1];
     }
     read_group_index("weight_g_idx");
@@ -181,7 +175,7 @@ void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_fl
     if (std::ranges::none_of(how.schemes, fits))
         refuse(scales, fmt::format("has shape {}{}: no group of layers in quantization_config is "
                                    "rounded so",
-                                   sizes_text(scales.shape),
+                                   shape_text(scales.shape),
                                    zeros_ == nullptr ? "" : ", and there are zero points"));
     if (zeros_ == nullptr) return;
     if (layout_ == Layout::kPlain) {
@@ -210,7 +204,7 @@ void QuantizedWeight::check_transposed(const Quantization& how) {
         scales.shape[0] < 1 || scales.shape[1] < 1 || codes.shape[0] > kWeightSizeMax)
         refuse(codes,
                fmt::format("has shape {} and the scales have {}, but both have two dimensions",
-                           sizes_text(codes.shape), sizes_text(scales.shape)));
+                           shape_text(codes.shape), shape_text(scales.shape)));
     groups_ = scales.shape[0];
     const int64_t out = scales.shape[1];
     if (layout_ == Layout::kGptq) {
@@ -319,12 +313,6 @@ void QuantizedWeight::read_row(int64_t row, std::span<float> out) const {
         }
         out[static_cast<size_t>(c)] = code * scale;
     }
-}
-
-int64_t QuantizedWeight::stored_bytes() const {
-    int64_t bytes = 0;
-    for (const auto& [suffix, part] : parts_) bytes += std::ssize(part.entry.bytes);
-    return bytes;
 }
 
 }  // namespace dslaunch::storage

@@ -43,8 +43,6 @@ class QuantizedWeight {
     [[nodiscard]] const QuantizedPart& codes() const { return *codes_; }
     // Writes the numbers of ROW, [inputs], to OUT. REQUIRES: 0 <= ROW < outputs.
     void read_row(int64_t row, std::span<float> out) const;
-    // Returns the bytes that all tensors of the weight take in their files.
-    [[nodiscard]] int64_t stored_bytes() const;
 
   private:
     enum class Layout : uint8_t { kPacked, kPlain, kGptq, kAwq };

@@ -162,14 +162,16 @@ class FolderCompressor {
     }
 
     void run_layer(int64_t layer, const std::vector<Target>& targets) {
+        // After the last layer nobody needs the texts.
+        const bool goes_on = walk_ && layer + 1 < std::ssize(config_.layers);
         if (const std::optional<WeightErrors> errors = files_.finished(layer)) {
             ++result_.layers_kept;
             add_errors(*errors);
-            if (walk_) use_finished(layer, targets);
+            if (goes_on) use_finished(layer, targets);
         } else {
             compress_layer(layer, targets);
         }
-        if (walk_) walk_->advance();
+        if (goes_on) walk_->advance();
         for (const Target& target : targets)
             source_.replace(target.name, nullptr, task_.form.inputs);
         if (task_.progress) task_.progress(layer + 1);
@@ -187,17 +189,13 @@ class FolderCompressor {
         walk_->observe([&](std::span<const decoder::RowMath::Use> uses, const float* x, int64_t in,
                            int64_t rows) {
             std::shared_ptr<InputMoments> own;
-            for (const decoder::RowMath::Use& use : uses)
-                if (const auto found = moments.find(use.layer->name); found != moments.end())
-                    own = found->second;
-            if (own == nullptr) own = std::make_shared<InputMoments>(in);
-            bool is_wanted = false;
-            for (const decoder::RowMath::Use& use : uses)
-                if (wanted.contains(use.layer->name)) {
-                    moments[use.layer->name] = own;
-                    is_wanted = true;
-                }
-            if (is_wanted) own->add(x, rows, team_);
+            for (const decoder::RowMath::Use& use : uses) {
+                if (!wanted.contains(use.layer->name)) continue;
+                std::shared_ptr<InputMoments>& kept = moments[use.layer->name];
+                if (own == nullptr) own = kept ? kept : std::make_shared<InputMoments>(in);
+                kept = own;
+            }
+            if (own != nullptr) own->add(x, rows, team_);
         });
         return moments;
     }

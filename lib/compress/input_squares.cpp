@@ -37,8 +37,8 @@ std::map<std::string, std::vector<float>> input_squares(
     std::map<std::string, SquareSums> sums;
     const int64_t layers = std::ssize(folder.config.layers);
     for (int64_t layer = 0; layer < layers; ++layer) {
-        walk.observe([&](std::span<const decoder::RowMath::Use> uses, const float* x, int64_t in,
-                         int64_t rows) {
+        walk.observe_and_advance([&](std::span<const decoder::RowMath::Use> uses, const float* x,
+                                     int64_t in, int64_t rows) {
             // Parts of one stored weight have the same inputs, which count once.
             const std::string* before = nullptr;
             for (const decoder::RowMath::Use& use : uses) {
@@ -48,7 +48,6 @@ std::map<std::string, std::vector<float>> input_squares(
                 before = &name;
             }
         });
-        if (layer + 1 < layers) walk.advance();
         if (progress) progress(layer + 1);
     }
     std::map<std::string, std::vector<float>> means;

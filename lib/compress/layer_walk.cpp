@@ -45,7 +45,7 @@ LayerWalk::LayerWalk(const storage::TransformerConfig& config, decoder::WeightSo
                      storage::RotaryFrequencies frequencies,
                      const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team)
     : config_(config), source_(source), frequencies_(std::move(frequencies)), team_(team) {
-    int64_t pages = 0;
+    int64_t pages = 0, tokens = 0;
     for (const std::vector<int32_t>& text : texts) {
         if (text.empty()) continue;
         const bool is_full =
@@ -57,9 +57,9 @@ LayerWalk::LayerWalk(const storage::TransformerConfig& config, decoder::WeightSo
         add_text(text, batches_.back(), pages);
         rows_max_ = std::max(rows_max_, std::ssize(batches_.back().rows));
         pages_ = std::max(pages_, pages);
-        tokens_ += std::ssize(text);
+        tokens += std::ssize(text);
     }
-    hidden_.resize(static_cast<size_t>(tokens_ * config.width));
+    hidden_.resize(static_cast<size_t>(tokens * config.width));
 }
 
 decoder::Decoder LayerWalk::open_layer() {
@@ -91,6 +91,13 @@ void LayerWalk::observe(const decoder::RowMath::Observer& observer) {
     decoder::Decoder decoder = open_layer();
     decoder.observe(observer);
     run(decoder, false);
+}
+
+void LayerWalk::observe_and_advance(const decoder::RowMath::Observer& observer) {
+    decoder::Decoder decoder = open_layer();
+    decoder.observe(observer);
+    run(decoder, true);
+    ++layer_;
 }
 
 void LayerWalk::advance() {

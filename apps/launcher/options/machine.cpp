@@ -59,6 +59,10 @@ std::optional<std::string> Machine::variable(std::string_view name) const {
     return std::nullopt;
 }
 
+int64_t Machine::number(std::string_view name) const {
+    return parse_int(variable(name).value_or("")).value_or(-1);
+}
+
 std::string resolved_path(const std::string& path, const std::string& directory) {
     return (std::filesystem::path(directory) / path).lexically_normal().string();
 }

@@ -2,6 +2,7 @@
 // of hosts, job. One thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -37,6 +38,8 @@ struct Machine {
     [[nodiscard]] static Machine this_one();
     // Returns the value of an environment variable; nullopt if it is not set.
     [[nodiscard]] std::optional<std::string> variable(std::string_view name) const;
+    // Returns the number that an environment variable has; -1 if it is not set or is not a number.
+    [[nodiscard]] int64_t number(std::string_view name) const;
     // Returns the path of the Python that this shell would use: from VIRTUAL_ENV, from
     // CONDA_PREFIX, or the first python3 in PATH; "python3" if there is none.
     [[nodiscard]] std::string python() const;

@@ -18,14 +18,10 @@ bool has_foreign(const Machine& machine) {
     return machine.variable("RANK") && !machine.variable(kOfDslaunch);
 }
 
-int64_t ranks_in(const Machine& machine, const char* name) {
-    return parse_int(machine.variable(name).value_or("")).value_or(-1);
-}
-
 }  // namespace
 
 std::string foreign_ranks_note(const Machine& machine) {
-    if (const int64_t copies = ranks_in(machine, "PMI_SIZE");
+    if (const int64_t copies = machine.number("PMI_SIZE");
         copies > 1 && machine.variable("PMI_RANK") && !machine.variable(kOfDslaunch) &&
         !machine.variable("SLURM_JOB_ID"))
         fail(ExitCode::kUsage,
@@ -33,7 +29,7 @@ std::string foreign_ranks_note(const Machine& machine) {
              "the whole job: dslaunch starts the ranks itself, so leave mpirun out: dslaunch "
              "--nproc_per_node N TARGET, with --hostfile FILE for several hosts",
              copies, printable(*machine.variable("PMI_RANK")));
-    const int64_t ranks = ranks_in(machine, "WORLD_SIZE");
+    const int64_t ranks = machine.number("WORLD_SIZE");
     if (!has_foreign(machine) || ranks < 2) return "";
     if (machine.variable(kOfTorchrun))
         fail(ExitCode::kUsage,

@@ -26,10 +26,6 @@ namespace {
 constexpr const char* kCopyKey = "dslaunch.copy";
 constexpr const char* kPlaceKey = "dslaunch.place";
 
-int64_t number(const Machine& machine, const char* name) {
-    return parse_int(machine.variable(name).value_or("")).value_or(-1);
-}
-
 std::string host_name() {
     std::string name = launch::machine_name();
     return launch::is_host_name(name) ? name : "host";
@@ -81,7 +77,7 @@ launch::PmixSession open_session(const Machine& machine) {
 }  // namespace
 
 bool MpiCopies::is_one(const RunOptions& options, const Machine& machine) {
-    return number(machine, "OMPI_COMM_WORLD_SIZE") > 1 && options.hostfile.empty() &&
+    return machine.number("OMPI_COMM_WORLD_SIZE") > 1 && options.hostfile.empty() &&
            options.launcher.empty() && !options.no_ssh && !options.standalone && !options.dry_run;
 }
 
@@ -98,10 +94,10 @@ void MpiCopies::check(const RunOptions& options) {
 }
 
 MpiCopies::MpiCopies(const Machine& machine) : session_(open_session(machine)) {
-    const auto copies = static_cast<uint32_t>(number(machine, "OMPI_COMM_WORLD_SIZE"));
-    const int64_t local_rank = number(machine, "OMPI_COMM_WORLD_LOCAL_RANK");
+    const auto copies = static_cast<uint32_t>(machine.number("OMPI_COMM_WORLD_SIZE"));
+    const int64_t local_rank = machine.number("OMPI_COMM_WORLD_LOCAL_RANK");
     session_.put(kCopyKey, fmt::format("{} {} {} {}", local_rank,
-                                       number(machine, "OMPI_COMM_WORLD_LOCAL_SIZE"), host_name(),
+                                       machine.number("OMPI_COMM_WORLD_LOCAL_SIZE"), host_name(),
                                        join(own_addresses(), ",")));
     session_.meet();
     if (launches()) choose_place(copies);

@@ -235,7 +235,7 @@ void require_place(const CompressArguments& arguments, const Form& form) {
 void run_compress(CompressArguments& arguments, RankProcess& process) {
     const Form& form = form_of(arguments.to);
     require_place(arguments, form);
-    if (!form.is_gguf) require_folder_form(arguments);
+    (form.is_gguf ? require_gguf_form : require_folder_form)(arguments);
     if (!arguments.eval_data.empty()) require_held_out(held_out_of(arguments), "--eval-data");
     Report report;
     if (!arguments.eval_data.empty())

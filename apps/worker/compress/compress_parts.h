@@ -57,9 +57,10 @@ using CompressTo = CompressedModel(const CompressArguments& arguments, kernels::
 [[nodiscard]] std::vector<std::vector<int32_t>> calibration_texts(
     const CompressArguments& arguments, const storage::TransformerConfig& config);
 
-// Throws what compress_to_folder() throws for bad arguments, without writing anything: called
-// before the model is scored.
+// Throw what compress_to_folder() and compress_to_gguf() throw for bad arguments, without writing
+// anything: called before the model is scored.
 void require_folder_form(const CompressArguments& arguments);
+void require_gguf_form(const CompressArguments& arguments);
 
 // Writes a folder in the layout of compressed-tensors (folder.cpp).
 [[nodiscard]] CompressTo compress_to_folder;

@@ -16,13 +16,17 @@
 
 namespace dslaunch::worker {
 
-CompressedModel compress_to_gguf(const CompressArguments& arguments, kernels::ThreadTeam& team) {
+void require_gguf_form(const CompressArguments& arguments) {
     if (arguments.group >= 0 || arguments.has_minimum || arguments.is_symmetric)
         fail(ExitCode::kUsage,
              "--group, --minimum and --symmetric: the GGUF form {} fixes its groups, and whether "
              "they have minimums",
              arguments.to);
     storage::require_new_file(arguments.out, arguments.force);
+}
+
+CompressedModel compress_to_gguf(const CompressArguments& arguments, kernels::ThreadTeam& team) {
+    require_gguf_form(arguments);
     const storage::ModelFolder folder = storage::open_model_folder(arguments.model);
     Progress progress("compress", "rounding the weights");
     storage::GgufWriteOptions options;

@@ -251,11 +251,7 @@ void pruning(KeyReader& keys, const char* name, Pruning& pruning, int64_t steps)
                      "neural_compressor, whose pruners it calls; use l1 or topk");
     if (is_heads && !pruning.learns)
         keys.problem(method.of("method"), "DeepSpeed prunes heads with topk only");
-    if (is_heads) {
-        if (!keys.has(method.of("num_heads")))
-            keys.problem(method.of("num_heads"), "is missing: DeepSpeed has no default for it");
-        pruning.heads = std::max<int64_t>(1, method.integer("num_heads"));
-    }
+    if (is_heads) pruning.heads = std::max<int64_t>(1, method.needed(method.of("num_heads")));
     if (std::string_view(name) == "sparse_pruning" && kind != "snip_momentum")
         for (const char* key : {"schedule_offset_end", "schedule_offset_stride", "block_pattern",
                                 "dense_ratio", "excluded_modules"})

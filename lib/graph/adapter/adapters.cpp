@@ -219,11 +219,7 @@ class Adder {
                               ? found->second
                               : model_.add_parameter(name, initial(name, sizes));
         index_of_[name] = index;
-        const size_t at = lowered_.first_buffer();
-        lowered_.parameters.push_back(index);
-        Value* const input = lowered_.graph->insertInput(at);
-        input->setType(c10::TensorType::get());
-        return input;
+        return add_parameter_input(lowered_, index);
     }
 
     at::Tensor initial(const std::string& name, const std::vector<int64_t>& sizes) {

@@ -43,6 +43,12 @@ struct ModelParameter {
     // True for a parameter that only helps training, which final weights leave out.
     bool is_helper = false;
 
+    // Returns true if a checkpoint may lack this parameter. LEAVES_OUT_FROZEN: checkpoints have no
+    // frozen parameters.
+    [[nodiscard]] bool may_be_unsaved(bool leaves_out_frozen) const {
+        return (leaves_out_frozen || is_helper) && !tensor.requires_grad();
+    }
+
     // Returns the number of elements of the weight, whether or not it is packed.
     [[nodiscard]] int64_t weight_numel() const;
 };

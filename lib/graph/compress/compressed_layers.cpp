@@ -409,10 +409,7 @@ class Compressor {
         if (found != lowered_.parameters.end())
             return lowered_.graph
                 ->inputs()[lowered_.first_parameter() + (found - lowered_.parameters.begin())];
-        Value* const input = lowered_.graph->insertInput(lowered_.first_buffer());
-        lowered_.parameters.push_back(parameter);
-        input->setType(c10::TensorType::get());
-        return input;
+        return add_parameter_input(lowered_, parameter);
     }
 
     Value* input_of_buffer(int buffer) {
@@ -420,11 +417,7 @@ class Compressor {
         if (found != lowered_.buffers.end())
             return lowered_.graph
                 ->inputs()[lowered_.first_buffer() + (found - lowered_.buffers.begin())];
-        Value* const input =
-            lowered_.graph->insertInput(lowered_.first_buffer() + lowered_.buffers.size());
-        lowered_.buffers.push_back(buffer);
-        input->setType(c10::TensorType::get());
-        return input;
+        return add_buffer_input(lowered_, buffer);
     }
 
     // Makes READS read what MADE says of their parameter.

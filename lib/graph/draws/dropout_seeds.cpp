@@ -6,6 +6,7 @@
 
 #include <mutex>
 
+#include "base/splitmix64.h"
 #include "graph/nodes/graph_nodes.h"
 
 namespace dslaunch::graph {
@@ -55,15 +56,6 @@ void register_operators() {
     });
 }
 
-// Applies splitmix64's finalizer (Steele, Lea & Flood 2014): each input bit affects each output
-// bit.
-uint64_t mix(uint64_t value) {
-    value += 0x9E3779B97F4A7C15ULL;
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
-    return value ^ (value >> 31);
-}
-
 }  // namespace
 
 DrawScope::DrawScope(const DrawKey& key, int64_t ordinal_first, c10::Device device) {
@@ -82,9 +74,9 @@ const DrawKey& this_draw_key() {
 }
 
 uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip) {
-    uint64_t hash = mix(key.seed);
+    uint64_t hash = splitmix64(key.seed);
     for (const int64_t part : {key.step, key.micro_batch, ordinal, trip})
-        hash = mix(hash ^ static_cast<uint64_t>(part));
+        hash = splitmix64(hash ^ static_cast<uint64_t>(part));
     return hash;
 }
 

@@ -119,8 +119,9 @@ void distill_hidden(Stack& stack) {
     const auto as_rows = [](const at::Tensor& values) {
         return values.to(at::kFloat).reshape({-1, values.size(-1)});
     };
-    require_same_sizes(as_rows(mine), as_rows(theirs), "inputs of its output layer");
-    const at::Tensor off = (as_rows(mine) - as_rows(theirs)).square().mean(-1);
+    const at::Tensor rows = as_rows(mine), answers = as_rows(theirs);
+    require_same_sizes(rows, answers, "inputs of its output layer");
+    const at::Tensor off = (rows - answers).square().mean(-1);
     stack.emplace_back((off * weights_of(targets_of(labels, off), lesson)).sum());
 }
 
@@ -236,20 +237,13 @@ class Adder {
     Value* input_of(const ModelParameter& parameter) {
         const std::string name = kTeacherPrefix + parameter.name;
         at::Tensor tensor = parameter.tensor.detach();
-        const int index = model_.add_parameter(name, tensor, /*is_helper=*/true);
-        Value* const input = lowered_.graph->insertInput(lowered_.first_buffer());
-        lowered_.parameters.push_back(index);
-        input->setType(c10::TensorType::get());
-        return input;
+        return add_parameter_input(lowered_,
+                                   model_.add_parameter(name, tensor, /*is_helper=*/true));
     }
 
     Value* input_of(const ModelBuffer& buffer) {
-        const int index = model_.add_buffer(kTeacherPrefix + buffer.name, buffer.tensor);
-        Value* const input =
-            lowered_.graph->insertInput(lowered_.first_buffer() + lowered_.buffers.size());
-        lowered_.buffers.push_back(index);
-        input->setType(c10::TensorType::get());
-        return input;
+        return add_buffer_input(lowered_,
+                                model_.add_buffer(kTeacherPrefix + buffer.name, buffer.tensor));
     }
 
     void mix(Node& own, Value* mine, Value* theirs) {

@@ -98,4 +98,19 @@ std::optional<PositionTable> position_table(const LoweredGraph& lowered, const M
     return smallest;
 }
 
+torch::jit::Value* add_parameter_input(LoweredGraph& lowered, int parameter) {
+    torch::jit::Value* const input = lowered.graph->insertInput(lowered.first_buffer());
+    lowered.parameters.push_back(parameter);
+    input->setType(c10::TensorType::get());
+    return input;
+}
+
+torch::jit::Value* add_buffer_input(LoweredGraph& lowered, int buffer) {
+    torch::jit::Value* const input =
+        lowered.graph->insertInput(lowered.first_buffer() + lowered.buffers.size());
+    lowered.buffers.push_back(buffer);
+    input->setType(c10::TensorType::get());
+    return input;
+}
+
 }  // namespace dslaunch::graph

@@ -88,6 +88,11 @@ struct LoweredGraph {
     [[nodiscard]] size_t first_buffer() const { return first_parameter() + parameters.size(); }
 };
 
+// Add an input for the model's parameter or buffer of that index, after the inputs of its kind, and
+// return it. REQUIRES: LOWERED has no input for it yet.
+torch::jit::Value* add_parameter_input(LoweredGraph& lowered, int parameter);
+torch::jit::Value* add_buffer_input(LoweredGraph& lowered, int buffer);
+
 // Returns a node's kind, module path and source line for messages, such as "aten::mm in
 // blocks.3.attn (model.py:41)".
 [[nodiscard]] std::string describe_node(const Node& node);

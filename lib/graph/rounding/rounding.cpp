@@ -14,18 +14,11 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/splitmix64.h"
 
 namespace dslaunch::graph {
 
 namespace {
-
-// Returns splitmix64's result for VALUE.
-uint64_t mixed(uint64_t value) {
-    value += 0x9E3779B97F4A7C15ULL;
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
-    return value ^ (value >> 31);
-}
 
 // Returns numbers in [-0.5, 0.5), the same on every device. Element I depends on SEED and I alone.
 at::Tensor jitter(const at::Tensor& like, uint64_t seed) {
@@ -33,7 +26,8 @@ at::Tensor jitter(const at::Tensor& like, uint64_t seed) {
     float* const values = made.mutable_data_ptr<float>();
     constexpr float kStep = 1.0F / (1 << 24);
     for (int64_t i = 0; i < made.numel(); ++i)
-        values[i] = static_cast<float>(mixed(seed + static_cast<uint64_t>(i)) >> 40) * kStep - 0.5F;
+        values[i] =
+            static_cast<float>(splitmix64(seed + static_cast<uint64_t>(i)) >> 40) * kStep - 0.5F;
     return made.to(like.device());
 }
 

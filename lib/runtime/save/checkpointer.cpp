@@ -76,9 +76,7 @@ Checkpointer::Checkpointer(CheckpointerParts parts)
       store_(*parts_.tree, parts_.root, parts_.keeps, std::move(parts_.claim)),
       tensor_of_(parts_.model->parameters().size(), -1) {
     for (int p = 0; p < std::ssize(tensor_of_); ++p) {
-        const graph::ModelParameter& parameter = parts_.model->parameters()[p];
-        const bool may_lack = parts_.leaves_out_frozen || parameter.is_helper;
-        if (may_lack && !parameter.tensor.requires_grad()) continue;
+        if (parts_.model->parameters()[p].may_be_unsaved(parts_.leaves_out_frozen)) continue;
         tensor_of_[p] = static_cast<int>(saved_.size());
         saved_.push_back(p);
     }

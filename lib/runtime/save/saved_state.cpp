@@ -97,10 +97,9 @@ SavedState::SavedState(const storage::CheckpointReader& reader, const graph::Mod
     Found found{std::vector<char>(checkpoint_.tensors.size(), 0), {}};
     for (size_t i = 0; i < homes_.size(); ++i) {
         const graph::ModelParameter& parameter = model.parameters()[i];
-        const bool may_lack =
-            (leaves_out_frozen || parameter.is_helper) && !parameter.tensor.requires_grad();
         homes_[i] = find(wanted(static_cast<int>(i), -1), found);
-        if (homes_[i].tensor < 0 && !may_lack) found.missing.push_back(parameter.name);
+        if (homes_[i].tensor < 0 && !parameter.may_be_unsaved(leaves_out_frozen))
+            found.missing.push_back(parameter.name);
     }
     for (int b = 0; b < std::ssize(model.buffers()); ++b) find_buffer(b, found);
     std::vector<std::string> extra;

@@ -112,7 +112,6 @@ void UniversalSource::open_others() {
                "{} model ranks wrote the checkpoint, but there are *_model_states.pt of {}: it is "
                "incomplete",
                wrote, others_.size() + 1);
-    has_ranks_ = !others_.empty();
     rules_ = std::make_unique<SplitRules>(first, first.root().find("universal_checkpoint_info"),
                                           others_.size() + 1);
 }
@@ -356,7 +355,7 @@ void UniversalSource::fill_states() {
 // Refuses frozen parameters of a model with several model ranks, of which only parts are there, or
 // nothing. Notes buffers that are in no file of the first rank.
 void UniversalSource::refuse_split_others() {
-    if (!has_ranks_) return;
+    if (others_.empty()) return;
     std::set<std::string> frozen = frozen_;
     const PickleValue* module = models_.front()->root().find("module");
     for (size_t i = 0; module != nullptr && i + 1 < module->items.size(); i += 2)
@@ -385,7 +384,7 @@ void UniversalSource::refuse_split_others() {
 // Compares the weights with the model's, which are rounded, if the model's file has them whole.
 void UniversalSource::check_weights() const {
     const TorchFile& file = *models_.front();
-    if (stage_ == 3 || has_ranks_) return;
+    if (stage_ == 3 || !others_.empty()) return;
     const PickleValue* module = file.root().find("module");
     for (size_t i = 0; module != nullptr && i + 1 < module->items.size(); i += 2) {
         const std::string& name = module->items[i]->text;

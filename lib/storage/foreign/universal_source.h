@@ -55,7 +55,6 @@ class UniversalSource : public DeepSpeedModel {
     std::vector<std::unique_ptr<TorchFile>> files_;
     // The files with the models of the other model ranks; what the ranks say of their models.
     std::vector<std::unique_ptr<TorchFile>> others_;
-    bool has_ranks_ = false;   // several model ranks
     size_t tensor_ranks_ = 1;  // how many of them have parts of the same parameters
     std::set<std::string> buffers_, frozen_;
     std::unique_ptr<SplitRules> rules_;

@@ -4,19 +4,12 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/splitmix64.h"
 
 namespace dslaunch::storage {
 namespace {
 
 constexpr int kRounds = 6;
-
-// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit affects every output bit.
-uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15U;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-    return x ^ (x >> 31);
-}
 
 }  // namespace
 
@@ -62,11 +55,11 @@ int64_t SampleOrder::sample_at(int64_t position) const {
 // round.
 uint64_t SampleOrder::permute(uint64_t value, uint64_t epoch) const {
     const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
-    const uint64_t key = mix(mix(options_.seed) ^ epoch);
+    const uint64_t key = splitmix64(splitmix64(options_.seed) ^ epoch);
     uint64_t left = value >> half_bits_;
     uint64_t right = value & mask;
     for (uint64_t round = 0; round < kRounds; ++round) {
-        const uint64_t next = left ^ (mix(mix(key + round) ^ right) & mask);
+        const uint64_t next = left ^ (splitmix64(splitmix64(key + round) ^ right) & mask);
         left = right;
         right = next;
     }

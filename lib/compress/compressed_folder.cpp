@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/kinds/half_arrays.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "compress/compensation.h"
@@ -42,7 +43,7 @@ std::string module_of(const std::string& name) {
 
 std::vector<std::byte> as_stored(const std::vector<float>& numbers, DType dtype) {
     std::vector<std::byte> bytes(numbers.size() * static_cast<size_t>(dtype_bytes(dtype)));
-    decoder::from_fp32(numbers.data(), dtype, std::ssize(numbers), bytes.data());
+    from_fp32(numbers.data(), dtype, std::ssize(numbers), bytes.data());
     return bytes;
 }
 
@@ -91,7 +92,7 @@ class FolderCompressor {
             run_layer(layer, targets[static_cast<size_t>(layer)]);
         require_unchanged();
         write_files();
-        copy_text_files();
+        storage::copy_files_beside_config(task_.from, out_);
         require_unchanged();
         write_config();
         files_.remove();
@@ -228,7 +229,7 @@ class FolderCompressor {
             if (walk_) note_rows(target, rows);
             const RoundedMatrix rounded =
                 compensates ? round_with_compensation(form, numbers, out, inputs, team_)
-                            : round_to_nearest(form, numbers, out, {}, team_);
+                            : round_to_nearest(form, numbers, out, team_);
             const std::vector<float> values = compress::numbers_of(rounded, team_);
             errors.push_back({target.entry->name,
                               compensates ? output_error(numbers, values, mean, in, team_)
@@ -297,8 +298,7 @@ class FolderCompressor {
             source_.weights().take(target.name, target.entry->shape);
         std::vector<float> numbers(
             static_cast<size_t>(target.entry->shape[0] * target.entry->shape[1]));
-        decoder::to_fp32(weight.entry.bytes.data(), weight.entry.dtype, std::ssize(numbers),
-                         numbers.data());
+        to_fp32(weight.entry.bytes.data(), weight.entry.dtype, std::ssize(numbers), numbers.data());
         for (const float number : numbers)
             if (!std::isfinite(number))
                 fail(ExitCode::kInput,
@@ -406,15 +406,6 @@ class FolderCompressor {
         const std::string decoder = config_.names.at("decoder") + ".";
         const bool is_whole = name.starts_with(decoder) || name == storage::head_name(config_);
         return module_of(is_whole ? name : decoder + name);
-    }
-
-    // Copies the files that accompany the weights, except config.json.
-    void copy_text_files() const {
-        for (const std::string& name : storage::config_files_of(task_.from)) {
-            if (name == kConfig) continue;
-            storage::make_folder(fs::path(out_ + "/" + name).parent_path().string());
-            write_text(name, read_file(fmt::format("{}/{}", task_.from, name), kTextBytesMax));
-        }
     }
 
     void write_config() {

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "base/half_bits.h"
+#include "base/kinds/half_arrays.h"
 #include "storage/quantized/bit_packing.h"
 
 namespace dslaunch::compress {
@@ -60,15 +60,9 @@ PackedTensor packed_zeros(const std::string& module, const RoundedMatrix& matrix
 PackedTensor stored_scales(const std::string& module, const RoundedMatrix& matrix) {
     const DType dtype = matrix.form.scale;
     PackedTensor made = tensor(module + ".weight_scale", dtype, {matrix.out, matrix.groups()});
-    for (size_t i = 0; i < matrix.scales.size(); ++i) {
-        const float scale = matrix.scales[i].scale;
-        if (dtype == DType::kF32) {
-            std::memcpy(made.bytes.data() + i * sizeof scale, &scale, sizeof scale);
-            continue;
-        }
-        const uint16_t half = dtype == DType::kBF16 ? bf16_of(scale) : fp16_of(scale);
-        std::memcpy(made.bytes.data() + i * sizeof half, &half, sizeof half);
-    }
+    std::vector<float> scales;
+    for (const GroupScale& group : matrix.scales) scales.push_back(group.scale);
+    from_fp32(scales.data(), dtype, std::ssize(scales), made.bytes.data());
     return made;
 }
 

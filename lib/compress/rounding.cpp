@@ -132,8 +132,7 @@ float number_of(const RoundingForm& form, const GroupScale& scale, uint8_t code)
 }
 
 RoundedMatrix round_to_nearest(const RoundingForm& form, std::span<const float> numbers,
-                               int64_t out, std::span<const float> importance,
-                               kernels::ThreadTeam& team) {
+                               int64_t out, kernels::ThreadTeam& team) {
     RoundedMatrix made{out, std::ssize(numbers) / out, form, {}, {}};
     const int64_t in = made.in, group = made.group(), groups = made.groups();
     DSL_CHECK(in > 0 && in * out == std::ssize(numbers), "{} numbers are no matrix of {} rows",
@@ -148,8 +147,7 @@ RoundedMatrix round_to_nearest(const RoundingForm& form, std::span<const float> 
                 const auto length = static_cast<size_t>(std::min(group, in - g * group));
                 const std::span<const float> own =
                     numbers.subspan(static_cast<size_t>(row * in) + begin, length);
-                const GroupScale scale = fit_group(
-                    form, own, importance.empty() ? importance : importance.subspan(begin, length));
+                const GroupScale scale = fit_group(form, own);
                 made.scales[static_cast<size_t>(row * groups + g)] = scale;
                 uint8_t* const codes = made.codes.data() + row * in + g * group;
                 for (size_t i = 0; i < length; ++i) codes[i] = code_of(form, scale, own[i]);

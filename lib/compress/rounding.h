@@ -59,10 +59,9 @@ inline constexpr int64_t kLeastGroup = 8;
 [[nodiscard]] float number_of(const RoundingForm& form, const GroupScale& scale, uint8_t code);
 
 // Rounds each number of a matrix [out, in] to nearest. The result does not depend on the team.
-// IMPORTANCE: [in], as in fit_group(). REQUIRES: the numbers are finite.
+// REQUIRES: the numbers are finite.
 [[nodiscard]] RoundedMatrix round_to_nearest(const RoundingForm& form,
                                              std::span<const float> numbers, int64_t out,
-                                             std::span<const float> importance,
                                              kernels::ThreadTeam& team);
 
 // Returns the numbers of MATRIX, [out, in].

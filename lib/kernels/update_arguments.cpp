@@ -87,6 +87,16 @@ UpdateArrays arrays_of(const FlatRange& range, const SgdStep& step) {
     return arrays;
 }
 
+namespace {
+
+AdamForm form_of(const AdamStep& step) {
+    if (step.frozen_variance) return AdamForm::kFrozen;
+    if (step.amsgrad) return AdamForm::kLargest;
+    return step.eps_inside_sqrt ? AdamForm::kEpsInside : AdamForm::kUsual;
+}
+
+}  // namespace
+
 AdamConstants constants_of(const AdamStep& step) {
     DSL_CHECK(step.step >= 1 && step.steps >= 1,
               "step {} and number of steps {} must be at least 1", step.step, step.steps);
@@ -111,9 +121,7 @@ AdamConstants constants_of(const AdamStep& step) {
             .correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
             .eps = static_cast<float>(step.eps),
             .step_size = static_cast<float>(step.lr / correction1),
-            .frozen = step.frozen_variance,
-            .largest = step.amsgrad,
-            .eps_inside = step.eps_inside_sqrt};
+            .form = form_of(step)};
 }
 
 AdagradConstants constants_of(const AdagradStep& step) {

@@ -210,6 +210,12 @@ std::optional<HttpReply> HttpRoutes::refusal_of(const RequestHead& head) const {
     if (options_.api_key.empty())
         if (const auto error = foreign(head)) return reply_of(*error);
     if (const auto error = misplaced(head)) return reply_of(*error);
+    // Web pages of other hosts can send other types of bodies without asking first.
+    if (options_.api_key.empty() && head.content_type && !is_json_type(*head.content_type))
+        return reply_of({415,
+                         "send the body as Content-Type: application/json (with curl: -H "
+                         "'Content-Type: application/json')",
+                         ""});
     if (head.content_type && head.content_type->find("multipart/") != std::string_view::npos)
         return reply_of({415, "forms with files are not supported by this server", ""});
     // Compressed bodies are refused, because a few bytes could expand to more than all memory.
@@ -245,13 +251,6 @@ std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
                         "without an API key, requests from web pages of other hosts are not "
                         "served; start the server with --api-key-file",
                         ""};
-    if (head.content_type && !is_json_type(*head.content_type)) {
-        if (auto wrong = misplaced(head)) return wrong;
-        return ApiError{415,
-                        "send the body as Content-Type: application/json (with curl: -H "
-                        "'Content-Type: application/json')",
-                        ""};
-    }
     return std::nullopt;
 }
 

@@ -1,5 +1,4 @@
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -88,10 +87,6 @@ std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
 std::string_view kind_name(storage::TensorKind kind) {
     static constexpr std::string_view kNames[] = {"trained", "frozen", "buffer", "rank-buffer"};
     return kNames[static_cast<size_t>(kind)];
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-    return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 bool matches_glob(const std::string& glob, const storage::CheckpointTensor& tensor) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/kinds/shape_text.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/export/source_diff.h"

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/kinds/shape_text.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/export/row_major.h"

@@ -35,8 +35,6 @@ using Parse = std::function<bool()>;
 
 // Returns the name of KIND: "trained", "frozen", …
 [[nodiscard]] std::string_view kind_name(storage::TensorKind kind);
-// Returns "[768, 3072]".
-[[nodiscard]] std::string shape_text(const std::vector<int64_t>& shape);
 // Returns true if GLOB, with `*` and `?`, matches the tensor's name or one of its aliases.
 [[nodiscard]] bool matches_glob(const std::string& glob, const storage::CheckpointTensor& tensor);
 // Prints one line on stderr that says which weights were written, and where they are.

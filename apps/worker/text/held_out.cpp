@@ -49,8 +49,8 @@ std::vector<HeldOutText> HeldOut::read(int64_t sample) const {
     tokens_->read(sample * context_, numbers);
     for (const int64_t number : numbers)
         if (number < 0 || number > std::numeric_limits<int32_t>::max())
-            fail(ExitCode::kInput, "--data: sample {} contains {}, which is not a token id", sample,
-                 number);
+            fail(ExitCode::kInput, "{}: sample {} contains {}, which is not a token id",
+                 printable(tokens_->path()), sample, number);
     return {{{numbers.begin(), numbers.end() - 1}, {numbers.begin() + 1, numbers.end()}}};
 }
 

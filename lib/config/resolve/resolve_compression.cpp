@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "config/resolve/resolve_parts.h"
+#include "config/run/bit_schedule.h"
 
 namespace dslaunch::config {
 namespace {
@@ -163,22 +164,13 @@ void check_bits(const MethodReader& method, const WeightQuantization& weights,
         keys.problem(params + "target_bits", "1 and 2 bits need rounding nearest, as in DeepSpeed");
 }
 
-// Returns the updates after which the bits of GROUP do not fall any more (graph/rounding has the
-// whole schedule).
-int64_t updates_to_target(const WeightQuantization& weights, const CompressedGroup& group) {
-    int64_t rounding = 0, period = group.period;
-    for (int64_t bits = group.start_bits; bits > group.target_bits && rounding < INT64_MAX / 4;
-         --bits) {
-        rounding = std::max(rounding + 1, period);
-        period *= 2;
-    }
-    return weights.offset == 0 ? rounding - 1 : weights.offset + rounding;
-}
-
 void check_schedule(const MethodReader& method, const WeightQuantization& weights,
                     const CompressedGroup& group, const std::string& params, int64_t steps) {
     if (weights.in_forward || steps == 0 || group.start_bits <= group.target_bits) return;
-    const int64_t updates = updates_to_target(weights, group);
+    const int64_t updates = updates_to_target({.start = group.start_bits,
+                                               .target = group.target_bits,
+                                               .period = group.period,
+                                               .offset = weights.offset});
     if (steps <= updates)
         method.keys().warn(
             params + "target_bits",

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/kinds/half_arrays.h"
 
 namespace dslaunch::decoder {
 

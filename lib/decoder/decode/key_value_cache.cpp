@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/kinds/half_arrays.h"
 
 namespace dslaunch::decoder {
 

@@ -8,10 +8,10 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "base/half_bits.h"
+#include "base/kinds/half_arrays.h"
+#include "base/kinds/shape_text.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
-#include "kernels/flat_optimizer.h"
 
 namespace dslaunch::decoder {
 
@@ -111,26 +111,6 @@ void set_norms(std::vector<float>& numbers, int64_t columns, const std::vector<f
 
 }  // namespace
 
-void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to) {
-    if (dtype == DType::kF32) {
-        std::memcpy(to, from, static_cast<size_t>(numel) * sizeof(float));
-        return;
-    }
-    for (int64_t i = 0; i < numel; ++i) {
-        uint16_t half = 0;
-        std::memcpy(&half, from + i * 2, sizeof half);
-        to[i] = dtype == DType::kBF16 ? fp32_of_bf16(half) : fp32_of_fp16(half);
-    }
-}
-
-void from_fp32(const float* from, DType dtype, int64_t numel, std::byte* to) {
-    if (dtype == DType::kF32) {
-        std::memcpy(to, from, static_cast<size_t>(numel) * sizeof(float));
-        return;
-    }
-    kernels::to_half(from, reinterpret_cast<uint16_t*>(to), numel, dtype);
-}
-
 WeightSource::WeightSource(const storage::ModelFolder& folder, std::optional<MatrixForm> form,
                            kernels::ThreadTeam& team)
     : weights_(folder, storage::MapMode::kReadOnly),
@@ -189,9 +169,9 @@ FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> si
     const WeightChange* const change = change_of(name);
     if (change == nullptr || !change->whole) return weight;
     if (change->whole->shape != sizes)
-        adapter_->refuse(change->whole->name, fmt::format("has shape {}, but the model's has {}",
-                                                          storage::shape_text(change->whole->shape),
-                                                          storage::shape_text(sizes)));
+        adapter_->refuse(change->whole->name,
+                         fmt::format("has shape {}, but the model's has {}",
+                                     shape_text(change->whole->shape), shape_text(sizes)));
     FolderWeight whole;
     whole.entry = *change->whole;
     return whole;

@@ -124,8 +124,4 @@ class WeightSource {
     kernels::ThreadTeam& team_;
 };
 
-// Convert numbers to fp32, and back. REQUIRES: DTYPE is kF32, kBF16 or kF16; TO is aligned.
-void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to);
-void from_fp32(const float* from, DType dtype, int64_t numel, std::byte* to);
-
 }  // namespace dslaunch::decoder

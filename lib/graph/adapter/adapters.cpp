@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/kinds/shape_text.h"
 #include "base/text.h"
 #include "base/text/fnv1a.h"
 #include "graph/adapter/adapter_folder.h"
@@ -61,11 +62,6 @@ void require_meant(const std::vector<std::string>& patterns, const std::vector<s
         fail(ExitCode::kConfig, "{}: `{}` matches no {} of the model{}", key, printable(pattern),
              what, hint);
     }
-}
-
-std::string module_of(const std::string& parameter) {
-    const size_t dot = parameter.rfind('.');
-    return dot == std::string::npos ? "" : parameter.substr(0, dot);
 }
 
 // Returns the modules that contain parameter INDEX under any of its names, and the modules that
@@ -205,7 +201,7 @@ class Adder {
     [[noreturn]] void refuse_sizes(const std::string& name, at::IntArrayRef wanted,
                                    const at::Tensor& there) const {
         const auto text = [](at::IntArrayRef sizes) {
-            return storage::shape_text({sizes.data(), sizes.size()});
+            return shape_text({sizes.data(), sizes.size()});
         };
         fail(ExitCode::kInput, "{}: `{}` has the shape {}, but the model's has {}",
              printable(options_.lora.init), printable(name), text(there.sizes()), text(wanted));

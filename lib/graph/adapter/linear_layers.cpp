@@ -18,13 +18,6 @@ struct FoundUse {
     size_t input = 0;  // index among the graph's parameters
 };
 
-// Returns the name of the layer with the weight NAME: its module's name. If NAME does not end in
-// ".weight", as in a module with several weights, returns NAME itself.
-std::string layer_of(const std::string& name) {
-    constexpr std::string_view kWeight = ".weight";
-    return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
-}
-
 bool turns(const Node& node) {
     return is_one_of(node, {"aten::t", "aten::numpy_T", "aten::transpose"});
 }
@@ -70,7 +63,7 @@ class Finder {
             if (layer.parameter == index) return layer.uses.push_back(found.use);
         layers_.push_back({index,
                            input(found.input),
-                           layer_of(parameter.name),
+                           module_of_weight(parameter.name),
                            found.use.is_transposed,
                            {found.use},
                            false});
@@ -118,9 +111,19 @@ class Finder {
 
 }  // namespace
 
+std::string module_of(const std::string& name) {
+    const size_t dot = name.rfind('.');
+    return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+
+std::string module_of_weight(const std::string& name) {
+    constexpr std::string_view kWeight = ".weight";
+    return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
+}
+
 std::string tied_head_of(const Model& model, int index) {
     const ModelParameter& parameter = model.parameters()[index];
-    if (!parameter.aliases.empty()) return layer_of(parameter.aliases.front());
+    if (!parameter.aliases.empty()) return module_of_weight(parameter.aliases.front());
     // In a decoder from a folder (graph/models/transformer.h), the first parameter is the table.
     Module& module = const_cast<Model&>(model).module();  // only read
     const auto tied = module.type()->findConstant("is_tied");

@@ -34,6 +34,13 @@ struct LinearLayer {
     bool is_read_elsewhere = false;
 };
 
+// Returns the name of the module with the tensor NAME: what is before its last dot; "" if there is
+// no dot.
+[[nodiscard]] std::string module_of(const std::string& name);
+// Returns the name of the module with the weight NAME, "….weight". If NAME does not end so, as in a
+// module with several weights, returns NAME itself.
+[[nodiscard]] std::string module_of_weight(const std::string& name);
+
 // Returns the layers of LOWERED, a graph of MODEL, in the order in which forward computes them.
 // Leaves out parameters of adapters. Also leaves out a parameter that forward uses both as it is
 // and transposed; for example, an autoencoder's decoder may be the transposed encoder.

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/fnv1a.h"
+#include "graph/adapter/linear_layers.h"
 #include "graph/compress/compressible_layers.h"
 #include "graph/compress/compression_operators.h"
 #include "graph/nodes/graph_nodes.h"
@@ -104,9 +105,13 @@ class Compressor {
         for (const CompressedGroup& group : parts)
             for (size_t p = 0; p < group.modules.size(); ++p) {
                 const std::string& pattern = group.modules[p];
+                const std::regex expression(pattern == kAll ? "" : pattern);
                 size_t found = 0;
                 for (size_t i = 0; i < layers_.size(); ++i) {
-                    if (!is_meant(pattern, method, layers_[i])) continue;
+                    const CompressibleLayer& layer = layers_[i];
+                    if (!method.takes(layer)) continue;
+                    if (pattern == kAll && layer.sort == LayerSort::kTable) continue;
+                    if (!is_named(layer, expression)) continue;
                     const auto [known, fresh] = group_of.emplace(i, group.name);
                     if (fresh) {
                         use(i, Chosen{&group, p, found});
@@ -123,11 +128,8 @@ class Compressor {
             }
     }
 
-    [[nodiscard]] static bool is_meant(const std::string& pattern, const Method& method,
-                                       const CompressibleLayer& layer) {
-        if (!method.takes(layer)) return false;
-        if (pattern == kAll) return layer.sort != LayerSort::kTable;
-        const std::regex expression(pattern);
+    [[nodiscard]] static bool is_named(const CompressibleLayer& layer,
+                                       const std::regex& expression) {
         return std::ranges::any_of(layer.names, [&](const std::string& name) {
             return std::regex_search(name, expression);
         });
@@ -286,11 +288,6 @@ class Compressor {
                 cuts.push_back({true, b, 0});
         }
         return cuts;
-    }
-
-    [[nodiscard]] static std::string module_of(const std::string& tensor) {
-        const size_t dot = tensor.rfind('.');
-        return dot == std::string::npos ? "" : tensor.substr(0, dot);
     }
 
     // Returns the modules with parameters in whose names PATTERN is found, in the model's order.

@@ -11,11 +11,6 @@ namespace dslaunch::graph {
 
 namespace {
 
-std::string module_of_weight(const std::string& name) {
-    constexpr std::string_view kWeight = ".weight";
-    return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
-}
-
 std::vector<std::string> names_of(const Model& model, int index) {
     const ModelParameter& parameter = model.parameters()[index];
     std::vector<std::string> names = {module_of_weight(parameter.name)};

@@ -197,7 +197,7 @@ void register_compression_operators() {
 }
 
 Value* insert_rounding(Graph& graph, Value* weight, const WeightRounding& rounding, int64_t salt) {
-    const BitSchedule& schedule = rounding.schedule;
+    const config::BitSchedule& schedule = rounding.schedule;
     // Without chance the number has no effect, and equal layers have equal code.
     return graph.insert(Symbol::fromQualString("dslaunch::round_weight"),
                         {weight, rounding.grid.groups, rounding.grid.is_symmetric,

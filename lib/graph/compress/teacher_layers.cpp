@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/kinds/shape_text.h"
 #include "base/text.h"
 #include "storage/huggingface/folder_weights.h"
 
@@ -72,7 +73,7 @@ class Taker {
     }
 
     [[nodiscard]] static std::string shape(const at::Tensor& tensor) {
-        return storage::shape_text({tensor.sizes().data(), tensor.sizes().size()});
+        return shape_text({tensor.sizes().data(), tensor.sizes().size()});
     }
 
     Named mine_;

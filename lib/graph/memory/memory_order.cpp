@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
 
 namespace dslaunch::graph {
 
@@ -22,6 +23,14 @@ at::Tensor like_in_memory(const at::Tensor& tensor) {
     const auto options = at::TensorOptions(tensor.scalar_type()).device(at::kMeta);
     return strides.empty() ? at::empty(tensor.sizes(), options)
                            : at::empty_strided(tensor.sizes(), strides, options);
+}
+
+at::Tensor as_in_memory(const float* data, const at::Tensor& like,
+                        const std::function<void(void*)>& let_go) {
+    const std::vector<int64_t> strides = strides_in_memory(like);
+    auto* const elements = const_cast<float*>(data);
+    return strides.empty() ? at::from_blob(elements, like.sizes(), let_go, at::kFloat)
+                           : at::from_blob(elements, like.sizes(), strides, let_go, at::kFloat);
 }
 
 }  // namespace dslaunch::graph

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace dslaunch::graph {
@@ -16,5 +17,10 @@ namespace dslaunch::graph {
 // Returns a tensor like TENSOR without memory (on the meta device), for elements in the order of
 // in_memory_order().
 [[nodiscard]] at::Tensor like_in_memory(const at::Tensor& tensor);
+// Returns the fp32 elements at DATA, which are in the memory order of LIKE, as a tensor with LIKE's
+// shape and strides. DATA stays the caller's until LET_GO is called with it.
+[[nodiscard]] at::Tensor as_in_memory(
+    const float* data, const at::Tensor& like,
+    const std::function<void(void*)>& let_go = [](void*) {});
 
 }  // namespace dslaunch::graph

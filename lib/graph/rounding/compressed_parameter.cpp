@@ -5,7 +5,7 @@
 namespace dslaunch::graph {
 
 at::Tensor WeightRounding::of(const at::Tensor& weight, int64_t updates, uint64_t seed) const {
-    const BitState state = bits_after(schedule, updates);
+    const config::BitState state = bits_after(schedule, updates);
     if (state.bits == 0) return weight;
     Grid now = grid;
     now.bits = state.bits;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "config/run/bit_schedule.h"
 #include "graph/rounding/rounding.h"
 
 namespace dslaunch::graph {
@@ -15,7 +16,7 @@ namespace dslaunch::graph {
 // Rounds a weight.
 struct WeightRounding {
     Grid grid;  // bits and seed come from the schedule
-    BitSchedule schedule;
+    config::BitSchedule schedule;
     bool is_transposed = false;  // the weight is stored as [in, out]
 
     // Returns WEIGHT rounded as after UPDATES updates (-1: the last ones), with chance from SEED.

@@ -105,28 +105,4 @@ at::Tensor largest(const at::Tensor& scores, double ratio) {
     return mask.view(scores.sizes());
 }
 
-BitState bits_after(const BitSchedule& schedule, int64_t updates) {
-    const bool is_over = updates < 0;
-    if (!is_over && updates < schedule.offset) return {};
-    if (schedule.is_fixed || is_over) return {schedule.target, 0};
-    // DeepSpeed rounds before the first forward pass, and after each update that begins with
-    // rounding on: with an offset, the first such update is one later.
-    const int64_t roundings = schedule.offset == 0 ? updates + 1 : updates - schedule.offset;
-    if (roundings == 0) return {};
-    BitState state{schedule.start, 0};
-    int64_t changed = 0;  // the rounding that took the last bit
-    int64_t period = schedule.period;
-    while (state.bits > schedule.target) {
-        const int64_t next = std::max(changed + 1, period);
-        if (next > roundings) break;
-        changed = next;
-        period = period > INT64_MAX / 2 ? INT64_MAX : period * 2;
-        --state.bits;
-    }
-    if (schedule.change_ratio > 0)
-        state.unrounded =
-            std::max(0.0, 1 - schedule.change_ratio * static_cast<double>(roundings - changed));
-    return state;
-}
-
 }  // namespace dslaunch::graph

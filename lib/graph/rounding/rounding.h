@@ -31,23 +31,4 @@ struct Grid {
 // scores the first ones count as larger.
 [[nodiscard]] at::Tensor largest(const at::Tensor& scores, double ratio);
 
-// Bits that fall over the updates of a run.
-struct BitSchedule {
-    bool is_fixed = false;  // always `target`; false: from `start` to `target`
-    int64_t start = 8;
-    int64_t target = 8;
-    int64_t period = 1;  // roundings before the first bit goes; then twice, four times, … as many
-    int64_t offset = 0;  // updates before the first rounding
-    double change_ratio = 0;  // decrease of the unrounded part with each rounding; 0: there is none
-};
-
-// The state of a schedule.
-struct BitState {
-    int64_t bits = 0;      // 0: not rounded yet
-    double unrounded = 0;  // the part of the unrounded value in the result
-};
-
-// Returns SCHEDULE's state after UPDATES updates; -1: after the last change.
-[[nodiscard]] BitState bits_after(const BitSchedule& schedule, int64_t updates);
-
 }  // namespace dslaunch::graph

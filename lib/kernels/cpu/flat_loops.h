@@ -138,10 +138,16 @@ inline void update(const UpdateArrays& arrays, ElementRange range, const Rule& r
 }
 
 void adam(const UpdateArrays& arrays, ElementRange range, const AdamConstants& constants) {
-    if (constants.frozen) return update(arrays, range, FrozenAdam{constants});
-    if (constants.largest) return update(arrays, range, AmsgradAdam{constants});
-    if (constants.eps_inside) return update(arrays, range, EpsInsideAdam{constants});
-    update(arrays, range, Adam{constants});
+    switch (constants.form) {
+        case AdamForm::kUsual:
+            return update(arrays, range, Adam{constants});
+        case AdamForm::kFrozen:
+            return update(arrays, range, FrozenAdam{constants});
+        case AdamForm::kLargest:
+            return update(arrays, range, AmsgradAdam{constants});
+        case AdamForm::kEpsInside:
+            return update(arrays, range, EpsInsideAdam{constants});
+    }
 }
 
 void adagrad(const UpdateArrays& arrays, ElementRange range, const AdagradConstants& constants) {

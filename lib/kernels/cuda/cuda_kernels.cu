@@ -74,10 +74,17 @@ cudaError_t launch_update(const UpdateArrays& arrays, ElementRange range, const 
 
 cudaError_t launch_adam(const UpdateArrays& arrays, ElementRange range,
                         const AdamConstants& constants, cudaStream_t stream) {
-    if (constants.frozen) return launch_update(arrays, range, FrozenAdam{constants}, stream);
-    if (constants.largest) return launch_update(arrays, range, AmsgradAdam{constants}, stream);
-    if (constants.eps_inside) return launch_update(arrays, range, EpsInsideAdam{constants}, stream);
-    return launch_update(arrays, range, Adam{constants}, stream);
+    switch (constants.form) {
+        case AdamForm::kUsual:
+            return launch_update(arrays, range, Adam{constants}, stream);
+        case AdamForm::kFrozen:
+            return launch_update(arrays, range, FrozenAdam{constants}, stream);
+        case AdamForm::kLargest:
+            return launch_update(arrays, range, AmsgradAdam{constants}, stream);
+        case AdamForm::kEpsInside:
+            return launch_update(arrays, range, EpsInsideAdam{constants}, stream);
+    }
+    return cudaErrorInvalidValue;
 }
 
 cudaError_t launch_adagrad(const UpdateArrays& arrays, ElementRange range,

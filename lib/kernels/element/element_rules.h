@@ -30,14 +30,6 @@ DSL_HOST_DEVICE inline float square_root(float value) {
 #endif
 }
 
-// The forms of Adam's rule (AdamStep).
-enum class AdamForm {
-    kUsual,
-    kFrozen,    // the variance is only read
-    kLargest,   // the third state is the largest variance so far, whose root divides
-    kEpsInside  // eps is added to the variance, not to its root
-};
-
 // The rule of Adam for n elements. All rules may overwrite the gradient `g`; the arrays between `g`
 // and `p` are the rule's states; `p` is the parameters, which a rule changes only if kWrites.
 template <AdamForm kForm>

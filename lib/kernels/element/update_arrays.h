@@ -39,6 +39,14 @@ struct ElementRange {
     int64_t numel;
 };
 
+// The forms of Adam's rule (AdamStep).
+enum class AdamForm {
+    kUsual,
+    kFrozen,    // the variance is only read
+    kLargest,   // the third state is the largest variance so far, whose root divides
+    kEpsInside  // eps is added to the variance, not to its root
+};
+
 // The numbers of AdamStep as an update needs them for each element.
 struct AdamConstants {
     float parameter_keep;  // 1 - lr * decoupled decay
@@ -48,9 +56,7 @@ struct AdamConstants {
     float correction2_sqrt;
     float eps;
     float step_size;  // lr / bias correction 1
-    bool frozen;      // the variance is only read
-    bool largest;     // the third state is the largest variance so far
-    bool eps_inside;  // eps is added to the variance
+    AdamForm form;
 };
 
 // The numbers of AdagradStep; lr includes the decay.

@@ -1,9 +1,5 @@
 #include "launch/agent/command_answers.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "base/error.h"
 #include "launch/agent/device_report.h"
 #include "launch/agent/end_process.h"
@@ -14,11 +10,6 @@
 
 namespace dslaunch::launch {
 namespace {
-
-// Returns true if there is no file at PATH.
-bool is_missing(const std::string& path) {
-    return ::access(path.c_str(), F_OK) != 0 && errno == ENOENT;
-}
 
 std::string payload_of(const FetchRequest& request, const std::function<void()>& alive) {
     if (request.part == FetchPart::kSize && is_missing(request.path)) {

@@ -72,6 +72,10 @@ FileFacts look_at_file(const std::string& path, bool all_bytes, const std::funct
     return facts;
 }
 
+bool is_missing(const std::string& path) {
+    return ::access(path.c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
 std::string hash_whole_file(const std::string& path, HashCache& cache,
                             const std::function<void()>& alive) {
     struct stat status {};

@@ -18,6 +18,9 @@ namespace dslaunch::launch {
                                      const std::function<void()>& alive,
                                      HashCache* cache = nullptr);
 
+// Returns true if nothing is at PATH; false if something is, or if that cannot be found out.
+[[nodiscard]] bool is_missing(const std::string& path);
+
 // Returns the SHA-256 in hex of all bytes of PATH, from CACHE if the file has not changed since it
 // was added; empty if the file cannot be read. Calls ALIVE as look_at_file() does.
 [[nodiscard]] std::string hash_whole_file(const std::string& path, HashCache& cache,

@@ -15,6 +15,7 @@
 #include "base/new_files.h"
 #include "base/text.h"
 #include "launch/files/append_file.h"
+#include "launch/files/file_facts.h"
 #include "launch/metrics/metrics_file.h"
 #include "launch/metrics/metrics_sink.h"
 
@@ -158,9 +159,8 @@ void JobFiles::run_file(std::string text) {
         try {
             write_file_atomically(files->output + "/run.json", kept, 0600);
         } catch (const Error& error) {
-            files->run_file_error = ::access(files->output.c_str(), F_OK) != 0 && errno == ENOENT
-                                        ? lost_output(files->output, files->trains)
-                                        : error;
+            files->run_file_error =
+                is_missing(files->output) ? lost_output(files->output, files->trains) : error;
         }
         return 0;
     };

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/files/file_facts.h"
 #include "launch/supervise/failure_report.h"
 
 namespace dslaunch::launch {
@@ -22,7 +22,7 @@ bool ResumeAdvice::has_checkpoint() const {
 }
 
 bool ResumeAdvice::has_lost_output() const {
-    return saves() && ::access(spec_.output_directory.c_str(), F_OK) != 0 && errno == ENOENT;
+    return saves() && is_missing(spec_.output_directory);
 }
 
 std::string ResumeAdvice::after_failure(const RankRecord& culprit, int64_t newest_step) const {

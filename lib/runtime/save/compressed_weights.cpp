@@ -22,7 +22,7 @@ std::string describe_compressed(const CompressionEnd& end) {
     size_t mixed = 0, masked = 0;
     for (const graph::CompressedParameter& made : *end.parameters) {
         if (made.is_rounded) {
-            const graph::BitState state = graph::bits_after(made.rounding.schedule, end.updates);
+            const config::BitState state = config::bits_after(made.rounding.schedule, end.updates);
             ++of_bits[state.bits];
             mixed += state.unrounded > 0 ? 1 : 0;
         }
@@ -71,7 +71,7 @@ void CompressedWeights::pass_on(const graph::CompressedParameter& made, const at
     const uint64_t seed = graph::rounding_seed(end_.seed, end_.updates, made.parameter);
     // Layers round what they read; a weight that is not rounded keeps its fp32 values.
     const bool rounds =
-        made.is_rounded && graph::bits_after(made.rounding.schedule, end_.updates).bits > 0;
+        made.is_rounded && config::bits_after(made.rounding.schedule, end_.updates).bits > 0;
     const at::Tensor read =
         made.read(rounds ? values.to(end_.parameter_dtype) : values, end_.updates, seed,
                   [this](const auto& mask) { return source_of(mask); });
@@ -89,11 +89,7 @@ void CompressedWeights::take(const graph::CompressedParameter& made, const at::T
 void CompressedWeights::put(int parameter, std::span<const float> values) {
     const at::NoGradGuard no_grad;
     const at::Tensor& known = model_.parameters()[parameter].tensor;
-    const std::vector<int64_t> strides = graph::strides_in_memory(known);
-    auto* const data = const_cast<float*>(values.data());
-    const at::Tensor brought = strides.empty()
-                                   ? at::from_blob(data, known.sizes(), at::kFloat)
-                                   : at::from_blob(data, known.sizes(), strides, at::kFloat);
+    const at::Tensor brought = graph::as_in_memory(values.data(), known);
     if (const auto scores = scores_.find(parameter); scores != scores_.end()) {
         scores->second = brought.clone();
         sink_->put(parameter, values);

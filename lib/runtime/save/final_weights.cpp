@@ -144,12 +144,7 @@ class AdapterWriter final : public WeightSink {
         const graph::ModelParameter& known = model_.parameters()[parameter];
         if (!known.tensor.requires_grad()) return;
         const at::NoGradGuard no_grad;
-        const std::vector<int64_t> strides = graph::strides_in_memory(known.tensor);
-        float* const data = const_cast<float*>(values.data());
-        const at::Tensor brought =
-            strides.empty()
-                ? at::from_blob(data, known.tensor.sizes(), at::TensorOptions(at::kFloat))
-                : at::from_blob(data, known.tensor.sizes(), strides, at::TensorOptions(at::kFloat));
+        const at::Tensor brought = graph::as_in_memory(values.data(), known.tensor);
         adapter_.tensors[known.name] = brought.clone(at::MemoryFormat::Contiguous);
     }
 

@@ -29,21 +29,12 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Returns the fp32 elements at DATA, which are in the memory order of LIKE, as a tensor with LIKE's
-// shape and strides.
-at::Tensor in_memory(
-    float* data, const at::Tensor& like, const std::function<void(void*)>& let_go = [](void*) {}) {
-    const std::vector<int64_t> strides = graph::strides_in_memory(like);
-    return strides.empty() ? at::from_blob(data, like.sizes(), let_go, at::kFloat)
-                           : at::from_blob(data, like.sizes(), strides, let_go, at::kFloat);
-}
-
 // Makes TENSOR read its elements, fp32 in its memory order, from FILE at OFFSET.
 void read_from(const std::shared_ptr<const storage::MappedFile>& file, int64_t offset,
                at::Tensor tensor) {
     const at::NoGradGuard no_grad;
-    auto* const data = const_cast<std::byte*>(file->bytes().data() + offset);
-    tensor.set_data(in_memory(reinterpret_cast<float*>(data), tensor, [file](void*) {}));
+    const auto* const data = reinterpret_cast<const float*>(file->bytes().data() + offset);
+    tensor.set_data(graph::as_in_memory(data, tensor, [file](void*) {}));
 }
 
 // Releases the part of MEMORY that is in FILE. It is not read again.
@@ -160,7 +151,7 @@ void WeightWriter::put(int index, std::span<const float> values) {
               "{}: {} values were given, which is not the number of its elements", parameter.name,
               values.size());
     const at::NoGradGuard no_grad;
-    write(home, in_memory(const_cast<float*>(values.data()), parameter.tensor));
+    write(home, graph::as_in_memory(values.data(), parameter.tensor));
     if (graph::strides_in_memory(parameter.tensor).empty()) return;
     if (!strided_)
         strided_.emplace(folder_ + "/model.pt.strided",

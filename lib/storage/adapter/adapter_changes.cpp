@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/half_bits.h"
 #include "base/kinds/dtype.h"
+#include "base/kinds/half_arrays.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
 #include "storage/files/mapped_file.h"
@@ -24,14 +24,9 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 
 float number_at(const SafetensorsEntry& entry, int64_t index) {
-    if (entry.dtype == DType::kF32) {
-        float value = 0;
-        std::memcpy(&value, entry.bytes.data() + index * 4, sizeof value);
-        return value;
-    }
-    uint16_t half = 0;
-    std::memcpy(&half, entry.bytes.data() + index * 2, sizeof half);
-    return entry.dtype == DType::kF16 ? fp32_of_fp16(half) : fp32_of_bf16(half);
+    float number = 0;
+    to_fp32(entry.bytes.data() + index * dtype_bytes(entry.dtype), entry.dtype, 1, &number);
+    return number;
 }
 
 std::vector<float> turned(const SafetensorsEntry& entry) {
@@ -134,7 +129,8 @@ std::string weights_path_in(const std::string& folder) {
     if (!std::filesystem::exists(path, unreadable) && std::filesystem::exists(pickle, unreadable))
         fail(ExitCode::kInput,
              "{}: is a pickle, which is not supported; convert it in Python: "
-             "safetensors.torch.save_file(torch.load(\"adapter_model.bin\"), \"{}\")",
+             "safetensors.torch.save_file({{name: value.contiguous().clone() for name, value in "
+             "torch.load(\"adapter_model.bin\").items()}}, \"{}\")",
              printable(pickle), kAdapterWeights);
     return path;
 }

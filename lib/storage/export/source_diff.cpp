@@ -1,6 +1,5 @@
 #include "storage/export/source_diff.h"
 
-#include <fmt/ranges.h>
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/kinds/shape_text.h"
 #include "base/text.h"
 #include "storage/export/floats.h"
 #include "storage/export/row_major.h"
@@ -26,10 +26,6 @@ std::vector<std::string> names_of(const CheckpointTensor& tensor) {
     std::vector<std::string> names = {tensor.name};
     names.insert(names.end(), tensor.aliases.begin(), tensor.aliases.end());
     return names;
-}
-
-std::string shape_text(const CheckpointTensor& tensor) {
-    return fmt::format("[{}]", fmt::join(tensor.shape, ", "));
 }
 
 double distance(double a, double b) {
@@ -213,8 +209,8 @@ class Differ {
         TensorDiff diff{.name = name};
         if (shape != of_b) {
             diff.kind = Kind::kShape;
-            diff.a = fmt::format("[{}]", fmt::join(shape, ", "));
-            diff.b = fmt::format("[{}]", fmt::join(of_b, ", "));
+            diff.a = shape_text(shape);
+            diff.b = shape_text(of_b);
             diff_.tensors.push_back(std::move(diff));
             return;
         }
@@ -240,7 +236,7 @@ class Differ {
         };
         if (a.shape != b.shape) {
             ++diff_.compared_count;
-            return differs(Kind::kShape, shape_text(a), shape_text(b));
+            return differs(Kind::kShape, shape_text(a.shape), shape_text(b.shape));
         }
         if (a.dtype != b.dtype)
             differs(Kind::kDType, std::string(dtype_name(a.dtype)),

@@ -483,6 +483,10 @@ std::vector<std::string> copy_model_config(const std::string& from, const std::s
     return copy_files(from, to, [](const std::string&) { return true; });
 }
 
+std::vector<std::string> copy_files_beside_config(const std::string& from, const std::string& to) {
+    return copy_files(from, to, [](const std::string& name) { return name != "config.json"; });
+}
+
 std::vector<std::string> copy_text_files(const std::string& from, const std::string& to) {
     return copy_files(from, to, [](const std::string& name) {
         return !name.ends_with("config.json") || name == "tokenizer_config.json";

@@ -228,23 +228,23 @@ uint64_t largest_of(std::span<const std::byte> bytes) {
     return largest;
 }
 
-// Returns the largest number of an array of integers; nothing for other types.
-std::optional<uint64_t> largest_in(const NpyArray& array) {
-    switch (array.dtype) {
-        case DType::kU8:
-        case DType::kI8:
+bool is_of_integers(const NpyArray& array) {
+    return array.dtype == DType::kU8 || array.dtype == DType::kI8 || array.dtype == DType::kU16 ||
+           array.dtype == DType::kI16 || array.dtype == DType::kU32 || array.dtype == DType::kI32 ||
+           array.dtype == DType::kU64 || array.dtype == DType::kI64;
+}
+
+// Returns the largest number of an array of integers, whose signs it ignores.
+uint64_t largest_in(const NpyArray& array) {
+    switch (dtype_bytes(array.dtype)) {
+        case 1:
             return largest_of<uint8_t>(array.bytes);
-        case DType::kU16:
-        case DType::kI16:
+        case 2:
             return largest_of<uint16_t>(array.bytes);
-        case DType::kU32:
-        case DType::kI32:
+        case 4:
             return largest_of<uint32_t>(array.bytes);
-        case DType::kU64:
-        case DType::kI64:
-            return largest_of<uint64_t>(array.bytes);
         default:
-            return std::nullopt;
+            return largest_of<uint64_t>(array.bytes);
     }
 }
 
@@ -252,9 +252,8 @@ std::optional<uint64_t> largest_in(const NpyArray& array) {
 
 std::string token_recipe(const std::string& path, const NpyArray& array,
                          std::string_view dtype_option) {
-    const std::optional<uint64_t> largest = largest_in(array);
     const size_t dimensions = array.shape.size();
-    if (!largest || (dimensions != 1 && dimensions != 2)) return "";
+    if (!is_of_integers(array) || (dimensions != 1 && dimensions != 2)) return "";
     const std::string stem = std::filesystem::path(path).replace_extension().string();
     // In Python, JSON's strings mean the same.
     const auto text = [](const std::string& name) { return JsonWriter().value(name).text(); };
@@ -270,7 +269,7 @@ std::string token_recipe(const std::string& path, const NpyArray& array,
                                ":-1].copy(), \"targets\": r[:, 1:].copy()}}, {})",
                                text(path), text(stem + ".safetensors"))),
             shell_word(stem + ".safetensors"));
-    const bool is_wide = *largest > UINT16_MAX;
+    const bool is_wide = largest_in(array) > UINT16_MAX;
     return fmt::format(
         "if it is one long list of tokens, write them without a header: {}, then give --data {} "
         "--context N{}",

@@ -106,12 +106,6 @@ void require_utf8(const char* what, const std::string& text) {
 
 }  // namespace
 
-std::string shape_text(std::span<const int64_t> sizes) {
-    std::vector<std::string> parts;
-    for (const int64_t size : sizes) parts.push_back(std::to_string(size));
-    return fmt::format("[{}]", join(parts, ", "));
-}
-
 SafetensorsContent parse_safetensors(const std::string& path, std::span<const std::byte> all) {
     uint64_t length = 0;
     if (all.size() < sizeof(length))

@@ -25,9 +25,6 @@ struct SafetensorsEntry {
     std::span<const std::byte> bytes;  // row-major, little-endian; 1-byte aligned at worst
 };
 
-// Returns a text such as "[2, 3]", for messages.
-[[nodiscard]] std::string shape_text(std::span<const int64_t> sizes);
-
 // All tensors of a file.
 struct SafetensorsContent {
     std::vector<SafetensorsEntry> entries;  // views into the file, in the order of their bytes

@@ -73,11 +73,9 @@ void DeepSpeedSource::check_weights() const {
     const PickleValue& module = need(file, file.root(), "module");
     for (size_t i = 0; i + 1 < module.items.size(); i += 2) {
         const std::string& name = module.items[i]->text;
-        const auto place = places_.find(name);
-        if (place == places_.end()) continue;
-        const auto at = static_cast<size_t>(place->second);
-        if (about_.tensors[at].kind != TensorKind::kTrained || about_.states.empty()) continue;
-        if (!rounds_to(chunks_[at][0], file.tensor(module.items[i + 1], name)))
+        const auto at = place_of_trained(name);
+        if (at && !about_.states.empty() &&
+            !has_weights(*at, file.tensor(module.items[i + 1], name)))
             refuse(file.path(),
                    "its `{}` does not match the optimizer's rounded weights: {}, or the module was "
                    "changed before it was saved",

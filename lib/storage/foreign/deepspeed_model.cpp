@@ -161,4 +161,17 @@ void DeepSpeedModel::for_each(int tensor, int state, const Range& elements, cons
     }
 }
 
+bool DeepSpeedModel::has_weights(size_t at, TorchTensor tensor, bool is_padded) const {
+    const auto bytes = static_cast<size_t>(about_.tensors[at].numel() * dtype_bytes(tensor.dtype));
+    if (is_padded) tensor.bytes = tensor.bytes.first(std::min(tensor.bytes.size(), bytes));
+    return rounds_to(chunks_[at][0], tensor);
+}
+
+std::optional<size_t> DeepSpeedModel::place_of_trained(const std::string& name) const {
+    const auto place = places_.find(name);
+    if (place == places_.end()) return std::nullopt;
+    const auto at = static_cast<size_t>(place->second);
+    return about_.tensors[at].kind == TensorKind::kTrained ? std::optional(at) : std::nullopt;
+}
+
 }  // namespace dslaunch::storage

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,12 @@ class DeepSpeedModel : public TensorSource {
     void add_frozen(const std::string& name, const PickleValue& value);
     void add_buffer(const std::string& name, const TorchTensor& found);
     void add_aliases();
+    // Returns false if TENSOR, the module's values of the trained tensor AT, is not what its master
+    // weights round to. Ignores rows of TENSOR after the last one of the master weights if
+    // IS_PADDED.
+    [[nodiscard]] bool has_weights(size_t at, TorchTensor tensor, bool is_padded = false) const;
+    // Returns the place of the tensor NAME if it is trained; nothing for other names.
+    [[nodiscard]] std::optional<size_t> place_of_trained(const std::string& name) const;
     void add(CheckpointTensor tensor, TensorChunks chunks);
     // Returns the file or folder for messages about the list of tensors.
     [[nodiscard]] const std::string& listed_in() const {

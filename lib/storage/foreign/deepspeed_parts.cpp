@@ -50,6 +50,15 @@ int64_t integer_or(const PickleValue* value, int64_t otherwise) {
     return value != nullptr && value->kind == Kind::kInteger ? value->integer : otherwise;
 }
 
+std::optional<int64_t> zero_stage_in(const PickleValue& state) {
+    const PickleValue* stage = state.find("zero_stage");
+    if (stage == nullptr) return std::nullopt;
+    // The value is ZeroStageEnum(2), or a plain integer in older versions.
+    if (stage->kind == Kind::kRecord && !stage->items[0]->items.empty())
+        stage = stage->items[0]->items[0];
+    return integer_or(stage, -1);
+}
+
 const PickleValue& need(const TorchFile& file, const PickleValue& dict, const char* key) {
     const PickleValue* value = dict.find(key);
     if (value == nullptr) refuse(file.path(), "has no `{}`", key);

@@ -38,6 +38,10 @@ template <typename... Args>
 [[nodiscard]] const PickleValue& need(const TorchFile& file, const PickleValue& dict,
                                       const char* key);
 
+// Returns the ZeRO stage that STATE, an optimizer's, says: -1 if it says it in an unknown way;
+// nothing if it does not say it.
+[[nodiscard]] std::optional<int64_t> zero_stage_in(const PickleValue& state);
+
 // Returns ELEMENTS of CHUNKS; fewer if CHUNKS end earlier. The elements are counted across all
 // chunks and have WIDTH bytes each.
 [[nodiscard]] Chunks slice(const Chunks& chunks, Range elements, int64_t width = kMasterBytes);

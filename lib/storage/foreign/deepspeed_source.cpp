@@ -138,15 +138,9 @@ void DeepSpeedSource::read_stage() {
 }
 
 void DeepSpeedSource::read_rank_stage(const TorchFile& file, const PickleValue& state) {
-    int64_t found = -1;
-    if (const PickleValue* stage = state.find("zero_stage")) {
-        // The value is ZeroStageEnum(2), or a plain integer in older versions.
-        if (stage->kind == Kind::kRecord && !stage->items[0]->items.empty())
-            stage = stage->items[0]->items[0];
-        found = integer_or(stage, -1);
-    } else if (state.find("group_paddings") != nullptr) {
-        found = 1;  // BF16_Optimizer: bf16 with fp32 gradient accumulation
-    }
+    // BF16_Optimizer (bf16 with fp32 gradient accumulation) does not say its stage.
+    const bool is_bf16_optimizer = state.find("group_paddings") != nullptr;
+    const int64_t found = zero_stage_in(state).value_or(is_bf16_optimizer ? 1 : -1);
     if (found < 1 || found > 3) refuse(file.path(), "ZeRO stage {} is not supported", found);
     if (stage_ != 0 && found != stage_)
         refuse(file.path(), "was saved with ZeRO stage {}, but rank 0's file with stage {}", found,

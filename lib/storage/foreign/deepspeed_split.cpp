@@ -368,11 +368,7 @@ void DeepSpeedSplit::add_layer(const SplitFiles::Layer& layer) {
         const CheckpointTensor& about = about_.tensors[at];
         if (tensor_ranks_ > 1 || about.dtype != DType::kF32 || about.kind != TensorKind::kTrained)
             continue;
-        if (rules_->vocabulary_rows(name) >= 0)
-            tensor.bytes = tensor.bytes.first(
-                std::min(tensor.bytes.size(),
-                         static_cast<size_t>(about.numel() * dtype_bytes(tensor.dtype))));
-        if (!rounds_to(chunks_[at][0], tensor))
+        if (!has_weights(at, std::move(tensor), rules_->vocabulary_rows(name) >= 0))
             refuse(layer.path,
                    "its `{}` does not match the optimizer's rounded weights: files from "
                    "different saves are mixed, or the module was changed before it was saved",

@@ -122,12 +122,7 @@ void UniversalSource::read_optimizer() {
         *files_.emplace_back(std::make_unique<TorchFile>(folder_ + "/zero/optimizer_state.pt"));
     const PickleValue& state = file.root();
     read_scaler(state);
-    stage_ = 1;  // BF16_Optimizer does not say so
-    if (const PickleValue* stage = state.find("zero_stage")) {
-        if (stage->kind == Kind::kRecord && !stage->items[0]->items.empty())
-            stage = stage->items[0]->items[0];
-        stage_ = integer_or(stage, -1);
-    }
+    stage_ = zero_stage_in(state).value_or(1);  // BF16_Optimizer does not say so
     if (stage_ < 1 || stage_ > 3) refuse(file.path(), "ZeRO stage {} is not supported", stage_);
     const PickleValue* inner = state.find("optimizer_state_dict");
     const PickleValue* states = inner == nullptr ? nullptr : inner->find("state");
@@ -388,16 +383,10 @@ void UniversalSource::check_weights() const {
     const PickleValue* module = file.root().find("module");
     for (size_t i = 0; module != nullptr && i + 1 < module->items.size(); i += 2) {
         const std::string& name = module->items[i]->text;
-        const auto place = places_.find(name);
-        if (place == places_.end()) continue;
-        const auto at = static_cast<size_t>(place->second);
-        if (about_.tensors[at].kind != TensorKind::kTrained || about_.states.empty()) continue;
-        TorchTensor tensor = file.tensor(module->items[i + 1], name);
-        if (rules_->vocabulary_rows(name) >= 0)  // without padding
-            tensor.bytes = tensor.bytes.first(std::min(
-                tensor.bytes.size(),
-                static_cast<size_t>(about_.tensors[at].numel() * dtype_bytes(tensor.dtype))));
-        if (!rounds_to(chunks_[at][0], tensor))
+        const auto at = place_of_trained(name);
+        if (at && !about_.states.empty() &&
+            !has_weights(*at, file.tensor(module->items[i + 1], name),
+                         rules_->vocabulary_rows(name) >= 0))
             refuse(file.path(),
                    "its `{}` does not match the rounded weights in zero/{}/fp32.pt: files from "
                    "different saves are mixed, or the module was changed before it was saved",

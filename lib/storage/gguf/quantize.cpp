@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/half_bits.h"
+#include "base/kinds/half_arrays.h"
 #include "storage/gguf/block_codes.h"
 #include "storage/gguf/block_numbers.h"
 #include "storage/gguf/group_fit.h"
@@ -213,17 +213,6 @@ std::array<float, kLongBlock> importance_of(std::span<const float> all, size_t b
     return own;
 }
 
-void write_floats(GgufForm form, std::span<const float> numbers, std::byte* out) {
-    if (form == GgufForm::kF32) {
-        if (!numbers.empty()) std::memcpy(out, numbers.data(), numbers.size_bytes());
-        return;
-    }
-    for (size_t i = 0; i < numbers.size(); ++i) {
-        const uint16_t half = form == GgufForm::kF16 ? fp16_of(numbers[i]) : bf16_of(numbers[i]);
-        std::memcpy(out + i * sizeof half, &half, sizeof half);
-    }
-}
-
 void write_blocks(GgufForm form, std::span<const float> numbers, std::span<const float> importance,
                   bool searches, std::span<std::byte> out) {
     DSL_CHECK(is_written(form), "form {} is not written", facts_of(form).name);
@@ -232,7 +221,10 @@ void write_blocks(GgufForm form, std::span<const float> numbers, std::span<const
     DSL_CHECK(importance.empty() || importance.size() == numbers.size(),
               "importance of {} of {} numbers", importance.size(), numbers.size());
     if (!is_quantized(form)) {
-        write_floats(form, numbers, out.data());
+        const DType dtype = form == GgufForm::kF32   ? DType::kF32
+                            : form == GgufForm::kF16 ? DType::kF16
+                                                     : DType::kBF16;
+        from_fp32(numbers.data(), dtype, std::ssize(numbers), out.data());
         return;
     }
     const auto numel = static_cast<size_t>(facts_of(form).numel);

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/half_bits.h"
+#include "base/kinds/half_arrays.h"
 #include "base/loop_on_threads.h"
 #include "base/path.h"
 #include "base/text.h"
@@ -29,18 +29,6 @@ namespace {
 constexpr int64_t kPartNumel = int64_t{1} << 24;
 // The rows that a thread converts at once.
 constexpr int64_t kRowsOfThread = 16;
-
-void to_floats(std::span<const std::byte> bytes, DType dtype, std::span<float> out) {
-    if (dtype == DType::kF32) {
-        if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
-        return;
-    }
-    for (size_t i = 0; i < out.size(); ++i) {
-        uint16_t half = 0;
-        std::memcpy(&half, bytes.data() + i * sizeof half, sizeof half);
-        out[i] = dtype == DType::kBF16 ? fp32_of_bf16(half) : fp32_of_fp16(half);
-    }
-}
 
 // The sums for a tensor's error.
 struct ErrorSums {
@@ -132,9 +120,8 @@ class ModelWriter {
             for (int64_t begin = 0; begin < numel; begin += part) {
                 const auto count = static_cast<size_t>(std::min(part, numel - begin));
                 std::vector<float> numbers(count);
-                to_floats(
-                    found.entry.bytes.subspan(static_cast<size_t>(begin) * bytes, count * bytes),
-                    found.entry.dtype, numbers);
+                to_fp32(found.entry.bytes.data() + static_cast<size_t>(begin) * bytes,
+                        found.entry.dtype, std::ssize(numbers), numbers.data());
                 require_finite(name, found, numbers);
                 change_for_gguf(weight, numbers);
                 write_numbers(numbers, in, form, importance, writer, sums);
@@ -147,7 +134,7 @@ class ModelWriter {
         }
         if (is_quantized(form))
             written_.losses.push_back(
-                {weight.names.front(), form,
+                {weight.names.front(),
                  sums.of_numbers > 0 ? std::sqrt(sums.of_differences / sums.of_numbers) : 0});
     }
 
@@ -174,11 +161,7 @@ class ModelWriter {
                     numbers.subspan(static_cast<size_t>(row * in), static_cast<size_t>(in));
                 const auto to = std::span(out).subspan(static_cast<size_t>(row * row_bytes),
                                                        static_cast<size_t>(row_bytes));
-                if (options_.is_plain) {
-                    gguf_round(form, from, to);
-                } else {
-                    gguf_quantize(form, from, importance, to);
-                }
+                gguf_quantize(form, from, importance, to);
                 if (is_quantized(form)) add_error(form, from, to, own);
             }
             const std::lock_guard lock(mutex);

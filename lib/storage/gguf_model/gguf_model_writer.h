@@ -20,8 +20,6 @@ struct GgufWriteOptions {
     // mean of its squares on real texts. An empty list, or no function: all inputs matter the same.
     // SHAPE: [in] fp32, at least 0.
     std::function<std::vector<float>(const std::string& name, int64_t in)> importance;
-    // Rounds to nearest with scales that follow from the largest numbers, without a search.
-    bool is_plain = false;
     size_t threads = 1;
     // Called with how many numbers were written so far, and are in total.
     std::function<void(int64_t done, int64_t total)> progress;
@@ -31,7 +29,6 @@ struct GgufWriteOptions {
 // divided by the same of the numbers.
 struct GgufTensorLoss {
     std::string name;  // of the weight in the modules; the first one of several
-    GgufForm form = GgufForm::kF32;
     double error = 0;
 };
 

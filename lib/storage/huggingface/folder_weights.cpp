@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/half_bits.h"
+#include "base/kinds/half_arrays.h"
+#include "base/kinds/shape_text.h"
 #include "base/text.h"
 #include "storage/gguf/gguf_file.h"
 #include "storage/huggingface/derived_buffers.h"
@@ -43,18 +44,6 @@ FolderWeight in_fp32(const FolderWeight& weight) {
     return made_of(weight, DType::kF32, std::move(made));
 }
 
-// Writes NUMBERS as DTYPE to TO.
-void write_as(DType dtype, std::span<const float> numbers, std::byte* to) {
-    if (dtype == DType::kF32) {
-        std::memcpy(to, numbers.data(), numbers.size_bytes());
-        return;
-    }
-    for (size_t i = 0; i < numbers.size(); ++i) {
-        const uint16_t half = dtype == DType::kBF16 ? bf16_of(numbers[i]) : fp16_of(numbers[i]);
-        std::memcpy(to + i * sizeof half, &half, sizeof half);
-    }
-}
-
 // Returns the numbers of ROUNDED as DTYPE. WEIGHT has their name and shape.
 FolderWeight read_rounded(const FolderWeight& weight, const QuantizedWeight& rounded, DType dtype) {
     const int64_t rows = rounded.shape()[0], columns = rounded.shape()[1];
@@ -62,7 +51,7 @@ FolderWeight read_rounded(const FolderWeight& weight, const QuantizedWeight& rou
     std::vector<float> row(static_cast<size_t>(columns));
     for (int64_t r = 0; r < rows; ++r) {
         rounded.read_row(r, row);
-        write_as(dtype, row, made.data() + r * columns * dtype_bytes(dtype));
+        from_fp32(row.data(), dtype, columns, made.data() + r * columns * dtype_bytes(dtype));
     }
     return made_of(weight, dtype, std::move(made));
 }
@@ -175,7 +164,7 @@ FolderWeight FolderWeights::take(const std::string& name, std::span<const int64_
     if (weight->read) {
         const std::vector<float> numbers = weight->read();
         std::vector<std::byte> made(numbers.size() * static_cast<size_t>(dtype_bytes(entry.dtype)));
-        write_as(entry.dtype, numbers, made.data());
+        from_fp32(numbers.data(), entry.dtype, std::ssize(numbers), made.data());
         return made_of(weight->found, entry.dtype, std::move(made));
     }
     if (weight->rounded) return read_rounded(weight->found, *weight->rounded, folder_.config.dtype);

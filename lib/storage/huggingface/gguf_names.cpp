@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/kinds/shape_text.h"
 #include "base/text.h"
 #include "storage/files/safetensors.h"
 #include "storage/gguf/block_numbers.h"

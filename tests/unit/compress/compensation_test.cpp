@@ -190,7 +190,7 @@ TEST_CASE("compensation makes the error of the outputs smaller than rounding to 
                 const RoundingForm form{4, false, false, group, false, DType::kF32};
                 const std::vector<float> moments = some_moments(in, seed, team);
                 const std::vector<float> weights = some_weights(7 * in, seed + 100);
-                const RoundedMatrix nearest = round_to_nearest(form, weights, 7, {}, team);
+                const RoundedMatrix nearest = round_to_nearest(form, weights, 7, team);
                 const RoundedMatrix made = round_with_compensation(
                     form, weights, 7, order_inputs(moments, in, 0.01, team), team);
                 const double plain =
@@ -217,7 +217,7 @@ TEST_CASE("compensation with few rows loses no more than rounding to nearest on 
             const std::vector<float> moments = moments_of_rows(kIn, rows, seed, team);
             const std::vector<float> others = moments_of_rows(kIn, 400, seed + 50, team);
             const std::vector<float> weights = some_weights(kOut * kIn, seed + 100);
-            const RoundedMatrix nearest = round_to_nearest(form, weights, kOut, {}, team);
+            const RoundedMatrix nearest = round_to_nearest(form, weights, kOut, team);
             const RoundedMatrix made = round_with_compensation(
                 form, weights, kOut, order_inputs(moments, kIn, damping_of(kIn, rows), team), team);
             plain += output_error(weights, numbers_of(nearest, team), others, kIn, team);

@@ -41,7 +41,7 @@ TEST_CASE("no number is rounded by more than half of its group's scale") {
                         numbers[static_cast<size_t>(160 + i)] =
                             std::fabs(numbers[static_cast<size_t>(160 + i)]) + 1;
                     }
-                    const RoundedMatrix made = round_to_nearest(form, numbers, 5, {}, team);
+                    const RoundedMatrix made = round_to_nearest(form, numbers, 5, team);
                     const std::vector<float> values = numbers_of(made, team);
                     for (int64_t i = 0; i < 400; ++i) {
                         INFO(bits << " bits, group " << group << ", number " << i);
@@ -57,7 +57,7 @@ TEST_CASE("an 8-bit float is off by a sixteenth of the number at most") {
     kernels::ThreadTeam team(1);
     const RoundingForm form{8, true, false, 0, false, DType::kF32};
     const std::vector<float> numbers = normal_numbers(4 * 50, 3);
-    const RoundedMatrix made = round_to_nearest(form, numbers, 4, {}, team);
+    const RoundedMatrix made = round_to_nearest(form, numbers, 4, team);
     const std::vector<float> values = numbers_of(made, team);
     for (int64_t i = 0; i < 200; ++i) {
         const float number = numbers[static_cast<size_t>(i)];
@@ -101,8 +101,8 @@ TEST_CASE("the codes do not depend on the number of threads") {
     const RoundingForm form{4, false, true, 32, true, DType::kF16};
     const std::vector<float> numbers = normal_numbers(37 * 64, 1);
     kernels::ThreadTeam one(1), three(3);
-    const RoundedMatrix a = round_to_nearest(form, numbers, 37, {}, one);
-    const RoundedMatrix b = round_to_nearest(form, numbers, 37, {}, three);
+    const RoundedMatrix a = round_to_nearest(form, numbers, 37, one);
+    const RoundedMatrix b = round_to_nearest(form, numbers, 37, three);
     CHECK(a.codes == b.codes);
     CHECK(numbers_of(a, one) == numbers_of(b, three));
 }

@@ -11,7 +11,6 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "graph/rounding/compressed_parameter.h"
@@ -136,44 +135,8 @@ TEST_CASE("16-bit weights are rounded in fp32 and stored in their type") {
     CHECK(found.equal(on_grid(half.to(at::kFloat), {4, 3}).to(at::kBFloat16)));
 }
 
-TEST_CASE("bits fall after a period, then after twice as long, as in DeepSpeed's code") {
-    // From 8 to 4 bits with a period of 3: roundings 3, 6, 12 and 24 take a bit each.
-    const BitSchedule schedule{false, 8, 4, 3, 0, 0};
-    for (const auto& [updates, bits] : std::vector<std::pair<int64_t, int64_t>>{{0, 8},
-                                                                                {1, 8},
-                                                                                {2, 7},
-                                                                                {4, 7},
-                                                                                {5, 6},
-                                                                                {10, 6},
-                                                                                {11, 5},
-                                                                                {22, 5},
-                                                                                {23, 4},
-                                                                                {1000, 4},
-                                                                                {-1, 4}}) {
-        INFO("after " << updates << " updates");
-        CHECK(bits_after(schedule, updates).bits == bits);
-    }
-    // With an offset, rounding begins one update later: DeepSpeed rounds in the update that follows
-    // the one with the offset's number.
-    BitSchedule later = schedule;
-    later.offset = 5;
-    CHECK(bits_after(later, 4).bits == 0);
-    CHECK(bits_after(later, 5).bits == 0);
-    CHECK(bits_after(later, 6).bits == 8);
-    CHECK(bits_after(later, 8).bits == 7);
-    // In the forward pass: target_bits from the offset on.
-    later.is_fixed = true;
-    CHECK(bits_after(later, 4).bits == 0);
-    CHECK(bits_after(later, 5).bits == 4);
-    // A period of 0 or 1 takes a bit with the first rounding.
-    CHECK(bits_after({false, 8, 2, 0, 0, 0}, 0).bits == 7);
-    CHECK(bits_after({false, 8, 2, 0, 0, 0}, 3).bits == 4);
-    CHECK(bits_after({false, 8, 2, 1, 0, 0}, 3).bits == 5);
-    CHECK(bits_after({false, 8, 1, std::numeric_limits<int64_t>::max(), 0, 0}, 10).bits == 8);
-}
-
 TEST_CASE("the unrounded part falls with each rounding, and is whole again when a bit goes") {
-    const BitSchedule schedule{false, 8, 7, 4, 0, 0.25};
+    const config::BitSchedule schedule{false, 8, 7, 4, 0, 0.25};
     const std::vector<double> expected = {0.75, 0.5, 0.25, 1, 0.75, 0.5, 0.25, 0, 0};
     for (size_t i = 0; i < expected.size(); ++i)
         CHECK(bits_after(schedule, static_cast<int64_t>(i)).unrounded == Approx(expected[i]));

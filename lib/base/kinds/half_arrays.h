@@ -1,0 +1,56 @@
+// Converts numbers between fp32 and the bytes in which files and caches keep them: fp32, bf16 or
+// fp16, each number as half_bits.h says. Everything here has internal linkage, since each library
+// compiles it with its own options.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/half_bits.h"
+#include "base/kinds/dtype.h"
+
+// NOLINTBEGIN(misc-definitions-in-headers): see above.
+namespace dslaunch {
+namespace {
+
+// Converts NUMEL numbers of DTYPE at FROM, which need not be aligned, to fp32. REQUIRES: DTYPE is
+// kF32, kBF16 or kF16.
+inline void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to) {
+    const auto convert = [&](const auto& value_of) {
+        for (int64_t i = 0; i < numel; ++i) {
+            uint16_t half = 0;
+            std::memcpy(&half, from + i * 2, sizeof half);
+            to[i] = value_of(half);
+        }
+    };
+    if (dtype == DType::kF32) {
+        if (numel > 0) std::memcpy(to, from, static_cast<size_t>(numel) * sizeof(float));
+    } else if (dtype == DType::kBF16) {
+        convert([](uint16_t half) { return fp32_of_bf16(half); });
+    } else {
+        convert([](uint16_t half) { return fp32_of_fp16(half); });
+    }
+}
+
+// Converts NUMEL numbers in fp32 to DTYPE at TO, which need not be aligned. REQUIRES: DTYPE is
+// kF32, kBF16 or kF16.
+inline void from_fp32(const float* from, DType dtype, int64_t numel, std::byte* to) {
+    const auto convert = [&](const auto& half_of) {
+        for (int64_t i = 0; i < numel; ++i) {
+            const uint16_t half = half_of(from[i]);
+            std::memcpy(to + i * 2, &half, sizeof half);
+        }
+    };
+    if (dtype == DType::kF32) {
+        if (numel > 0) std::memcpy(to, from, static_cast<size_t>(numel) * sizeof(float));
+    } else if (dtype == DType::kBF16) {
+        convert([](float number) { return bf16_of(number); });
+    } else {
+        convert([](float number) { return fp16_of(number); });
+    }
+}
+
+}  // namespace
+}  // namespace dslaunch
+// NOLINTEND(misc-definitions-in-headers)

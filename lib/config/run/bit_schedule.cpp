@@ -1,0 +1,53 @@
+#include "config/run/bit_schedule.h"
+
+#include <algorithm>
+
+namespace dslaunch::config {
+namespace {
+
+// The falling of bits, one bit after the other.
+struct Fall {
+    int64_t bits;
+    int64_t period;
+    int64_t rounding = 0;  // that took the last bit
+
+    // Returns the rounding that takes the next bit.
+    [[nodiscard]] int64_t next() const {
+        return std::max(rounding == INT64_MAX ? INT64_MAX : rounding + 1, period);
+    }
+    void take() {
+        rounding = next();
+        period = period > INT64_MAX / 2 ? INT64_MAX : period * 2;
+        --bits;
+    }
+};
+
+}  // namespace
+
+BitState bits_after(const BitSchedule& schedule, int64_t updates) {
+    const bool is_over = updates < 0;
+    if (!is_over && updates < schedule.offset) return {};
+    if (schedule.is_fixed || is_over) return {schedule.target, 0};
+    // DeepSpeed rounds before the first forward pass, and after each update that begins with
+    // rounding on: with an offset, the first such update is one later.
+    const int64_t roundings = schedule.offset == 0 ? updates + 1 : updates - schedule.offset;
+    if (roundings == 0) return {};
+    Fall fall{schedule.start, schedule.period};
+    while (fall.bits > schedule.target && fall.next() <= roundings) fall.take();
+    BitState state{fall.bits, 0};
+    if (schedule.change_ratio > 0)
+        state.unrounded = std::max(
+            0.0, 1 - schedule.change_ratio * static_cast<double>(roundings - fall.rounding));
+    return state;
+}
+
+int64_t updates_to_target(const BitSchedule& schedule) {
+    if (schedule.is_fixed) return schedule.offset;
+    Fall fall{schedule.start, schedule.period};
+    while (fall.bits > schedule.target && fall.rounding < INT64_MAX) fall.take();
+    const int64_t roundings = std::max<int64_t>(fall.rounding, 1);  // the first one rounds
+    if (schedule.offset == 0) return roundings - 1;
+    return roundings > INT64_MAX - schedule.offset ? INT64_MAX : schedule.offset + roundings;
+}
+
+}  // namespace dslaunch::config

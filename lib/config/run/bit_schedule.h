@@ -1,0 +1,31 @@
+// Bits that fall over the updates of a run: what weight_quantization's groups ask for. Pure values.
+#pragma once
+
+#include <cstdint>
+
+namespace dslaunch::config {
+
+// Bits that fall over the updates of a run.
+struct BitSchedule {
+    bool is_fixed = false;  // always `target`; false: from `start` to `target`
+    int64_t start = 8;
+    int64_t target = 8;
+    int64_t period = 1;  // roundings before the first bit goes; then twice, four times, … as many
+    int64_t offset = 0;  // updates before the first rounding
+    double change_ratio = 0;  // decrease of the unrounded part with each rounding; 0: there is none
+};
+
+// The state of a schedule.
+struct BitState {
+    int64_t bits = 0;      // 0: not rounded yet
+    double unrounded = 0;  // the part of the unrounded value in the result
+};
+
+// Returns SCHEDULE's state after UPDATES updates; -1: after the last change.
+[[nodiscard]] BitState bits_after(const BitSchedule& schedule, int64_t updates);
+
+// Returns the fewest updates after which SCHEDULE has its target bits; INT64_MAX if that is beyond
+// what can be counted.
+[[nodiscard]] int64_t updates_to_target(const BitSchedule& schedule);
+
+}  // namespace dslaunch::config

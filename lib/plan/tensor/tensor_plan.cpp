@@ -21,8 +21,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kRuleNames = {"column", "row", "vocabulary",
                                                         "replicated"};
 
-// Returns the same name for equal layers: "blocks.*.qkv.weight" for
-// "blocks.3.qkv.weight".
+// Returns the same name for equal layers: "blocks.*.qkv.weight" for "blocks.3.qkv.weight".
 std::string layer_name(const std::string& name) {
     std::vector<std::string> parts = split(name, '.');
     for (std::string& part : parts)
@@ -39,8 +38,8 @@ std::string layer_site(const std::string& where) {
     return fmt::format("{} in {}", node.substr(0, in), layer_name(node.substr(in + kInLength)));
 }
 
-// Returns WHY, such as "aten::softmax in model.0.mlp (net.py:4): it needs all
-// of what is split", without the layer's number and the source line.
+// Returns WHY, such as "aten::softmax in model.0.mlp (net.py:4): it needs all of what is split",
+// without the layer's number and the source line.
 std::string obstacle_text(const std::string& why) {
     const size_t line = why.find(" ("), reason = why.find("): ");
     if (line == why.npos || reason == why.npos || reason < line) return why;
@@ -130,8 +129,7 @@ TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word) {
     if (const auto* found = std::ranges::find(kRuleNames, word); found != kRuleNames.end())
         return static_cast<TensorRule>(found - kRuleNames.begin());
     fail(ExitCode::kConfig,
-         "tensor rule of `{}`: `{}` is none of column, row, vocabulary, "
-         "replicated",
+         "tensor rule of `{}`: `{}` is none of column, row, vocabulary, replicated",
          printable(pattern), printable(word));
 }
 
@@ -153,14 +151,13 @@ void match_expressions(const TensorRules& rules, std::span<const std::string> na
         }
     }
     if (!fits)
-        fail(ExitCode::kConfig,
-             "tensor_parallel.partition_config: no pattern of layer_specs matches "
-             "a linear layer's "
-             "weight of the "
-             "model, whose first parameter is `{}`: change the patterns, or remove "
-             "the section, and "
-             "the graph decides how layers are split",
-             names.empty() ? "" : names.front());
+        fail(
+            ExitCode::kConfig,
+            "tensor_parallel.partition_config: no pattern of layer_specs matches a linear layer's "
+            "weight of the "
+            "model, whose first parameter is `{}`: change the patterns, or remove the section, and "
+            "the graph decides how layers are split",
+            names.empty() ? "" : names.front());
 }
 
 }  // namespace

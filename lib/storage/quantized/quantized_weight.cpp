@@ -16,8 +16,7 @@
 namespace dslaunch::storage {
 namespace {
 
-// The column that each 4-bit code of a word has in AWQ's layout, from the
-// lowest bits on.
+// The column that each 4-bit code of a word has in AWQ's layout, from the lowest bits on.
 constexpr int64_t kAwqCodes = 8;
 constexpr int64_t kAwqPlaces[kAwqCodes] = {0, 4, 1, 5, 2, 6, 3, 7};
 
@@ -57,8 +56,7 @@ const SafetensorsEntry* QuantizedWeight::find(std::string_view suffix) const {
 const SafetensorsEntry& QuantizedWeight::need(std::string_view suffix) const {
     if (const SafetensorsEntry* const entry = find(suffix)) return *entry;
     fail(ExitCode::kInput,
-         "{}: the rounded weight of `{}` has no tensor `{}.{}`: the folder is "
-         "not complete, or its "
+         "{}: the rounded weight of `{}` has no tensor `{}.{}`: the folder is not complete, or its "
          "quantization_config describes another one",
          parts_.begin()->second.file->path(), printable(module_), printable(module_), suffix);
 }
@@ -184,8 +182,7 @@ void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_fl
     require_shape(*zeros_, std::vector<int64_t>{packed_words(shape_[0], bits), groups_});
 }
 
-// Checks the tensors of GPTQ and of AWQ, which store the weight with its inputs
-// as rows.
+// Checks the tensors of GPTQ and of AWQ, which store the weight with its inputs as rows.
 void QuantizedWeight::check_transposed(const Quantization& how) {
     const SafetensorsEntry& codes = need("qweight");
     const SafetensorsEntry& zeros = need("qzeros");

@@ -110,17 +110,48 @@ Quantization read_compressed_tensors(const JsonPlace& place) {
     return how;
 }
 
+int gptq_bits_at(const JsonPlace& place) {
+    const int bits = bits_at(place, "bits");
+    if (bits != 2 && bits != 3 && bits != 4 && bits != 8)
+        place.at("bits").refuse("GPTQ has 2, 3, 4 or 8 bits");
+    return bits;
+}
+
+int awq_bits_at(const JsonPlace& place) {
+    const char* const key = place.has("bits") ? "bits" : "w_bit";
+    if (bits_at(place, key) != 4) place.at(key).refuse("AWQ has 4 bits");
+    return 4;
+}
+
+int packed_bits_at(const JsonPlace& place) {
+    const int bits = bits_at(place, "bits");
+    if (bits < 2) place.at("bits").refuse("weights of 2 to 8 bits are supported");
+    return bits;
+}
+
+// Adds the schemes of MODULES, settings of single modules by name or pattern. The tensors of a
+// module say which one it has, so names are not compared. Modules of 16 bits are not rounded.
+void add_schemes_of_modules(const JsonPlace& modules, int (*bits_of)(const JsonPlace&),
+                            Quantization& how) {
+    const WeightScheme all = how.schemes.front();
+    modules.for_members([&](const std::string&, const JsonPlace& own) {
+        WeightScheme scheme = all;
+        if (own.has("bits")) {
+            if (own.at("bits").integer() >= 16) return;
+            scheme.bits = bits_of(own);
+        }
+        if (own.has("group_size")) scheme.group = group_or_row(own.at("group_size"));
+        if (std::ranges::find(how.schemes, scheme) == how.schemes.end())
+            how.schemes.push_back(scheme);
+    });
+}
+
 Quantization read_gptq(const JsonPlace& place) {
-    refuse_if_given(place, "dynamic", "other bits for single modules are not supported");
     Quantization how;
     how.method = QuantizationMethod::kGptq;
-    WeightScheme scheme;
-    scheme.bits = bits_at(place, "bits");
-    if (scheme.bits != 2 && scheme.bits != 3 && scheme.bits != 4 && scheme.bits != 8)
-        place.at("bits").refuse("GPTQ has 2, 3, 4 or 8 bits");
-    scheme.is_symmetric = false;  // its files have zero points in any case
-    scheme.group = group_or_row(place.at("group_size"));
-    how.schemes = {scheme};
+    // Its files have zero points in any case.
+    how.schemes = {{gptq_bits_at(place), false, false, group_or_row(place.at("group_size"))}};
+    if (place.has("dynamic")) add_schemes_of_modules(place.at("dynamic"), gptq_bits_at, how);
     const std::string format =
         place.has("checkpoint_format") ? place.at("checkpoint_format").text() : "gptq";
     if (format != "gptq" && format != "gptq_v2")
@@ -129,15 +160,52 @@ Quantization read_gptq(const JsonPlace& place) {
     return how;
 }
 
+// Refuses settings of auto-round, of the folder or of a module, with which numbers are no integers.
+void require_integers(const JsonPlace& place) {
+    if (place.has("data_type") && place.at("data_type").text() != "int")
+        place.at("data_type").refuse("of auto-round's numbers, integers (int) are supported");
+    if (place.has("act_bits") && place.at("act_bits").integer() < 16)
+        place.at("act_bits").refuse("of auto-round's folders, rounded activations are not read");
+}
+
+Quantization read_auto_round(const JsonPlace& place) {
+    // The name of the layout, GPTQ's or AWQ's; older versions have it in `backend`.
+    const char* const key = place.has("packing_format") ? "packing_format" : "backend";
+    const std::string layout = place.has(key) ? place.at(key).text() : "auto_round:auto_gptq";
+    const auto is_any_of = [&](std::initializer_list<std::string_view> names) {
+        return std::ranges::find(names, layout) != names.end();
+    };
+    const bool is_awq = is_any_of({"auto_round:auto_awq", "auto_round:awq"});
+    const bool is_first_gptq = is_any_of({"auto_round:auto_gptq", "auto_round:gptq"});
+    if (!is_awq && !is_first_gptq && !is_any_of({"auto_round", "auto_round:gptqmodel"}))
+        place.at(key).refuse(
+            "the layouts auto_round, auto_round:auto_gptq, auto_round:gptqmodel and "
+            "auto_round:auto_awq are supported");
+    require_integers(place);
+    for (const char* const changed : {"rotation_config", "transform_config"})
+        refuse_if_given(place, changed, "transformed weights are not supported");
+    Quantization how;
+    how.method = is_awq ? QuantizationMethod::kAwq : QuantizationMethod::kGptq;
+    const auto bits = is_awq ? awq_bits_at : packed_bits_at;
+    how.schemes = {{bits(place), false, false, group_or_row(place.at("group_size"))}};
+    how.stores_zeros_less_one = is_first_gptq;
+    for (const char* const modules : {"extra_config", "dynamic"}) {
+        if (!place.has(modules)) continue;
+        place.at(modules).for_members(
+            [&](const std::string&, const JsonPlace& own) { require_integers(own); });
+        add_schemes_of_modules(place.at(modules), bits, how);
+    }
+    return how;
+}
+
 Quantization read_awq(const JsonPlace& place) {
     Quantization how;
     how.method = QuantizationMethod::kAwq;
-    const char* const bits = place.has("bits") ? "bits" : "w_bit";
-    if (bits_at(place, bits) != 4) place.at(bits).refuse("AWQ has 4 bits");
+    const int bits = awq_bits_at(place);
     if (place.has("version") && lower(place.at("version").text()) != "gemm")
         place.at("version").refuse("the layout gemm is supported, and no other");
     const char* const group = place.has("group_size") ? "group_size" : "q_group_size";
-    how.schemes = {{4, false, false, group_or_row(place.at(group))}};
+    how.schemes = {{bits, false, false, group_or_row(place.at(group))}};
     return how;
 }
 
@@ -157,13 +225,14 @@ std::optional<Quantization> parse_quantization(const JsonPlace& place) {
     if (method == "compressed-tensors") return read_compressed_tensors(place);
     if (method == "gptq") return read_gptq(place);
     if (method == "awq") return read_awq(place);
+    if (method == "auto-round" || method == "intel/auto-round") return read_auto_round(place);
     if (method == "bitsandbytes" && !flag_at(place, "load_in_4bit", false) &&
         !flag_at(place, "load_in_8bit", false))
         return std::nullopt;
     place.refuse(fmt::format(
         "the weights are quantized by a method that this version does not read ({}); it reads "
-        "compressed-tensors, gptq and awq. Use the folder of the model in 16 or 32 bits, or remove "
-        "this field if the weights are stored in 16 or 32 bits",
+        "compressed-tensors, gptq, awq and auto-round. Use the folder of the model in 16 or 32 "
+        "bits, or remove this field if the weights are stored in 16 or 32 bits",
         printable(method)));
 }
 

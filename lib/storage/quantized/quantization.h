@@ -1,6 +1,6 @@
 // The rounding of a Hugging Face folder's weights, as `quantization_config` in its config.json says
-// it: folders of compressed-tensors, of GPTQ and of AWQ. Data path: config.json -> [here] ->
-// quantized_weight.h. Pure.
+// it: folders of compressed-tensors, of GPTQ, of AWQ, and of auto-round, which uses the layouts of
+// the last two. Data path: config.json -> [here] -> quantized_weight.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace dslaunch::storage {
 
-// The program whose names and layouts a folder uses.
+// The program whose names and layouts a folder uses; auto-round's folders use GPTQ's or AWQ's.
 enum class QuantizationMethod : uint8_t { kCompressedTensors, kGptq, kAwq };
 
 // The rounding of a layer's inputs before the product, a row (a token) at a time: to integers of 8

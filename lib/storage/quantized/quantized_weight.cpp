@@ -182,6 +182,36 @@ void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_fl
     require_shape(*zeros_, std::vector<int64_t>{packed_words(shape_[0], bits), groups_});
 }
 
+// Returns the inputs of a weight whose codes of BITS have WORDS rows; 0 if they do not fill them.
+int64_t QuantizedWeight::inputs_of(int64_t words, int bits) const {
+    if (layout_ == Layout::kAwq) return words;
+    return words * 32 % bits == 0 ? words * 32 / bits : 0;
+}
+
+// Returns the scheme of HOW that the shapes of CODES, ZEROS and SCALES show; the first one if none
+// fits, which the checks then report.
+WeightScheme QuantizedWeight::scheme_of_shapes(const Quantization& how,
+                                               const SafetensorsEntry& codes,
+                                               const SafetensorsEntry& zeros,
+                                               const SafetensorsEntry& scales) const {
+    const WeightScheme* found = nullptr;
+    for (const WeightScheme& scheme : how.schemes) {
+        const int64_t in = inputs_of(codes.shape[0], scheme.bits);
+        const int64_t group = scheme.group == 0 ? in : scheme.group;
+        const std::vector<int64_t> fitting = {scales.shape[0],
+                                              packed_words(scales.shape[1], scheme.bits)};
+        if (in == 0 || (in + group - 1) / group != scales.shape[0] || zeros.shape != fitting)
+            continue;
+        if (found != nullptr)
+            refuse(codes, fmt::format("has shape {}, which fits {} bits in groups of {} and {} in "
+                                      "groups of {}, both of quantization_config",
+                                      shape_text(codes.shape), found->bits, found->group,
+                                      scheme.bits, scheme.group));
+        found = &scheme;
+    }
+    return found == nullptr ? how.schemes.front() : *found;
+}
+
 // Checks the tensors of GPTQ and of AWQ, which store the weight with its inputs as rows.
 void QuantizedWeight::check_transposed(const Quantization& how) {
     const SafetensorsEntry& codes = need("qweight");
@@ -190,8 +220,6 @@ void QuantizedWeight::check_transposed(const Quantization& how) {
     codes_ = &parts_.find("qweight")->second;
     scales_ = &scales;
     zeros_ = &zeros;
-    const WeightScheme& scheme = how.schemes.front();
-    bits_ = scheme.bits;
     require_type(codes, DType::kI32);
     require_type(zeros, DType::kI32);
     if (scales.dtype != DType::kF16 && scales.dtype != DType::kBF16 && scales.dtype != DType::kF32)
@@ -201,23 +229,20 @@ void QuantizedWeight::check_transposed(const Quantization& how) {
         refuse(codes,
                fmt::format("has shape {} and the scales have {}, but both have two dimensions",
                            shape_text(codes.shape), shape_text(scales.shape)));
+    const WeightScheme scheme = scheme_of_shapes(how, codes, zeros, scales);
+    bits_ = scheme.bits;
     groups_ = scales.shape[0];
     const int64_t out = scales.shape[1];
-    if (layout_ == Layout::kGptq) {
-        if (codes.shape[0] * 32 % bits_ != 0)
-            refuse(codes, fmt::format("has {} rows of words, which {} bits do not fill",
-                                      codes.shape[0], bits_));
-        shape_ = {out, codes.shape[0] * 32 / bits_};
-        require_shape(codes, std::vector<int64_t>{packed_words(shape_[1], bits_), out});
-        require_shape(zeros, std::vector<int64_t>{groups_, packed_words(out, bits_)});
-    } else {
-        shape_ = {out, codes.shape[0]};
-        if (out % kAwqCodes != 0)
-            refuse(scales,
-                   fmt::format("has {} outputs, but AWQ packs {} in a word", out, kAwqCodes));
-        require_shape(codes, std::vector<int64_t>{shape_[1], out / kAwqCodes});
-        require_shape(zeros, std::vector<int64_t>{groups_, out / kAwqCodes});
-    }
+    shape_ = {out, inputs_of(codes.shape[0], bits_)};
+    if (shape_[1] == 0)
+        refuse(codes, fmt::format("has {} rows of words, which {} bits do not fill", codes.shape[0],
+                                  bits_));
+    if (layout_ == Layout::kAwq && out % kAwqCodes != 0)
+        refuse(scales, fmt::format("has {} outputs, but AWQ packs {} in a word", out, kAwqCodes));
+    const int64_t words = packed_words(out, bits_);
+    require_shape(codes,
+                  std::vector<int64_t>{codes.shape[0], layout_ == Layout::kAwq ? words : out});
+    require_shape(zeros, std::vector<int64_t>{groups_, words});
     group_ = scheme.group == 0 ? shape_[1] : scheme.group;
     if ((shape_[1] + group_ - 1) / group_ != groups_)
         refuse(scales, fmt::format("has {} groups, but {} inputs in groups of {} have {}", groups_,

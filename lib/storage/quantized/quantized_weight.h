@@ -55,6 +55,11 @@ class QuantizedWeight {
     void check_packed(const Quantization& how);
     void check_plain(const Quantization& how);
     void check_transposed(const Quantization& how);
+    [[nodiscard]] int64_t inputs_of(int64_t words, int bits) const;
+    [[nodiscard]] WeightScheme scheme_of_shapes(const Quantization& how,
+                                                const SafetensorsEntry& codes,
+                                                const SafetensorsEntry& zeros,
+                                                const SafetensorsEntry& scales) const;
     void check_scales(const Quantization& how, int bits, bool is_float);
     void read_group_index(std::string_view suffix);
     [[nodiscard]] uint32_t code_at(int64_t row, int64_t column) const;

@@ -1,5 +1,5 @@
 // Weights that folders store rounded, read again: tensors written by hand, in the layouts of
-// compressed-tensors, GPTQ and AWQ, and tensors that do not fit each other.
+// compressed-tensors, GPTQ, AWQ and auto-round, and tensors that do not fit each other.
 #include "storage/quantized/quantized_weight.h"
 
 #include <cstring>
@@ -303,9 +303,72 @@ TEST_CASE("settings that say nothing about the numbers are accepted") {
     CHECK(rows_of(config, parts) == Rows{{-8, -7, -6, -5, -8, -6, -4, -2}});
     config["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
     CHECK_THAT(refusal([&] { read(config); }), Catch::Contains("sparse weights"));
-    Json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 4}};
-    gptq["dynamic"] = {{"+:.*down.*", {{"bits", 8}}}};
-    CHECK_THAT(refusal([&] { read(gptq); }), Catch::Contains("dynamic"));
+}
+
+TEST_CASE("auto-round's folders have the layouts of GPTQ and AWQ") {
+    const auto with = [](const char* key, const Json& value) {
+        Json json = {{"quant_method", "auto-round"}, {"bits", 4}, {"group_size", 4}};
+        json["packing_format"] = "auto_round:auto_gptq";
+        json[key] = value;
+        return json;
+    };
+    Parts parts;
+    parts.words("qweight", {1, 2}, {0x76543210, 0xFEDCBA98})
+        .words("qzeros", {2, 1}, {0x87, 0x0F})
+        .floats("scales", {2, 2}, {1, 2, 0.5F, 4});
+    const std::vector<float> less_one = {-8, -7, -6, -5, 2, 2.5F, 3, 3.5F};
+    const std::vector<float> as_is = {-7, -6, -5, -4, -5.5F, -5, -4.5F, -4};
+    CHECK(rows_of(with("data_type", "int"), parts)[0] == less_one);
+    CHECK(rows_of(with("quant_method", "intel/auto-round"), parts)[0] == less_one);
+    for (const char* const format : {"auto_round", "auto_round:gptqmodel"})
+        CHECK(rows_of(with("packing_format", format), parts)[0] == as_is);
+    Json older = with("backend", "auto_round:gptq");
+    older.erase("packing_format");
+    CHECK(rows_of(older, parts)[0] == less_one);
+    CHECK(read(with("packing_format", "auto_round:auto_awq")).method == QuantizationMethod::kAwq);
+    const std::pair<Json, const char*> table[] = {
+        {with("packing_format", "auto_round:fp8_static"), "packing_format"},
+        {with("data_type", "mx_fp"), "integers (int)"},
+        {with("act_bits", 8), "rounded activations"},
+        {with("bits", 1), "2 to 8 bits"},
+        {with("rotation_config", {{"type", "hadamard"}}), "transformed weights"},
+        {with("extra_config", {{"m", {{"data_type", "fp"}}}}), "integers (int)"}};
+    for (const auto& [json, why] : table)
+        CHECK_THAT(refusal([&] { static_cast<void>(read(json)); }), Catch::Contains(why));
+}
+
+TEST_CASE("a module with bits or groups of its own is known by its tensors' shapes") {
+    Json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 8}};
+    // 32 outputs of 8 inputs in 8 bits: 2 rows of words, and 8 words of zero points in a group.
+    Parts eight;
+    eight.words("qweight", {2, 32}, std::vector<uint32_t>(64, 0x83828180))
+        .words("qzeros", {2, 8}, std::vector<uint32_t>(16, 0x7F7F7F7F))
+        .floats("scales", {2, 32}, std::vector<float>(64, 1));
+    CHECK_THAT(refusal([&] { rows_of(gptq, eight); }), Catch::Contains("m.qzeros"));
+    const Json own = {{"bits", 8}, {"group_size", 4}};
+    const std::vector<float> numbers = {0, 1, 2, 3, 0, 1, 2, 3};
+    gptq["dynamic"] = {{"+:.*down.*", own}, {"-:.*up.*", Json::object()}};
+    CHECK(rows_of(gptq, eight)[31] == numbers);
+    const Json round = {{"quant_method", "auto-round"},
+                        {"bits", 4},
+                        {"group_size", 8},
+                        {"extra_config", {{"lm_head", {{"bits", 16}}}, {"m", own}}}};
+    CHECK(rows_of(round, eight)[31] == numbers);
+    // Of the folder's own bits.
+    Parts four;
+    four.words("qweight", {1, 32}, std::vector<uint32_t>(32, 0x76543210))
+        .words("qzeros", {1, 4}, std::vector<uint32_t>(4, 0xFFFFFFFF))
+        .floats("scales", {1, 32}, std::vector<float>(32, 1));
+    CHECK(rows_of(round, four)[31] == std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7});
+    // 1 output: zero points of 4 and of 8 bits both take a word, and the groups do not tell.
+    Json both = gptq;
+    both["group_size"] = 4;
+    both["dynamic"] = {{"m", {{"bits", 8}, {"group_size", -1}}}};
+    Parts one;
+    one.words("qweight", {1, 1}, {0}).words("qzeros", {1, 1}, {0}).floats("scales", {1, 1}, {1});
+    CHECK(rows_of(both, one) == Rows{{-1, -1, -1, -1}});
+    both["group_size"] = -1;
+    CHECK_THAT(refusal([&] { rows_of(both, one); }), Catch::Contains("fits 4 bits"));
 }
 
 TEST_CASE("8-bit floats are those of PyTorch") {

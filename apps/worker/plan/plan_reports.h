@@ -13,6 +13,7 @@
 #include "plan/choose/schedule_choice.h"
 #include "plan/print/mesh_text.h"
 #include "plan/tensor/tensor_plan.h"
+#include "plan/tensor/tensor_rules.h"
 #include "worker/plan/plan_hosts.h"
 
 namespace dslaunch::worker {

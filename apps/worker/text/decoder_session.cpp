@@ -19,6 +19,7 @@
 #include "launch/plan/worker_environment.h"
 #include "runtime/comm/host_link.h"
 #include "runtime/comm_gloo/job_comm.h"
+#include "runtime/comm_gloo/stage_links.h"
 #include "storage/gguf/gguf_file.h"
 #include "storage/huggingface/named_place.h"
 #include "worker/processors.h"

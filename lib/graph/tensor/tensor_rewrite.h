@@ -11,6 +11,7 @@
 #include "graph/tensor/graph_facts.h"
 #include "graph/tensor/tensor_placement.h"
 #include "plan/tensor/tensor_plan.h"
+#include "plan/tensor/tensor_rules.h"
 
 namespace dslaunch::graph {
 

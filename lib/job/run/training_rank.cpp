@@ -11,7 +11,7 @@
 #include "graph/archive/scalar_types.h"
 #include "graph/lower/target_count.h"
 #include "job/run/describe_run.h"
-#include "job/run/link_choice.h"
+#include "job/run/packing_choice.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/lower_options.h"
@@ -21,6 +21,7 @@
 #include "plan/step/recompute_groups.h"
 #include "runtime/save/save_weights.h"
 #include "storage/export/weight_export.h"
+#include "storage/huggingface/kept_layers.h"
 #include "storage/huggingface/model_folder.h"
 #include "zero/states/shard_optimizer.h"
 
@@ -83,7 +84,7 @@ void TrainingRank::meet() {
     comms_.open(environment_, setup_, std::move(arena), time_limit());
     compare_plans(*comms_.own().collectives, setup_.plan);
     room_.agree(comms_.job());
-    choose_wire(setup_, comms_.of_job());
+    choose_packing(setup_, comms_.of_job());
 }
 
 void TrainingRank::resume() {
@@ -140,8 +141,11 @@ WrittenWeights TrainingRank::write_weights(const runtime::TrainResult& result) {
         saving_->write_weights(*state_, *buffers_, {result.steps, result.updates});
     // With the config next to the weights, the folder is a Hugging Face folder too.
     const std::string& model = options_.job.model_path;
-    if (first() && written.any && !config().lora.on() && storage::model_folder_of(model))
+    if (first() && written.any && !config().lora.on() && storage::model_folder_of(model)) {
         storage::copy_model_config(model, options_.output);
+        if (const auto layers = setup_.kept_layers(); !layers.empty())
+            storage::write_fewer_layers(options_.output, std::ssize(layers));
+    }
     return written;
 }
 

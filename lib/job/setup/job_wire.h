@@ -26,7 +26,7 @@ void mark_exact_gradients(const config::WireConfig& config, const graph::Model& 
 // if there are neither.
 [[nodiscard]] std::string wire_text(const JobSetup& setup);
 
-// A config key whose setting may depend on the measured links (`auto`, run/link_choice.h).
+// A config key whose setting may depend on the measured links (`auto`, run/packing_choice.h).
 struct WireKey {
     const char* key;
     config::WireChoice config::WireConfig::*said;

@@ -11,6 +11,7 @@
 #include "job/setup/job_setup.h"
 #include "launch/plan/worker_environment.h"
 #include "runtime/comm_gloo/job_comm.h"
+#include "runtime/comm_gloo/stage_links.h"
 #include "runtime/compute/stage_link.h"
 #include "runtime/compute/tensor_collectives.h"
 

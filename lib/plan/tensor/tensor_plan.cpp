@@ -6,7 +6,6 @@
 #include <array>
 #include <map>
 #include <numeric>
-#include <regex>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -123,66 +122,6 @@ Bytes TensorPlan::backward_bytes() const {
     Bytes sum;
     for (const TensorCollective& collective : collectives) sum += collective.backward;
     return sum;
-}
-
-TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word) {
-    if (const auto* found = std::ranges::find(kRuleNames, word); found != kRuleNames.end())
-        return static_cast<TensorRule>(found - kRuleNames.begin());
-    fail(ExitCode::kConfig,
-         "tensor rule of `{}`: `{}` is none of column, row, vocabulary, replicated",
-         printable(pattern), printable(word));
-}
-
-namespace {
-
-// Adds the rules that EXPRESSIONS give to names without a rule.
-void match_expressions(const TensorRules& rules, std::span<const std::string> names,
-                       const std::vector<bool>& is_linear,
-                       std::vector<std::optional<TensorRule>>& found) {
-    bool fits = rules.expressions.empty();
-    for (const auto& [text, rule] : rules.expressions) {
-        const std::regex expression(text);
-        for (size_t i = 0; i < names.size(); ++i) {
-            if (!is_linear[i] ||
-                !std::regex_search(names[i], expression, std::regex_constants::match_continuous))
-                continue;
-            fits = true;
-            if (!found[i]) found[i] = rule;
-        }
-    }
-    if (!fits)
-        fail(
-            ExitCode::kConfig,
-            "tensor_parallel.partition_config: no pattern of layer_specs matches a linear layer's "
-            "weight of the "
-            "model, whose first parameter is `{}`: change the patterns, or remove the section, and "
-            "the graph decides how layers are split",
-            names.empty() ? "" : names.front());
-}
-
-}  // namespace
-
-std::vector<std::optional<TensorRule>> match_tensor_rules(const TensorRules& rules,
-                                                          std::span<const std::string> names,
-                                                          const std::vector<bool>& is_linear) {
-    std::vector<std::optional<TensorRule>> found(names.size());
-    for (const auto& [pattern, rule] : rules.patterns) {
-        bool fits = false;
-        for (size_t i = 0; i < names.size(); ++i) {
-            if (!fits_pattern(pattern, names[i])) continue;
-            fits = true;
-            if (!found[i]) found[i] = rule;
-        }
-        if (fits) continue;
-        const std::optional<std::string> guess = nearest(pattern, names);
-        fail(ExitCode::kConfig, "tensor rule `{}` matches no parameter of the model{}",
-             printable(pattern),
-             guess ? fmt::format("; did you mean `{}`?", *guess)
-                   : fmt::format("; the model's first parameter is `{}`",
-                                 names.empty() ? "" : names.front()));
-    }
-    match_expressions(rules, names, is_linear, found);
-    return found;
 }
 
 std::string unproven_text(const TensorPlan& plan) {

@@ -88,27 +88,14 @@ std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
     return arena;
 }
 
-// Returns, for each stage, the local rank of this rank's pipeline in that stage, or -1 if it is on
-// another host.
-std::vector<int> local_ranks_of(const PipelinePlace& place, const Topology& world) {
-    std::vector<int> local_ranks;
-    for (const int rank : place.pipeline) {
-        const int local = rank - world.first_rank(world.node_rank);
-        const bool here = local >= 0 && local < world.local_world_size();
-        local_ranks.push_back(here ? local : -1);
-    }
-    return local_ranks;
-}
+}  // namespace
 
-// Returns the hosts of RANKS of the job.
 std::vector<int> hosts_of(const Topology& world, const std::vector<int>& ranks) {
     std::vector<int> hosts;
     for (const int rank : ranks)
         hosts.push_back(Topology::of_rank(world.node_sizes, rank).node_rank);
     return hosts;
 }
-
-}  // namespace
 
 JobComm open_job_comm(const launch::WorkerEnvironment& environment, ArenaLayout layout,
                       Duration time_limit, int streams) {
@@ -169,28 +156,6 @@ JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& a
                                         .group = own.group.get(),
                                         .link = std::move(bridge)});
     return own;
-}
-
-StageLinks open_stage_links(const launch::WorkerEnvironment& environment, JobComm& all,
-                            const PipelinePlace& place, SliceId messages, Duration time_limit) {
-    const Topology& world = all.collectives->topology();
-    const std::vector<int> local_ranks = local_ranks_of(place, world);
-    StageLinks links;
-    if (std::ranges::count(local_ranks, -1) > 0) {
-        Rendezvous* rendezvous = all.rendezvous.get();
-        if (rendezvous == nullptr) {
-            links.rendezvous = std::make_unique<Rendezvous>(environment, time_limit);
-            rendezvous = links.rendezvous.get();
-        }
-        links.far = rendezvous->open_link(
-            {fmt::format("pipeline/{}", place.pipeline.front()), place.stage, place.stages});
-        links.far->set_hosts(hosts_of(world, place.pipeline));
-    }
-    links.near = make_host_link(*all.arena, messages, *all.group,
-                                HostLinkPlace{place.stage, local_ranks}, time_limit);
-    for (const int local_rank : local_ranks)
-        links.links.push_back(local_rank < 0 ? links.far.get() : links.near.get());
-    return links;
 }
 
 }  // namespace dslaunch::runtime

@@ -1,7 +1,7 @@
 // Everything through which one dsworker communicates, opened from its environment: arena, host
 // group and, with several hosts, the rendezvous and this bridge's link. Groups of ranks (a stage or
-// a tensor group) get the same, and there are links between stages. Data path: worker environment,
-// arena layout -> job comm -> executor. Threads: one opens it.
+// a tensor group) get the same. Data path: worker environment, arena layout -> job comm ->
+// executor. Threads: one opens it.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,6 @@
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/host/arena.h"
 #include "runtime/comm/host/host_group.h"
-#include "runtime/comm/host_link.h"
 #include "runtime/comm/link.h"
 #include "runtime/comm/ranks/topology.h"
 #include "runtime/comm_gloo/rendezvous.h"
@@ -51,18 +50,7 @@ struct GroupCommParts {
 [[nodiscard]] JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& all,
                                       GroupCommParts parts);
 
-// The links between the stages of a pipeline. The comm of all ranks must outlive them.
-struct StageLinks {
-    std::unique_ptr<Rendezvous> rendezvous;  // for the far link, if ALL has none
-    std::unique_ptr<Link> near;              // link to the stages whose rank is on this host
-    std::unique_ptr<Link> far;               // link to the other stages; null if there are none
-    std::vector<Link*> links;                // one per stage, either of the two
-};
-
-// Opens the links. All ranks of the job call it. MESSAGES is the slice from add_host_link, in the
-// arena of all ranks.
-[[nodiscard]] StageLinks open_stage_links(const launch::WorkerEnvironment& environment,
-                                          JobComm& all, const PipelinePlace& place,
-                                          SliceId messages, Duration time_limit);
+// Returns the hosts of RANKS of a job on the hosts of WORLD.
+[[nodiscard]] std::vector<int> hosts_of(const Topology& world, const std::vector<int>& ranks);
 
 }  // namespace dslaunch::runtime

@@ -1,6 +1,7 @@
 #include "plan/tensor/tensor_plan.h"
 
 #include "base/error.h"
+#include "plan/tensor/tensor_rules.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
 
@@ -104,7 +105,7 @@ TEST_CASE("words of tensor rules are read, others refused with the list") {
          {TensorRule::kColumn, TensorRule::kRow, TensorRule::kVocabulary, TensorRule::kReplicated})
         CHECK(parse_tensor_rule("a", tensor_rule_name(rule)) == rule);
     CHECK_THROWS_WITH(parse_tensor_rule("a.*", "colum"),
-                      "tensor rule of `a.*`: `colum` is none of column, row, vocabulary, "
+                      "tensor rule of `a.*`: `colum` is not one of column, row, vocabulary, "
                       "replicated");
 }
 

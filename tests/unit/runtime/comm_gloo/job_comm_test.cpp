@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "runtime/comm_gloo/address.h"
+#include "runtime/comm_gloo/stage_links.h"
 #include "runtime/comm_gloo/stream_choice.h"
 #include "support/catch.h"
 #include "support/hang.h"

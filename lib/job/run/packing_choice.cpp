@@ -1,4 +1,4 @@
-#include "job/run/link_choice.h"
+#include "job/run/packing_choice.h"
 
 #include <algorithm>
 #include <array>
@@ -109,15 +109,15 @@ Rates slowest(const std::vector<Rates>& hosts) {
 
 }  // namespace
 
-WireCost wire_cost(WirePacking packing, int64_t element_bytes, double bytes_per_s,
-                   double numel_per_s) {
+PackingCost packing_cost(WirePacking packing, int64_t element_bytes, double bytes_per_s,
+                         double numel_per_s) {
     const auto packed =
         static_cast<double>(wire_bytes(packing, kWireBlockNumel, element_bytes)) / kWireBlockNumel;
     return {1e9 * static_cast<double>(element_bytes) / bytes_per_s,
             1e9 * packed / bytes_per_s + 1e9 / numel_per_s};
 }
 
-void choose_wire(JobSetup& setup, runtime::JobComm& all) {
+void choose_packing(JobSetup& setup, runtime::JobComm& all) {
     const config::WireConfig& said = setup.config().zero.wire;
     const bool undecided = std::ranges::any_of(kWireKeys, [&](const WireKey& choice) {
         return said.*choice.said == config::WireChoice::kAuto;
@@ -132,9 +132,9 @@ void choose_wire(JobSetup& setup, runtime::JobComm& all) {
             continue;
         }
         const bool gradients = choice.packing == WirePacking::kInt4;
-        const WireCost cost =
-            wire_cost(choice.packing, gradients ? 4 : setup.plan_options.parameter_bytes,
-                      rates.link_bytes_per_s, rates.packed_numel_per_s[gradients ? 1 : 0]);
+        const PackingCost cost =
+            packing_cost(choice.packing, gradients ? 4 : setup.plan_options.parameter_bytes,
+                         rates.link_bytes_per_s, rates.packed_numel_per_s[gradients ? 1 : 0]);
         if (cost.packs()) setup.plan_options.wire.*choice.wire = choice.packing;
         if (first)
             log_info("links",

@@ -121,7 +121,8 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                            edit_distance(word, *near)};
 }
 
-// Refuses WORD if it is a verb for which dslaunch has an option.
+// Refuses WORD if it is a verb for which dslaunch has an option, or another program whose work
+// dslaunch does with a subcommand.
 void refuse_advised(const std::string& word) {
     static const std::map<std::string, std::string> kAdvice = {
         {"resume", "to continue a run, use: dslaunch MODEL --data FILE -o RUN --resume"},
@@ -133,7 +134,14 @@ void refuse_advised(const std::string& word) {
          "a training with --set tensorboard.enabled=true writes event files; to show them, install "
          "tensorboard (pip install tensorboard), or use `dslaunch report --html RUN`"},
         {"update", "dslaunch does not update itself: install the new version"},
-        {"upgrade", "dslaunch does not update itself: install the new version"}};
+        {"upgrade", "dslaunch does not update itself: install the new version"},
+        {"llama-cli", "for text from a model: dslaunch generate MODEL --prompt TEXT"},
+        {"llama-server", "for a server: dslaunch serve MODEL"},
+        {"vllm", "for a server: dslaunch serve MODEL"},
+        {"ollama", "for a server: dslaunch serve MODEL"},
+        {"lm_eval", "for scores: dslaunch eval MODEL --data FILE"},
+        {"llama-quantize", "for fewer bits: dslaunch compress MODEL --to q4_k_m -o NEW.gguf"},
+        {"gguf", "for a GGUF file: dslaunch compress MODEL --to q8_0 -o NEW.gguf"}};
     const auto advice = kAdvice.find(word);
     if (advice != kAdvice.end())
         fail(ExitCode::kUsage, "`{}` is not a subcommand: {}", word, advice->second);
@@ -161,18 +169,22 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
     const bool here =
         spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
     const std::string next = options.arguments.empty() ? "" : options.arguments.front();
-    if (here && !is_in_path(target)) storage::refuse_download(target, next);
+    if (here && !is_in_path(target)) {
+        storage::refuse_download(target, next);
+        refuse_advised(target);
+    }
     // `convert` and `list` are programs too, so only subcommands' names compete with a program, and
     // `kill`, whose arguments would be processes of each host.
     const auto guess =
         meant_subcommand(target, subcommands, /*others=*/target == "kill" || !is_in_path(target));
     const bool is_word = (guess && guess->distance == 0) || access(next.c_str(), F_OK) == 0;
     if (here && !is_in_path(target) && !is_word && std::ranges::count(subcommands, next) > 0) {
+        std::vector<std::string> words = options.arguments;
+        words.insert(words.begin() + 1, target);
         fail(ExitCode::kUsage,
-             "no program `{0}` is in PATH; the subcommand must come first: dslaunch {1} {0}",
-             printable(target), next);
+             "no program `{}` is in PATH; the subcommand must come first: dslaunch {}",
+             printable(target), command_text(words));
     }
-    if (here && !is_in_path(target)) refuse_advised(target);
     if (here && !is_in_path(target) && next == "--help" &&
         find_option_row("--" + target) != nullptr)
         fail(ExitCode::kUsage, "--{0} is an option of `run`: `dslaunch run --help` lists it",

@@ -237,7 +237,7 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         {"[" + first + "]\n" + second, "the file continues after the end of its JSON list"},
         {"question,answer\nt3,t4\n", "is a table with commas or tabs"},
         {"question\tanswer\nt3\tt4\n", "from_csv(\"FILE\", sep=\"\\t\")"},
-        {"\x1f\x8b\x08\n", "is compressed (gzip): decompress it into the pipe: `gunzip -c FILE |"},
+        {"\x1f\x8b\x08\n", "is compressed (gzip), so decompress it: `gunzip -c FILE |"},
         {"\x28\xb5\x2f\xfd\n", "is compressed (zstd)"},
         {"7z\xbc\xaf\n", "is compressed (7z)"},
         {"Rar!\x1a\n", "is compressed (rar)"},
@@ -262,6 +262,11 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         CHECK_THAT(made.said, Catch::Contains("no.json") && Catch::Contains(reason));
     }
     CHECK(preparing.prepare({write("a.csv", "a,b\n1,2\n")}).code == 66);
+    // A pipe has no name that says that its content is a plain text.
+    CHECK_THAT(preparing.prepare({write("a.txt", std::string("\xff\xfet\0", 4))}).said,
+               Catch::Contains("`iconv -f UTF-16 -t UTF-8 FILE > NEW.txt`, and give NEW.txt"));
+    CHECK_THAT(preparing.prepare({write("b.md.gz", "\x1f\x8b\x08\n")}).said,
+               Catch::Contains("`gunzip -c FILE > NEW.txt`"));
     CHECK_THAT(preparing.prepare({write("a.yaml", "- text: a\n")}).said,
                Catch::Contains("is YAML, but lines of JSON are expected"));
     CHECK_THAT(preparing.prepare({preparing.folder().path()}).said,

@@ -41,9 +41,9 @@ Bytes parse_bytes(const std::string& text, const char* option) {
     if (bytes && *bytes > kLengthMax)
         fail(ExitCode::kUsage, "{}: `{}` is more than {}, the most that can be measured", option,
              printable(text), to_text(Bytes{kLengthMax}));
-    if (!bytes || *bytes < 1 || *bytes > kLengthMax || *bytes % storage::kBlockAlignment != 0) {
-        fail(ExitCode::kUsage, "{}: `{}` is not a multiple of 4K, such as 128K, 1M or 2G", option,
-             printable(text));
+    if (!bytes || *bytes < 1 || *bytes % storage::kBlockAlignment != 0) {
+        fail(ExitCode::kUsage, "{}: `{}` is not a multiple of 4K above 0, such as 128K, 1M or 2G",
+             option, printable(text));
     }
     return Bytes{*bytes};
 }

@@ -190,8 +190,8 @@ Words bench_words(std::span<const std::string> words) {
 }
 
 constexpr std::string_view kNoGpu =
-    "io-bench measures transfers between disk and memory, the only ones that dslaunch makes: leave "
-    "it out";
+    "io-bench measures transfers between disk and memory (dslaunch makes none between disk and "
+    "GPU): leave it out";
 
 Words io_words(std::span<const std::string> words) {
     std::string folder;

@@ -102,13 +102,25 @@ bool is_table(const std::string& path, const std::string& line) {
     return has_column && cells > 1;
 }
 
+// Returns true if PATH is named like a plain text, compressed or not.
+bool is_named_text(const std::string& path) {
+    const std::string name = lower(std::filesystem::path(path).filename().string());
+    return std::ranges::any_of(std::array{".txt", ".text", ".md"}, [&](const std::string& ending) {
+        return name.ends_with(ending) || name.find(ending + ".") != name.npos;
+    });
+}
+
 // Returns true for a plain text. It is recognized by its name, and by LINE, the first line, which
 // is not JSON.
 bool is_plain_text(const std::string& path, const std::string& line) {
-    const std::string name = lower(path);
-    const bool is_named =
-        name.ends_with(".txt") || name.ends_with(".text") || name.ends_with(".md");
-    return is_named && !trim(line).starts_with('{');
+    return is_named_text(path) && !trim(line).starts_with('{');
+}
+
+// Returns the command that reads the output of COMMAND in place of the file at PATH. A plain text
+// is recognized by its name, which a pipe does not have.
+std::string converting_command(const std::string& path, std::string_view command) {
+    return is_named_text(path) ? fmt::format("`{} FILE > NEW.txt`, and give NEW.txt", command)
+                               : fmt::format("`{} FILE | dslaunch data prepare - …`", command);
 }
 
 }  // namespace
@@ -295,18 +307,14 @@ void SampleLines::check_begin(const std::string& line) const {
     refuse_container(line, name);
     for (const auto& [begin, kind, remedy] : kPackings)
         if (line.starts_with(begin))
-            fail(ExitCode::kInput,
-                 "{}: is compressed ({}): decompress it into the pipe: `{} FILE | dslaunch data "
-                 "prepare - …`",
-                 name, kind, remedy);
+            fail(ExitCode::kInput, "{}: is compressed ({}), so decompress it: {}", name, kind,
+                 converting_command(path(), remedy));
     if (line.find_first_not_of('\0') == std::string::npos)
         fail(ExitCode::kInput, "{}: {}", name, download_fault(line));
     if (line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff") ||
         line.substr(0, 2).find('\0') != std::string::npos)
-        fail(ExitCode::kInput,
-             "{}: is UTF-16, but must be UTF-8: `iconv -f UTF-16 -t UTF-8 FILE | dslaunch data "
-             "prepare - …`",
-             name);
+        fail(ExitCode::kInput, "{}: is UTF-16, but must be UTF-8: {}", name,
+             converting_command(path(), "iconv -f UTF-16 -t UTF-8"));
     const std::string lower_name = lower(path());
     if (lower_name.ends_with(".yaml") || lower_name.ends_with(".yml"))
         fail(ExitCode::kInput,

@@ -81,8 +81,8 @@ std::optional<ElasticityConfig> take_settings(KeyReader& keys, const RunConfig& 
                                                 *std::ranges::max_element(config.micro_rows),
                                                 limit == config.train_rows_max
                                                     ? "elasticity.max_train_batch_size, "
-                                                    : "the part of one rank of each node in "
-                                                      "elasticity.max_train_batch_size, ",
+                                                    : "elasticity.max_train_batch_size divided by "
+                                                      "a node's ranks with different rows, ",
                                                 limit));
     return config;
 }

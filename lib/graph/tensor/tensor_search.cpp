@@ -325,7 +325,8 @@ class Search {
         } else {
             note(weight.parameter, plan::TensorRule::kColumn,
                  is_attention(node) ? "computes the attention heads"
-                                    : "followed by a layer that sums over it");
+                                    : "computes some outputs; a later layer sums over them, or "
+                                      "they are gathered");
         }
         if (!form.bias) return;
         if (const auto bias = graph_.origin_of(node.input(*form.bias)))

@@ -315,7 +315,7 @@ void JobVerifier::check_update(const Piece& piece, Finding& finding) const {
         finding.note(
             order_of(kUpdate, backward_of(piece.parameter)),
             fmt::format("the {} copy of {} is wrong: element {} of this rank's part, which begins "
-                        "at {}, is not the value {:.9g}, rounded ({})",
+                        "at {}, does not equal {:.9g} after rounding ({})",
                         dtype_name(parts_.setup->config().precision.compute),
                         whole().parameters()[piece.parameter].name, piece.misrounded,
                         piece.elements.begin, piece.end[static_cast<size_t>(piece.misrounded)],

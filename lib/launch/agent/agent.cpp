@@ -236,7 +236,7 @@ void Agent::start_workers(const StartRequest& request) {
     if (are_ranks) {
         const bool has_group = enter_kill_group(first.launch_id, first.attempt);
         log_debug("agent", "own control group: {}",
-                  has_group ? "yes" : "no, the agent is not permitted to create one");
+                  has_group ? "yes" : "no, the agent cannot create one");
     }
     // Rank 0 of a script must get the port that all ranks have been given.
     if (request.target_kind != TargetKind::kModel && are_ranks && first.rank == 0)

@@ -19,14 +19,6 @@ constexpr size_t kOtherMessagesMax = 4;
 constexpr std::string_view kSettingUp = "setting up";  // position in a heartbeat before the first
                                                        // step
 
-// Returns true if LINE is a line of MESSAGE, perhaps after the prefix of a log line.
-bool repeats(std::string_view line, std::string_view message) {
-    const std::vector<std::string> told = split(message, '\n');
-    return std::any_of(told.begin(), told.end(), [&](const std::string& one) {
-        return !one.empty() && (line == one || line.ends_with(": " + one));
-    });
-}
-
 bool is_hang(const RankRecord& record) {
     return record.failure && record.failure->code == static_cast<uint32_t>(ExitCode::kHang);
 }
@@ -153,14 +145,11 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
     // A failure message says where it happened; the last heartbeat may be a second older.
     if (record.heartbeat && (!record.failure || is_hang(record)))
         text += "  it was at: " + printable(record.heartbeat->where) + "\n";
-    std::vector<std::string> lines;
-    for (const std::string& line : last_lines) {
-        if (!record.failure || !repeats(line, record.failure->message)) lines.push_back(line);
-    }
     // If the rank has a failure message, its last lines add little.
-    if (record.failure) lines.clear();
-    if (!lines.empty()) text += "  its last lines:\n";
-    for (const std::string& line : lines) text += "    " + line + "\n";
+    const bool shows_lines = !record.failure && !last_lines.empty();
+    if (shows_lines) text += "  its last lines:\n";
+    for (const std::string& line : last_lines)
+        if (shows_lines) text += "    " + line + "\n";
     text += other_messages(ranks, culprit);
     if (!log.empty()) text += "  log: " + printable(log) + "\n";
     if (ranks.size() == 1) return text;

@@ -243,7 +243,7 @@ Json object_of(std::string_view text) {
     const std::string_view end = text.substr(text.size() - end_length);
     const auto written = hash_from(end.substr(kManifestEnd[0].size(), 32));
     if (!end.starts_with(kManifestEnd[0]) || !end.ends_with(kManifestEnd[1]) || !written)
-        wrong("its end", "is not that of a manifest: the file was truncated or changed");
+        wrong("its end", "does not end a manifest: the file was truncated or changed");
     if (hash_of(text.substr(0, text.size() - end_length)) != *written)
         wrong("its hash", "does not match its text: the file was changed");
     const auto shallow = [](int depth, Json::parse_event_t, Json&) {

@@ -183,7 +183,8 @@ ForeignFormat detect_foreign_format(const std::string& path) {
     if ((pickled.ends_with(".bin") || pickled.ends_with(".pt")) && fs::exists(pickled, error))
         fail(ExitCode::kInput,
              "{}: is a pickled state_dict, which is not supported. Convert it in Python: "
-             "safetensors.torch.save_file(torch.load(PATH), \"model.safetensors\")",
+             "safetensors.torch.save_file({{name: value.contiguous().clone() for name, value in "
+             "torch.load(PATH).items()}}, \"model.safetensors\")",
              pickled);
     fail(ExitCode::kInput,
          "{}: is not a supported checkpoint: expected a DeepSpeed folder with `latest` or "

@@ -151,8 +151,9 @@ std::string model_at(const std::string& path) {
     if (auto archive = archive_of_job(path)) return *std::move(archive);
     if (const auto adapter = adapter_in(path))
         fail(ExitCode::kInput,
-             "{0}: contains an adapter, not a model: give {1}, the model that it was trained with, "
-             "and --adapter {0}; or merge the two: dslaunch model merge {1} {0} -o NEW",
+             "{0}: contains an adapter, not a model. To make one model of it and the model that it "
+             "was trained with: dslaunch model merge {1} {0} -o NEW. Or give {1} with --adapter "
+             "{0} to generate, eval or serve",
              printable(path), base_of(*adapter));
     if (is_folder(std::filesystem::path(path) / "checkpoints"))
         fail(ExitCode::kInput,

@@ -531,7 +531,7 @@ ChatLine parse_chat_line(std::string_view line) {
                 ? printable(fault.what())
                 : fmt::format(
                       "invalid JSON at byte {}: it is not UTF-8; convert a Latin-1 file with: "
-                      "iconv -f LATIN1 -t UTF-8 FILE | dslaunch data prepare - …",
+                      "iconv -f LATIN1 -t UTF-8 FILE > NEW, with FILE's ending for NEW",
                       text_end + 1);
     }
     return result;

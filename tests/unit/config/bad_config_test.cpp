@@ -280,7 +280,19 @@ const std::vector<Bad>& bad_precisions() {
         {"{bfloat16: {enabled: true}, bf16: {enabled: false}}",
          {"c:1:22: bfloat16.enabled: is another name of bf16.enabled, which is also given: remove "
           "one of them"}},
-        {"{amp: {enabled: true}}", {"c:1:17: amp.enabled: Apex is not used: use bf16 or fp16"}},
+        {"{amp: {enabled: true}, bf16: {enabled: true}}",
+         {"c:1:17: amp.enabled: bf16.enabled is also true: enable only one of the two"}},
+        {"{fp16: {enabled: true}, amp: {enabled: true, opt_level: O2}}",
+         {"c:1:41: amp.enabled: fp16.enabled is also true: enable only one of the two"}},
+        {"{amp: {enabled: true, opt_level: O4}}",
+         {"c:1:34: amp.opt_level: must be one of O0, O1, O2, O3, not \"O4\""}},
+        {"{amp: {enabled: true, keep_batchnorm_fp32: true}}",
+         {"c:1:44: amp.keep_batchnorm_fp32: changes a level of Apex, which is not used here, and "
+          "only its levels are available: remove the key"}},
+        {"{amp: {enabled: true, loss_scale: 0}}",
+         {"c:1:35: amp.loss_scale: must be dynamic, or a number above 0 and at most 2^127"}},
+        {"{amp: {enabled: true, loss_scale: static}}",
+         {"c:1:35: amp.loss_scale: must be dynamic, or a number above 0 and at most 2^127"}},
         {"{torch_autocast: {enabled: true}, bf16: {enabled: true}}",
          {"c:1:28: torch_autocast.enabled: bf16.enabled is also true, but it has 16-bit weights, "
           "and torch_autocast keeps fp32 ones: enable only one of the two"}},
@@ -442,7 +454,8 @@ TEST_CASE("hostile configs end with a message, not a crash or a hang") {
           "YAML anchors (&name) are not supported in a config: write the value itself");
     std::string many = "{";
     for (int i = 0; i < 5000; ++i) many += "\"k" + std::to_string(i) + "\": 1, ";
-    CHECK(first(many + "}") == "more than 1024 keys in one section");
+    CHECK(first(many + "}") ==
+          "more than 1024 keys in one section, or as many problems in the file");
     CHECK(first("{\"a\": [1, ") == "the `[` is never closed");
     CHECK(first("{\"a\": 1]}") == "`]` closes no `[`");
     CHECK(first("{\"a\": \"b}") == "the string that starts here is never closed");

@@ -51,11 +51,12 @@ TEST_CASE("the folder of a job stands for the model or the adapter that the job 
     CHECK(adapter_at(at + "tuned/adapter") == at + "tuned/adapter");
     CHECK(adapter_at(at + "peft") == at + "peft");
     CHECK(adapter_at("").empty());
-    CHECK_THAT(
-        said([&] { return model_at(at + "tuned"); }),
-        Catch::Contains("contains an adapter, not a model") &&
-            Catch::Contains("give SmolLM2, the model that it was trained with, and --adapter " +
-                            at + "tuned"));
+    CHECK_THAT(said([&] { return model_at(at + "tuned"); }),
+               Catch::Contains("contains an adapter, not a model") &&
+                   Catch::Contains("dslaunch model merge SmolLM2 " + at +
+                                   "tuned -o NEW. Or give SmolLM2 "
+                                   "with --adapter " +
+                                   at + "tuned to generate, eval or serve"));
     CHECK_THAT(said([&] { return model_at(at + "early"); }),
                Catch::Contains("dslaunch ckpt export " + at + "early NEW"));
     CHECK_THAT(said([&] { return model_at(at + "empty"); }),

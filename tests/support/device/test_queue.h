@@ -52,10 +52,16 @@ class TestQueue final : public device::Queue {
     void adam_step(const kernels::FlatRange& range, const kernels::AdamStep& step) override {
         const kernels::UpdateArrays arrays = kernels::arrays_of(range, step);
         const kernels::AdamConstants constants = kernels::constants_of(step);
-        if (constants.frozen) return update(range, arrays, kernels::FrozenAdam{constants});
-        if (constants.largest) return update(range, arrays, kernels::AmsgradAdam{constants});
-        if (constants.eps_inside) return update(range, arrays, kernels::EpsInsideAdam{constants});
-        update(range, arrays, kernels::Adam{constants});
+        switch (constants.form) {
+        case kernels::AdamForm::kUsual:
+            return update(range, arrays, kernels::Adam{constants});
+        case kernels::AdamForm::kFrozen:
+            return update(range, arrays, kernels::FrozenAdam{constants});
+        case kernels::AdamForm::kLargest:
+            return update(range, arrays, kernels::AmsgradAdam{constants});
+        case kernels::AdamForm::kEpsInside:
+            return update(range, arrays, kernels::EpsInsideAdam{constants});
+        }
     }
     void adagrad_step(const kernels::FlatRange& range, const kernels::AdagradStep& step) override {
         update(range, kernels::arrays_of(range, step),

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "base/kinds/half_arrays.h"
 #include "decoder/decode/row_math.h"
 #include "decoder/weights/decoder_weights.h"
 #include "storage/huggingface/folder_weights.h"
@@ -111,8 +112,8 @@ TEST_CASE("a compressed folder has the original's files and is read as a model")
         CHECK(rounded.is_rounded(name));
         const storage::FolderWeight a = rounded.take(name, sizes), b = exact.take(name, sizes);
         std::vector<float> x(384), y(384);
-        decoder::to_fp32(a.entry.bytes.data(), a.entry.dtype, 384, x.data());
-        decoder::to_fp32(b.entry.bytes.data(), b.entry.dtype, 384, y.data());
+        to_fp32(a.entry.bytes.data(), a.entry.dtype, 384, x.data());
+        to_fp32(b.entry.bytes.data(), b.entry.dtype, 384, y.data());
         double error = 0, whole = 0;
         for (size_t i = 0; i < 384; ++i) {
             error += (x[i] - y[i]) * (x[i] - y[i]);

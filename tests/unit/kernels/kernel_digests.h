@@ -100,7 +100,7 @@ class KernelDigests {
             if (rule == 0)
                 tables_.flat.adam(
                     arrays, {0, numel},
-                    {0.99F, 0.1F, 0.999F, 0.001F, 0.7F, 1e-8F, 0.01F, false, false, false});
+                    {0.99F, 0.1F, 0.999F, 0.001F, 0.7F, 1e-8F, 0.01F, AdamForm::kUsual});
             if (rule == 1) tables_.flat.adagrad(arrays, {0, numel}, {1e-8F, 0.01F});
             if (rule == 2)
                 tables_.flat.lion(arrays, {0, numel}, {0.99F, 0.9F, 0.1F, 0.99F, 0.01F, 0.01F});

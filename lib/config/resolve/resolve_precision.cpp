@@ -1,9 +1,11 @@
-// Resolves half precision: fp16 with its loss scale, bf16, and the types in which values are kept.
+// Resolves half precision: fp16 with its loss scale, bf16, autocast, Apex, and the types in which
+// values are kept.
 #include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace dslaunch::config {
@@ -26,6 +28,77 @@ constexpr LossScaleConfig kGradScaler{.dynamic = true,
                                       .window = 2000,
                                       .hysteresis = 1,
                                       .grows_in_window = true};
+
+constexpr const char* kApex = "amp.enabled";
+
+// Reads the loss scale of Apex's LEVEL. A dynamic one follows the same rules as GradScaler's.
+void apex_loss_scale(KeyReader& keys, const std::string& level, LossScaleConfig& scale) {
+    const std::string path = "amp.loss_scale", minimum = "amp.min_loss_scale";
+    const Value* const given = keys.given(path);
+    const bool is_number =
+        given != nullptr && (given->is(Value::Kind::kInt) || given->is(Value::Kind::kFloat));
+    const bool is_dynamic = given == nullptr
+                                ? level != "O3"
+                                : given->is(Value::Kind::kString) && given->text == "dynamic";
+    if (given != nullptr) keys.record(path, *given, given->origin);
+    if (is_dynamic) {
+        scale = kGradScaler;
+        if (keys.has(minimum)) scale.minimum = keys.take_number(minimum);
+        if (scale.minimum > scale.initial)
+            keys.problem(minimum, fmt::format("is above the first scale, {}", scale.initial));
+        return;
+    }
+    if (given != nullptr &&
+        (!is_number || !(given->as_double() > 0) ||
+         given->as_double() > std::ldexp(1.0, static_cast<int>(kScalePowerMax))))
+        return keys.problem(
+            path,
+            fmt::format("must be dynamic, or a number above 0 and at most 2^{}", kScalePowerMax));
+    scale.initial = given == nullptr ? 1 : given->as_double();
+    keys.unread(minimum, "the loss scale is fixed");
+}
+
+// Refuses parameters that change a level of Apex.
+void refuse_apex_parameters(KeyReader& keys) {
+    constexpr std::array kRead = {"enabled",        "opt_level",  "loss_scale", "min_loss_scale",
+                                  "max_loss_scale", "num_losses", "verbosity"};
+    for (const std::string& name : keys.given("amp")->keys)
+        if (std::ranges::find(kRead, name) == kRead.end())
+            keys.problem("amp." + name,
+                         "changes a level of Apex, which is not used here, and only its levels are "
+                         "available: remove the key");
+}
+
+// Reads `amp`: computes as its level says.
+void apex(KeyReader& keys, RunConfig& run) {
+    PrecisionConfig& precision = run.precision;
+    refuse_apex_parameters(keys);
+    const std::string level = keys.take_text("amp.opt_level");
+    if (level == "O0") {
+        keys.unread("amp.loss_scale", "level O0 computes in fp32");
+        keys.unread("amp.min_loss_scale", "level O0 computes in fp32");
+        return keys.note(kApex, "is fp32 here: Apex's level O0");
+    }
+    precision.compute = DType::kF16;
+    precision.fp32_weights = level == "O1";
+    precision.skip_nonfinite_steps = true;
+    apex_loss_scale(keys, level, precision.loss_scale);
+    keys.note(kApex, fmt::format("{}, with {} loss scale: Apex's level {}",
+                                 level == "O1" ? "is torch_autocast in float16 here"
+                                               : "is fp16 with fp32 master weights here",
+                                 precision.loss_scale.dynamic
+                                     ? "a dynamic"
+                                     : fmt::format("{} as the", precision.loss_scale.initial),
+                                 level));
+}
+
+// Returns true if `amp` is on. The Trainer of Hugging Face turns `auto` on only for runs that ask
+// for Apex by name.
+bool takes_apex(KeyReader& keys) {
+    if (!keys.is_auto(kApex)) return keys.take_bool(kApex);
+    keys.derive(kApex, make_value(false), "auto = off: no command line asks for Apex");
+    return false;
+}
 
 void torch_autocast(KeyReader& keys, RunConfig& run) {
     PrecisionConfig& precision = run.precision;
@@ -67,7 +140,7 @@ bool takes_weights_type(KeyReader& keys) {
     const std::string path = "bf16.enabled";
     const bool named = keys.has_or_auto(path) || keys.is_auto("fp16.enabled") ||
                        keys.is_true("fp16.enabled") || keys.is_true("torch_autocast.enabled") ||
-                       keys.has("data_types.param_dtype");
+                       keys.is_true(kApex) || keys.has("data_types.param_dtype");
     if (named) return false;
     if (keys.options().model_dtype == DType::kF16)
         keys.add_note(
@@ -183,6 +256,12 @@ void resolve_precision(KeyReader& keys, RunConfig& run) {
     if (fp16 && bf16)
         keys.problem("bf16.enabled", "fp16.enabled is also true: enable only one of the two");
     const std::string autocast = "torch_autocast.enabled";
+    const bool uses_apex = takes_apex(keys);
+    if (uses_apex && (fp16 || bf16 || keys.is_true(autocast)))
+        keys.problem(kApex, fmt::format("{} is also true: enable only one of the two",
+                                        fp16   ? "fp16.enabled"
+                                        : bf16 ? "bf16.enabled"
+                                               : autocast));
     if (keys.take_bool(autocast)) {
         if (fp16 || bf16)
             keys.problem(autocast,
@@ -190,6 +269,8 @@ void resolve_precision(KeyReader& keys, RunConfig& run) {
                                      "torch_autocast keeps fp32 ones: enable only one of the two",
                                      fp16 ? "fp16.enabled" : "bf16.enabled"));
         torch_autocast(keys, run);
+    } else if (uses_apex) {
+        apex(keys, run);
     } else if (fp16) {
         precision.compute = DType::kF16;
         precision.skip_nonfinite_steps = true;

@@ -105,7 +105,7 @@ void gradient_type(KeyReader& keys, RunConfig& run) {
     const std::string path = shares_positions ? kSequenceType : kGradientType;
     const Value* value = keys.given(path);
     run.adds_ranks = keys.take_text("gradient_allreduce_op") == "sum";
-    if (run.precision.fp32_weights) {
+    if (run.precision.fp32_weights && keys.is_true("torch_autocast.enabled")) {
         if (value != nullptr)
             keys.unread(path, "torch_autocast sets which gradients are sent in 16 bits");
         autocast_modules(keys, run);

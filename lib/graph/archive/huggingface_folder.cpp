@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "graph/archive/scalar_types.h"
 #include "graph/models/transformer.h"
 #include "storage/huggingface/folder_weights.h"
+#include "storage/huggingface/kept_layers.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::graph {
@@ -66,20 +68,25 @@ at::Tensor tensor_in(const storage::FolderWeight& weight, at::IntArrayRef sizes)
     return tensor_of(std::move(lent), bytes.size(), weight.entry.dtype, sizes);
 }
 
-LoadedArchive load_huggingface(const std::string& path, bool shapes_do) {
+LoadedArchive load_huggingface(const std::string& path, bool shapes_do,
+                               const std::vector<int64_t>& layers) {
     const storage::ModelFolder folder = storage::open_model_folder(path);
+    std::optional<storage::KeptLayers> kept;
+    if (!layers.empty()) kept.emplace(folder, layers);
+    const storage::TransformerConfig config = kept ? kept->config() : folder.config;
     if (shapes_do && folder.weights.empty()) {
         const auto zeros = [&](const std::string&, at::IntArrayRef sizes) {
             return zeros_without_memory(folder.config.dtype, sizes);
         };
-        return {make_transformer(folder.config, zeros), {}, /*has_weights=*/false};
+        return {make_transformer(config, zeros), {}, /*has_weights=*/false};
     }
     storage::require_weights(folder);
     storage::FolderWeights weights(folder, storage::MapMode::kCopyOnWrite);
-    Module module =
-        make_transformer(folder.config, [&](const std::string& name, at::IntArrayRef sizes) {
-            return tensor_in(weights.take(name, {sizes.data(), sizes.size()}), sizes);
-        });
+    if (kept) weights.leave([&](const std::string& name) { return kept->is_left(name); });
+    Module module = make_transformer(config, [&](const std::string& name, at::IntArrayRef sizes) {
+        const std::string stored = kept ? kept->name_in_folder(name) : name;
+        return tensor_in(weights.take(stored, {sizes.data(), sizes.size()}), sizes);
+    });
     weights.require_all_taken();
     return {std::move(module), weights.files(), /*has_weights=*/true};
 }

@@ -63,8 +63,11 @@ struct LoadedArchive {
 // describes. If SHAPES_DO, the caller needs only shapes: if PATH is a folder without weights, or a
 // config.json alone, the weights are zeros that take no memory until they are written. Throws
 // Error{kInput}, naming the file, for an architecture, switch or size that storage/huggingface
-// refuses, and for a weight that is missing, has another shape, or belongs to no module.
-[[nodiscard]] LoadedArchive load_huggingface(const std::string& path, bool shapes_do);
+// refuses, and for a weight that is missing, has another shape, or belongs to no module. LAYERS:
+// the layers of which the model has only these, as storage::KeptLayers, whose errors it throws;
+// empty: all layers.
+[[nodiscard]] LoadedArchive load_huggingface(const std::string& path, bool shapes_do,
+                                             const std::vector<int64_t>& layers = {});
 
 // Returns a tensor of SIZES with the elements of WEIGHT. The tensor uses the memory of the mapped
 // file; if the elements are not aligned there, it is a copy.

@@ -164,7 +164,8 @@ bool is_exported(const std::string& path) {
 
 }  // namespace
 
-Model Model::load(const std::string& path, Weights weights, Trust trust) {
+Model Model::load(const std::string& path, Weights weights, Trust trust,
+                  const std::vector<int64_t>& layers) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0)
         fail(ExitCode::kInput, "{}: cannot be opened: {}", printable(path), errno_text(errno));
@@ -174,9 +175,11 @@ Model Model::load(const std::string& path, Weights weights, Trust trust) {
              "{}: is a folder without a config.json, not a model (Hugging Face's folders have one; "
              "torch.export.save and torch.jit.save write files)",
              printable(path));
+    DSL_CHECK(in_folder || layers.empty(), "{}: only a folder's layers can be chosen", path);
     if (!in_folder) storage::require_model(path);
     try {
-        LoadedArchive loaded = in_folder ? load_huggingface(path, weights == Weights::kIfThere)
+        LoadedArchive loaded = in_folder
+                                   ? load_huggingface(path, weights == Weights::kIfThere, layers)
                                : is_exported(path) ? load_exported(path)
                                                    : load_archive(path, trust);
         if (!in_folder) check_code(loaded.module, trust);

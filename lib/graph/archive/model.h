@@ -92,9 +92,11 @@ class Model {
     // views of it. Throws Error{kInput}, naming PATH, if it is missing, is not one of the three
     // kinds that can be read, has no forward, or shares memory in a way that shared_storage.h
     // refuses. Without TRUST, an archive or program whose code uses something that
-    // operator_policy.h does not allow is refused before any of it runs.
+    // operator_policy.h does not allow is refused before any of it runs. LAYERS: the layers of a
+    // Hugging Face folder that the model has (storage/huggingface/kept_layers.h); empty: all.
     [[nodiscard]] static Model load(const std::string& path, Weights weights = Weights::kRequired,
-                                    Trust trust = Trust::kNone);
+                                    Trust trust = Trust::kNone,
+                                    const std::vector<int64_t>& layers = {});
 
     // Makes a model of a module that is already in memory: the module of a test, or one that
     // dslaunch has built.

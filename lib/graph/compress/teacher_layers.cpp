@@ -32,6 +32,16 @@ bool has_module(const Named& named, const std::string& module) {
     return found != named.end() && found->first.starts_with(module + ".");
 }
 
+// Throws Error{kConfig} naming KEY if NAMED, the names of WHOSE parameters, has neither the module
+// nor the parameter MODULE.
+void require_module(const Named& named, const std::string& module, const char* whose,
+                    const char* key) {
+    if (has_module(named, module) || named.count(module) > 0) return;
+    fail(ExitCode::kConfig,
+         "{}.{}: {} has no module `{}` with parameters; the first parameter is `{}`", kKey, key,
+         whose, printable(module), named.empty() ? "" : printable(named.begin()->first));
+}
+
 class Taker {
   public:
     Taker(const Model& model, const Model& teacher)
@@ -41,16 +51,8 @@ class Taker {
 
     // Takes the parameters of module MINE from the teacher's module THEIRS. KEY names both.
     void take(const std::string& mine, const std::string& theirs, const char* key) const {
-        const auto require = [&](const Named& named, const std::string& module, const char* whose) {
-            if (!has_module(named, module) && named.count(module) == 0)
-                fail(ExitCode::kConfig,
-                     "{}.{}: {} has no module `{}` with parameters; the first "
-                     "parameter is `{}`",
-                     kKey, key, whose, printable(module),
-                     named.empty() ? "" : printable(named.begin()->first));
-        };
-        require(mine_, mine, "the model");
-        require(theirs_, theirs, "the teacher");
+        require_module(mine_, mine, "the model", key);
+        require_module(theirs_, theirs, "the teacher", key);
         for (const auto& [name, parameter] : mine_) {
             const bool is_it = name == mine || name.starts_with(mine + ".");
             if (is_it) copy(*parameter, theirs + name.substr(mine.size()));
@@ -98,6 +100,12 @@ void take_teacher_layers(Model& model, const config::LayerReduction& reduction,
              "{}.teacher_layer: it names {} layers, but the model has more: `{}` exists", kKey,
              count, printable(layer(count)));
     for (const std::string& other : reduction.others) taker.take(other, other, "other_module_name");
+}
+
+void require_modules(const Model& model, const std::vector<std::string>& modules) {
+    const Named named = by_name(model);
+    for (const std::string& module : modules)
+        require_module(named, module, "the model", "other_module_name");
 }
 
 }  // namespace dslaunch::graph

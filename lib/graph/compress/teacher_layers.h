@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "config/run/compression_config.h"
 #include "graph/archive/model.h"
@@ -16,5 +17,8 @@ namespace dslaunch::graph {
 // sizes.
 void take_teacher_layers(Model& model, const config::LayerReduction& reduction,
                          const std::string& teacher);
+
+// Throws Error{kConfig} naming other_module_name if MODEL has no parameters in one of MODULES.
+void require_modules(const Model& model, const std::vector<std::string>& modules);
 
 }  // namespace dslaunch::graph

@@ -119,6 +119,13 @@ struct JobSetup {
 
     // Returns the config with all its defaults filled in.
     [[nodiscard]] const config::RunConfig& config() const { return resolved.config; }
+    // Returns the layers of the model's folder that are trained, by layer_reduction without a
+    // teacher; empty: all.
+    [[nodiscard]] std::vector<int64_t> kept_layers() const {
+        const config::CompressionConfig& compression = config().compression;
+        if (!compression.reduction.enabled || !compression.distill.teacher.empty()) return {};
+        return compression.reduction.teacher_layers;
+    }
     // Returns the model with whole parameters, under the names that checkpoints and final weights
     // use.
     [[nodiscard]] graph::Model& whole_model() const {

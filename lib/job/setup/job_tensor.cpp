@@ -227,7 +227,7 @@ void keep_whole(JobSetup& setup, const JobArguments& arguments) {
     setup.sharing.whole = std::make_unique<graph::Model>(graph::Model::load(
         arguments.model_path,
         setup.model->has_weights() ? graph::Weights::kRequired : graph::Weights::kIfThere,
-        setup.trust));
+        setup.trust, setup.kept_layers()));
     graph::Model& whole = *setup.sharing.whole;
     whole.hold_like(*setup.model, /*with_constants=*/true);
     // Adapters are not in the archive, and parameters that are frozen beside adapters are marked as

@@ -34,6 +34,7 @@
 #include "job/setup/written_parameters.h"
 #include "storage/files/input_file.h"
 #include "storage/files/zip_archive.h"
+#include "storage/huggingface/kept_layers.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::job {
@@ -295,7 +296,7 @@ void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
     if (!folder) return;  // in another model, the argument may mean something else
     setup.data->check_documents("documents");
     if (place.rank() != 0) return;
-    setup.data->check_origin(*folder);
+    setup.data->check_origin(*folder, setup.config().lora.init);
     warn_of_length(setup);
 }
 
@@ -452,12 +453,14 @@ void tell_begin(const JobArguments& arguments, std::string_view what) {
     if (arguments.begins) arguments.begins(what);
 }
 
-void load_model(JobSetup& setup, const JobArguments& arguments) {
+void load_model(JobSetup& setup, const JobArguments& arguments,
+                const std::vector<int64_t>& layers = {}) {
     tell_begin(arguments, "reading the model");
     setup.trust = graph::trust_of(arguments.trust_model);
     setup.model = std::make_unique<graph::Model>(graph::Model::load(
         arguments.model_path,
-        arguments.plan_only ? graph::Weights::kIfThere : graph::Weights::kRequired, setup.trust));
+        arguments.plan_only ? graph::Weights::kIfThere : graph::Weights::kRequired, setup.trust,
+        layers));
     if (!setup.model->has_weights()) setup.shapes_only = std::make_unique<graph::ShapesOnly>();
 }
 
@@ -483,6 +486,28 @@ void require_exact_weights(const JobSetup& setup, const std::string& path) {
          printable(path));
 }
 
+// Does what layer_reduction says: the model gets layers of its teacher, or keeps only some of its
+// own.
+void reduce_layers(JobSetup& setup, const JobArguments& arguments) {
+    const config::CompressionConfig& compression = setup.config().compression;
+    if (!compression.reduction.enabled) return;
+    if (!compression.distill.teacher.empty()) {
+        if (setup.model->has_weights())
+            graph::take_teacher_layers(*setup.model, compression.reduction,
+                                       compression.distill.teacher);
+        return;
+    }
+    const storage::ModelFolder folder = storage::open_model_folder(arguments.model_path);
+    if (const std::string layers = storage::name_of_layers(folder.config);
+        compression.reduction.prefix != layers)
+        fail(ExitCode::kConfig,
+             "compression_training.layer_reduction.module_name_prefix: is `{}`, but the layers of "
+             "{} are `{}`",
+             printable(compression.reduction.prefix), printable(folder.config_path), layers);
+    graph::require_modules(*setup.model, compression.reduction.others);
+    load_model(setup, arguments, setup.kept_layers());
+}
+
 // Finds and resolves the config, and loads the model, since the config may depend on the model's
 // types.
 FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
@@ -497,10 +522,7 @@ FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
                        storage::model_folder_of(arguments.model_path).has_value());
     resolve_config(setup, found, arguments, place);
     require_exact_weights(setup, arguments.model_path);
-    const config::CompressionConfig& compression = setup.config().compression;
-    if (compression.reduction.enabled && setup.model->has_weights())
-        graph::take_teacher_layers(*setup.model, compression.reduction,
-                                   compression.distill.teacher);
+    reduce_layers(setup, arguments);
     return found;
 }
 

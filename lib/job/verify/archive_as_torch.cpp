@@ -77,9 +77,9 @@ void take_own_weights(const std::string& path, torch::jit::Module& module) {
 
 }  // namespace
 
-graph::Model load_as_torch(const std::string& path) {
+graph::Model load_as_torch(const std::string& path, const std::vector<int64_t>& layers) {
     if (storage::model_folder_of(path).has_value())
-        return graph::Model::adopt_untied(graph::load_huggingface(path, false).module);
+        return graph::Model::adopt_untied(graph::load_huggingface(path, false, layers).module);
     if (storage::file_kind(storage::MappedFile(path).bytes()) !=
         storage::FileKind::kExportedProgram)
         return graph::Model::adopt_untied(graph::load_by_libtorch(path));

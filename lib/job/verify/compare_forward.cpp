@@ -117,7 +117,7 @@ WholeReference::Sums WholeReference::computed_by_libtorch(
     std::optional<at::ScalarType> type, bool training,
     const std::vector<c10::IValue>& batch) const {
     const graph::ComputeContext context(true);  // the job's thread may be under autocast
-    graph::Model model = type ? load_in_fp32(path_) : load_as_torch(path_);
+    graph::Model model = type ? load_in_fp32(path_) : load_as_torch(path_, setup_.kept_layers());
     model.set_training(training);
     std::vector<c10::IValue> inputs = batch;
     if (type == at::kDouble) {

@@ -124,7 +124,7 @@ graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     if (scratch_) scope.emplace(*scratch_);
     graph::Model model = setup_.config().lora.on()
                              ? graph::Model::load(path, graph::Weights::kRequired, setup_.trust)
-                             : load_as_torch(path);
+                             : load_as_torch(path, setup_.kept_layers());
     std::set<const void*> narrow;  // storages that must be converted
     for (const graph::ModelParameter& parameter : model.parameters()) {
         const at::ScalarType type = parameter.tensor.scalar_type();

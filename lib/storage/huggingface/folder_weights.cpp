@@ -177,6 +177,10 @@ FolderWeight FolderWeights::take(const std::string& name, std::span<const int64_
     return weight->found;
 }
 
+void FolderWeights::leave(const std::function<bool(const std::string& name)>& is_left) {
+    for (auto& [name, weight] : weights_) weight.is_taken |= is_left(name);
+}
+
 void FolderWeights::require_all_taken() const {
     for (const auto& [name, weight] : weights_)
         if (!weight.is_taken && !is_derived_buffer(name) &&

@@ -50,6 +50,9 @@ class FolderWeights {
     // Returns true if the weight NAME is stored rounded.
     [[nodiscard]] bool is_rounded(const std::string& name);
 
+    // Lets the weights stay whose names IS_LEFT returns true for: they need not be taken.
+    void leave(const std::function<bool(const std::string& name)>& is_left);
+
     // Throws Error{kInput} if a weight was never taken, unless it is a buffer that transformers
     // computes itself or the output layer of a tied model.
     void require_all_taken() const;

@@ -159,10 +159,42 @@ TEST_CASE("a section of half precision that is not enabled asks for nothing") {
          {"{}", "{fp16: {enabled: auto}}", "{fp16: {}, bf16: {enabled: false}}",
           "{fp16: {enabled: false, fp16_master_weights_and_grads: true, hysteresis: 0}}",
           "{bf16: {bf16_optimizer_states: true, bf16_master_weights_and_grads: true}}",
-          "{torch_autocast: {enabled: false, dtype: float16}, amp: {enabled: false}}"}) {
+          "{torch_autocast: {enabled: false, dtype: float16}, amp: {enabled: false}}",
+          "{amp: {enabled: false, opt_level: O2, keep_batchnorm_fp32: true, loss_scale: x}}",
+          "{amp: {enabled: auto, opt_level: auto}}", "{amp: {}}"}) {
         CAPTURE(text);
         CHECK(on_two_ranks(text).config.precision == PrecisionConfig{});
     }
+}
+
+TEST_CASE("the levels of Apex compute as the sections that have their meaning") {
+    const auto resolved_of = [](const std::string& rest) {
+        return on_two_ranks("{amp: {enabled: true" + rest + "}}");
+    };
+    const PrecisionConfig autocast =
+        on_two_ranks("{torch_autocast: {enabled: true, dtype: float16}}").config.precision;
+    CHECK(autocast.fp32_weights);
+    CHECK(resolved_of("").config.precision == autocast);
+    CHECK(resolved_of(", opt_level: O1, loss_scale: dynamic").config.precision == autocast);
+    CHECK(resolved_of(", opt_level: O0").config.precision == PrecisionConfig{});
+    // Level O2 has the weights of the section fp16, and Apex's own loss scale.
+    PrecisionConfig half = on_two_ranks("{fp16: {enabled: true}}").config.precision;
+    half.loss_scale = autocast.loss_scale;
+    CHECK(resolved_of(", opt_level: O2").config.precision == half);
+    half.loss_scale.minimum = 4;
+    CHECK(resolved_of(", opt_level: O2, min_loss_scale: 4").config.precision == half);
+    half.loss_scale = {.dynamic = false, .initial = 128};
+    CHECK(resolved_of(", opt_level: O2, loss_scale: 128.0").config.precision == half);
+    half.loss_scale.initial = 1;
+    CHECK(resolved_of(", opt_level: O3").config.precision == half);
+    CHECK(resolved_of("").notes ==
+          std::vector<std::string>{"c:1:17: amp.enabled is torch_autocast in float16 here, with a "
+                                   "dynamic loss scale: Apex's level O1"});
+    CHECK(
+        resolved_of(", opt_level: O3").notes ==
+        std::vector<std::string>{"c:1:17: amp.enabled is fp16 with fp32 master weights here, with "
+                                 "1 as the loss scale: Apex's level O3"});
+    CHECK(resolved_of(", opt_level: O0, verbosity: 2").notes.size() == 2);
 }
 
 TEST_CASE("types that ask for what is done anyway are accepted") {

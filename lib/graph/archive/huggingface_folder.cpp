@@ -11,12 +11,12 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/archive/kept_layers.h"
 #include "graph/archive/mapped_archive.h"
 #include "graph/archive/mapped_records.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/models/transformer.h"
 #include "storage/huggingface/folder_weights.h"
-#include "storage/huggingface/kept_layers.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::graph {
@@ -71,7 +71,7 @@ at::Tensor tensor_in(const storage::FolderWeight& weight, at::IntArrayRef sizes)
 LoadedArchive load_huggingface(const std::string& path, bool shapes_do,
                                const std::vector<int64_t>& layers) {
     const storage::ModelFolder folder = storage::open_model_folder(path);
-    std::optional<storage::KeptLayers> kept;
+    std::optional<KeptLayers> kept;
     if (!layers.empty()) kept.emplace(folder, layers);
     const storage::TransformerConfig config = kept ? kept->config() : folder.config;
     if (shapes_do && folder.weights.empty()) {

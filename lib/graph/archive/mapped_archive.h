@@ -64,7 +64,7 @@ struct LoadedArchive {
 // config.json alone, the weights are zeros that take no memory until they are written. Throws
 // Error{kInput}, naming the file, for an architecture, switch or size that storage/huggingface
 // refuses, and for a weight that is missing, has another shape, or belongs to no module. LAYERS:
-// the layers of which the model has only these, as storage::KeptLayers, whose errors it throws;
+// the layers of which the model has only these, as KeptLayers, whose errors it throws;
 // empty: all layers.
 [[nodiscard]] LoadedArchive load_huggingface(const std::string& path, bool shapes_do,
                                              const std::vector<int64_t>& layers = {});

@@ -93,7 +93,7 @@ class Model {
     // kinds that can be read, has no forward, or shares memory in a way that shared_storage.h
     // refuses. Without TRUST, an archive or program whose code uses something that
     // operator_policy.h does not allow is refused before any of it runs. LAYERS: the layers of a
-    // Hugging Face folder that the model has (storage/huggingface/kept_layers.h); empty: all.
+    // Hugging Face folder that the model has (kept_layers.h); empty: all.
     [[nodiscard]] static Model load(const std::string& path, Weights weights = Weights::kRequired,
                                     Trust trust = Trust::kNone,
                                     const std::vector<int64_t>& layers = {});

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "graph/archive/kept_layers.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/lower/target_count.h"
 #include "job/run/describe_run.h"
@@ -21,7 +22,6 @@
 #include "plan/step/recompute_groups.h"
 #include "runtime/save/save_weights.h"
 #include "storage/export/weight_export.h"
-#include "storage/huggingface/kept_layers.h"
 #include "storage/huggingface/model_folder.h"
 #include "zero/states/shard_optimizer.h"
 
@@ -144,7 +144,7 @@ WrittenWeights TrainingRank::write_weights(const runtime::TrainResult& result) {
     if (first() && written.any && !config().lora.on() && storage::model_folder_of(model)) {
         storage::copy_model_config(model, options_.output);
         if (const auto layers = setup_.kept_layers(); !layers.empty())
-            storage::write_fewer_layers(options_.output, std::ssize(layers));
+            graph::write_fewer_layers(options_.output, std::ssize(layers));
     }
     return written;
 }

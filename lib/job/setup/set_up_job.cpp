@@ -16,6 +16,7 @@
 #include "config/resolve/begun_run.h"
 #include "config/resolve/option_overrides.h"
 #include "config/resolve/resolve.h"
+#include "graph/archive/kept_layers.h"
 #include "graph/archive/op_library.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/compress/teacher_layers.h"
@@ -34,7 +35,6 @@
 #include "job/setup/written_parameters.h"
 #include "storage/files/input_file.h"
 #include "storage/files/zip_archive.h"
-#include "storage/huggingface/kept_layers.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::job {
@@ -490,22 +490,14 @@ void require_exact_weights(const JobSetup& setup, const std::string& path) {
 // own.
 void reduce_layers(JobSetup& setup, const JobArguments& arguments) {
     const config::CompressionConfig& compression = setup.config().compression;
-    if (!compression.reduction.enabled) return;
-    if (!compression.distill.teacher.empty()) {
-        if (setup.model->has_weights())
-            graph::take_teacher_layers(*setup.model, compression.reduction,
-                                       compression.distill.teacher);
-        return;
+    if (!setup.kept_layers().empty()) {
+        graph::require_layers_named(arguments.model_path, compression.reduction.prefix);
+        graph::require_modules(*setup.model, compression.reduction.others);
+        load_model(setup, arguments, setup.kept_layers());
+    } else if (compression.reduction.enabled && setup.model->has_weights()) {
+        graph::take_teacher_layers(*setup.model, compression.reduction,
+                                   compression.distill.teacher);
     }
-    const storage::ModelFolder folder = storage::open_model_folder(arguments.model_path);
-    if (const std::string layers = storage::name_of_layers(folder.config);
-        compression.reduction.prefix != layers)
-        fail(ExitCode::kConfig,
-             "compression_training.layer_reduction.module_name_prefix: is `{}`, but the layers of "
-             "{} are `{}`",
-             printable(compression.reduction.prefix), printable(folder.config_path), layers);
-    graph::require_modules(*setup.model, compression.reduction.others);
-    load_model(setup, arguments, setup.kept_layers());
 }
 
 // Finds and resolves the config, and loads the model, since the config may depend on the model's

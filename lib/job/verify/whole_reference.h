@@ -59,7 +59,8 @@ void convert(std::vector<at::Tensor> tensors, at::ScalarType dtype);
 // shares memory as in the archive. TorchScript archives are loaded with torch::jit::load. The
 // weights of an exported program are read a second time, with LibTorch's archive reader; they share
 // a storage if the program's tables name the same record. A Hugging Face folder is read as for the
-// job. LAYERS as for Model::load(), which throws the same. REQUIRES: Model::load has read PATH, which checks it.
+// job. LAYERS as for Model::load(), which throws the same. REQUIRES: Model::load has read PATH,
+// which checks it.
 [[nodiscard]] graph::Model load_as_torch(const std::string& path,
                                          const std::vector<int64_t>& layers);
 

@@ -225,7 +225,8 @@ TEST_CASE("layer_reduction needs a teacher, and distill says how it teaches") {
     // A Hugging Face folder may keep some of its own layers; then there is no teacher.
     const auto in_folder = [](const std::string& section) {
         return resolve(parse_config(R"({"train_micro_batch_size_per_gpu": 1,
-                                        "compression_training": )" + section + "}",
+                                        "compression_training": )" +
+                                        section + "}",
                                     "ds_config.json"),
                        {.model_is_folder = true});
     };
@@ -236,8 +237,8 @@ TEST_CASE("layer_reduction needs a teacher, and distill says how it teaches") {
     CHECK(std::ranges::any_of(own.notes, [](const std::string& note) {
         return note.find("the model keeps 2 layers of its own") != std::string::npos;
     }));
-    const Resolved no_layers = in_folder(
-        R"({"layer_reduction": {"enabled": true, "other_module_name": ["head"]}})");
+    const Resolved no_layers =
+        in_folder(R"({"layer_reduction": {"enabled": true, "other_module_name": ["head"]}})");
     REQUIRE(no_layers.problems.size() == 1);
     CHECK_THAT(no_layers.problems.front().text(),
                Catch::Contains("teacher_layer: is missing: without dslaunch.distill.teacher"));

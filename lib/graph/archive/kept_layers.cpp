@@ -1,4 +1,4 @@
-#include "storage/huggingface/kept_layers.h"
+#include "graph/archive/kept_layers.h"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,12 @@
 #include "storage/files/atomic_file.h"
 #include "storage/huggingface/transformer_config.h"
 
-namespace dslaunch::storage {
+namespace dslaunch::graph {
 
 namespace {
+
+using storage::TransformerConfig;
+using storage::TransformerLayer;
 
 constexpr const char* kKey = "compression_training.layer_reduction";
 
@@ -37,13 +40,21 @@ std::string with_count(const std::string& text, int64_t count) {
     return json.dump(2) + "\n";
 }
 
-}  // namespace
-
 std::string name_of_layers(const TransformerConfig& config) {
     return fmt::format("{}.{}", config.names.at("decoder"), config.names.at("layers"));
 }
 
-KeptLayers::KeptLayers(const ModelFolder& folder, std::vector<int64_t> layers)
+}  // namespace
+
+void require_layers_named(const std::string& path, const std::string& prefix) {
+    const storage::ModelFolder folder = storage::open_model_folder(path);
+    const std::string name = name_of_layers(folder.config);
+    if (prefix != name)
+        fail(ExitCode::kConfig, "{}.module_name_prefix: is `{}`, but the layers of {} are `{}`",
+             kKey, printable(prefix), printable(folder.config_path), name);
+}
+
+KeptLayers::KeptLayers(const storage::ModelFolder& folder, std::vector<int64_t> layers)
     : config_(folder.config),
       layers_(std::move(layers)),
       prefix_(name_of_layers(folder.config) + ".") {
@@ -99,13 +110,13 @@ void write_fewer_layers(const std::string& folder, int64_t count) {
     constexpr size_t kConfigMax = size_t{1} << 24;
     const std::string path = folder + "/config.json";
     const std::string text = with_count(read_file(path, kConfigMax), count);
-    const TransformerConfig config = parse_transformer_config(path, text);
+    const TransformerConfig config = storage::parse_transformer_config(path, text);
     if (std::ssize(config.layers) != count || !are_alike(config.layers))
         fail(ExitCode::kInput, "{}: cannot be written for {} of the model's layers",
              printable(path), count);
-    AtomicFile file(path, Bytes{std::ssize(text)});
+    storage::AtomicFile file(path, Bytes{std::ssize(text)});
     file.write(text);
     file.commit();
 }
 
-}  // namespace dslaunch::storage
+}  // namespace dslaunch::graph

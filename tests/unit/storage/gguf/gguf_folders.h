@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -57,6 +58,73 @@ inline void write_folder(const std::string& folder, const Json& config) {
     for (size_t i = 0; i < entries.size(); ++i)
         writer.write(i, std::as_bytes(std::span(numbers[i])));
     writer.commit();
+}
+
+// Returns an architecture and fields for each family, and for switches that change its tensors or
+// its metadata.
+inline std::vector<std::pair<const char*, Json>> family_rows() {
+    const Json l3 = {{"rope_type", "llama3"},
+                     {"factor", 8.0},
+                     {"low_freq_factor", 1.0},
+                     {"high_freq_factor", 4.0},
+                     {"original_max_position_embeddings", 8192}};
+    const Json gpt = {{"n_embd", 32}, {"n_head", 4}, {"n_layer", 2}, {"n_positions", 64}};
+    return {
+        {"LlamaForCausalLM", {{"rope_theta", 500000.0}, {"rope_scaling", l3}}},
+        {"LlamaForCausalLM", {{"attention_bias", true}, {"mlp_bias", true}, {"head_dim", 16}}},
+        {"MixtralForCausalLM", {{"num_local_experts", 3}, {"num_experts_per_tok", 2}}},
+        {"Qwen2ForCausalLM", {{"tie_word_embeddings", true}}},
+        {"Qwen3ForCausalLM", {{"head_dim", 16}}},
+        {"Qwen2MoeForCausalLM",
+         {{"num_experts", 3},
+          {"num_experts_per_tok", 2},
+          {"moe_intermediate_size", 32},
+          {"shared_expert_intermediate_size", 32}}},
+        {"GemmaForCausalLM", {{"head_dim", 8}}},
+        {"Gemma2ForCausalLM",
+         {{"head_dim", 8}, {"query_pre_attn_scalar", 8}, {"sliding_window", 16}}},
+        {"Gemma3ForCausalLM",
+         {{"head_dim", 8}, {"query_pre_attn_scalar", 8}, {"sliding_window", 16}}},
+        {"Phi3ForCausalLM", Json::object()},
+        {"PhiForCausalLM", Json::object()},
+        {"OlmoForCausalLM", Json::object()},
+        {"Olmo2ForCausalLM", Json::object()},
+        {"StableLmForCausalLM", {{"qk_layernorm", true}, {"use_qkv_bias", true}}},
+        {"NemotronForCausalLM", {{"hidden_act", "relu2"}}},
+        {"Starcoder2ForCausalLM", Json::object()},
+        {"CohereForCausalLM", Json::object()},
+        {"GraniteForCausalLM", {{"attention_multiplier", 0.25}, {"logits_scaling", 2.0}}},
+        {"GPT2LMHeadModel", gpt},
+        {"GPTNeoXForCausalLM", Json::object()},
+        {"FalconForCausalLM", {{"new_decoder_architecture", true}, {"num_kv_heads", 2}}},
+        {"FalconForCausalLM", {{"new_decoder_architecture", false}, {"multi_query", true}}},
+        {"MistralForCausalLM", Json::object()},
+        {"Qwen3MoeForCausalLM",
+         {{"num_experts", 3},
+          {"num_experts_per_tok", 2},
+          {"moe_intermediate_size", 32},
+          {"norm_topk_prob", true},
+          {"head_dim", 8}}},
+        {"OlmoeForCausalLM",
+         {{"num_experts", 3}, {"num_experts_per_tok", 2}, {"num_key_value_heads", 4}}},
+        {"Cohere2ForCausalLM", {{"num_hidden_layers", 4}, {"sliding_window", 16}}},
+        {"SmolLM3ForCausalLM", {{"num_hidden_layers", 4}}},
+        {"Glm4ForCausalLM", {{"head_dim", 8}}},
+        {"SeedOssForCausalLM", {{"head_dim", 8}}},
+        {"Ernie4_5ForCausalLM", {{"head_dim", 8}}},
+        {"ArceeForCausalLM", {{"hidden_act", "relu2"}}},
+        {"GPTBigCodeForCausalLM", gpt},
+        {"LlamaForCausalLM", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}}},
+        {"Qwen2ForCausalLM",
+         {{"rope_scaling",
+           {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}}}}},
+        {"Phi3ForCausalLM",
+         {{"original_max_position_embeddings", 32},
+          {"rope_scaling",
+           {{"type", "longrope"},
+            {"short_factor", {1.0, 1.5, 2.0, 3.0}},
+            {"long_factor", {1.0, 2.0, 4.0, 8.0}}}}}},
+    };
 }
 
 inline GgufWriteOptions plainly(GgufFileType type) {

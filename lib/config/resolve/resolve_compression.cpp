@@ -282,19 +282,16 @@ void layer_reduction(KeyReader& keys, RunConfig& run) {
                      fmt::format("is {}, but teacher_layer names {} layers", as_integer(*count),
                                  layers->items.size()));
     if (!run.compression.distill.teacher.empty()) return;
-    if (!keys.options().model_is_folder)
-        keys.problem(path + ".enabled",
-                     "needs a teacher, whose layers are taken: set dslaunch.distill.teacher to the "
-                     "path of its model; only for a Hugging Face folder may it be missing");
-    else if (layers == nullptr)
+    if (layers == nullptr || layers->items.empty())
         keys.problem(path + ".teacher_layer",
                      "is missing: without dslaunch.distill.teacher, it says which of the model's "
                      "own layers stay");
     else
-        keys.note(path + ".enabled",
-                  fmt::format("without dslaunch.distill.teacher: the model keeps {} of its own, "
-                              "layer_reduction.teacher_layer, and the loss has no teacher",
-                              counted(std::ssize(reduction.teacher_layers), "layer")));
+        keys.note(
+            path + ".enabled",
+            fmt::format("has no dslaunch.distill.teacher: the model, a Hugging Face folder, keeps "
+                        "{} of its own, and the loss has no teacher",
+                        counted(std::ssize(reduction.teacher_layers), "layer")));
 }
 
 // Reads dslaunch.distill. Without a weight there is no teacher in the loss, only layers of it.

@@ -47,6 +47,12 @@ std::string name_of_layers(const TransformerConfig& config) {
 }  // namespace
 
 void require_layers_named(const std::string& path, const std::string& prefix) {
+    if (!storage::model_folder_of(path))
+        fail(ExitCode::kConfig,
+             "{}.enabled: needs a teacher, whose layers are taken: set dslaunch.distill.teacher to "
+             "the path of its model; only a Hugging Face folder can keep some of its own layers, "
+             "but {} is none",
+             kKey, printable(path));
     const storage::ModelFolder folder = storage::open_model_folder(path);
     const std::string name = name_of_layers(folder.config);
     if (prefix != name)

@@ -11,8 +11,8 @@
 
 namespace dslaunch::graph {
 
-// Throws Error{kConfig} naming module_name_prefix if the layers of the Hugging Face folder at PATH
-// have another name in common than PREFIX, such as "model.layers".
+// Throws Error{kConfig} if PATH is no Hugging Face folder, or if the name that its layers have in
+// common, such as "model.layers", is not PREFIX.
 void require_layers_named(const std::string& path, const std::string& prefix);
 
 // The layers that a smaller model takes from a folder.

@@ -19,6 +19,7 @@
 #include "compress/input_moments.h"
 #include "compress/layer_files.h"
 #include "compress/layer_walk.h"
+#include "compress/memory_plan.h"
 #include "decoder/weights/decoder_weights.h"
 #include "storage/export/weight_export.h"
 #include "storage/files/atomic_file.h"
@@ -61,6 +62,15 @@ double weight_error(std::span<const float> exact, std::span<const float> rounded
 struct Target {
     std::string name;               // in the decoder's modules
     const SafetensorsEntry* entry;  // in the folder
+    int64_t input;                  // number of its input in the layer
+};
+
+// The results of a layer.
+struct RoundedLayer {
+    std::vector<PackedTensor> tensors;
+    WeightErrors errors;
+    // Numbers for the texts to go on with, in the order of the targets; empty without texts.
+    std::vector<std::shared_ptr<const std::vector<std::byte>>> numbers;
 };
 
 // The moments of layers' inputs, by the name of the layer's weight. Layers with one input share
@@ -88,6 +98,7 @@ class FolderCompressor {
             targets.push_back(targets_of(layer));
         source_.require_all_taken();
         note_ungrouped();
+        plan(targets);
         for (int64_t layer = 0; layer < std::ssize(config_.layers); ++layer)
             run_layer(layer, targets[static_cast<size_t>(layer)]);
         require_unchanged();
@@ -115,20 +126,61 @@ class FolderCompressor {
             load_decoder(config_, {layer, layer + 1, 0, 1}, source_);
         std::vector<Target> targets;
         std::set<std::string> seen;
-        for (const LinearWeights* const part : rounded_layers(weights.layers.front())) {
-            if (!seen.insert(part->name).second) continue;
-            const SafetensorsEntry* const entry = source_.weights().stored(part->name);
-            if (entry == nullptr || entry->shape.size() != 2)
-                fail(ExitCode::kInput,
-                     "{}: the weight `{}` is not stored as one matrix, and cannot be rounded",
-                     task_.from, printable(part->name));
-            targets.push_back({part->name, entry});
-            result_.weights += entry->shape[0] * entry->shape[1];
-            result_.weight_bytes_before += std::ssize(entry->bytes);
-            groups_[group_of(*entry)].push_back(module_of(part->name));
-            layer_of_[entry->name] = layer;
+        int64_t input = 0;
+        for (const LayersOfInput& parts : rounded_layers(weights.layers.front())) {
+            for (const LinearWeights* const part : parts)
+                if (seen.insert(part->name).second)
+                    targets.push_back({part->name, entry_of(part->name), input});
+            ++input;
+        }
+        for (const Target& target : targets) {
+            const SafetensorsEntry& entry = *target.entry;
+            result_.weights += entry.shape[0] * entry.shape[1];
+            result_.weight_bytes_before += std::ssize(entry.bytes);
+            groups_[group_of(entry)].push_back(module_of(target.name));
+            layer_of_[entry.name] = layer;
         }
         return targets;
+    }
+
+    const SafetensorsEntry* entry_of(const std::string& name) {
+        const SafetensorsEntry* const entry = source_.weights().stored(name);
+        if (entry == nullptr || entry->shape.size() != 2)
+            fail(ExitCode::kInput,
+                 "{}: the weight `{}` is not stored as one matrix, and cannot be rounded",
+                 task_.from, printable(name));
+        return entry;
+    }
+
+    static LayerSizes sizes_of(const std::vector<Target>& targets) {
+        LayerSizes sizes;
+        for (const Target& target : targets)
+            sizes.push_back(
+                {target.name, target.entry->shape[0], target.entry->shape[1], target.input});
+        return sizes;
+    }
+
+    // Plans the memory, and says how much it is.
+    void plan(const std::vector<std::vector<Target>>& layers) {
+        std::vector<LayerSizes> sizes;
+        for (const std::vector<Target>& targets : layers) sizes.push_back(sizes_of(targets));
+        plan_ = plan_memory(config_, sizes, walk_ ? walk_->size() : WalkSize(), task_.memory);
+        const MemoryNeed& need = plan_.need;
+        log_info(
+            "compress", "{}, the largest with {} of weights; about {} of memory{}{}",
+            counted(std::ssize(layers), "layer"), to_text(plan_.largest_layer),
+            to_text(need.total()),
+            walk_
+                ? fmt::format(" (texts {}, moments {})", to_text(need.texts), to_text(need.moments))
+                : "",
+            task_.memory
+                ? fmt::format("; {} leaves {}", task_.memory->name, to_text(task_.memory->left))
+                : "");
+        if (plan_.passes > 1)
+            log_warn("compress",
+                     "the moments of a layer's inputs do not fit in memory together: texts go "
+                     "through a layer {} times to observe it, which takes longer",
+                     plan_.passes);
     }
 
     int64_t group_of(const SafetensorsEntry& entry) const {
@@ -183,7 +235,7 @@ class FolderCompressor {
     }
 
     // Returns the moments of the inputs of TARGETS, which are in the next layer.
-    LayerMoments observe(const std::vector<Target>& targets) {
+    LayerMoments observe(std::span<const Target> targets) {
         LayerMoments moments;
         std::set<std::string> wanted;
         for (const Target& target : targets) wanted.insert(target.name);
@@ -202,9 +254,22 @@ class FolderCompressor {
     }
 
     void compress_layer(int64_t layer, const std::vector<Target>& targets) {
+        RoundedLayer made;
+        for (const Range& portion : portions_of(sizes_of(targets), plan_.moments_max))
+            round_portion(std::span(targets).subspan(static_cast<size_t>(portion.begin),
+                                                     static_cast<size_t>(portion.numel)),
+                          made);
+        // All portions are observed with exact weights of this layer.
+        for (size_t i = 0; i < made.numbers.size(); ++i)
+            source_.replace(targets[i].name, std::move(made.numbers[i]), task_.form.inputs);
+        warn_of_rows(layer);
+        files_.write(layer, made.tensors, made.errors);
+        add_errors(made.errors);
+    }
+
+    // Rounds TARGETS, a portion of the next layer whose moments are in memory together.
+    void round_portion(std::span<const Target> targets, RoundedLayer& made) {
         LayerMoments moments = walk_ ? observe(targets) : LayerMoments();
-        std::vector<PackedTensor> tensors;
-        WeightErrors errors;
         // The order for the moments that were used last: layers with one input follow each other.
         std::shared_ptr<InputMoments> last;
         std::vector<float> mean;
@@ -231,23 +296,18 @@ class FolderCompressor {
                 compensates ? round_with_compensation(form, numbers, out, inputs, team_)
                             : round_to_nearest(form, numbers, out, team_);
             const std::vector<float> values = compress::numbers_of(rounded, team_);
-            errors.push_back({target.entry->name,
-                              compensates ? output_error(numbers, values, mean, in, team_)
-                                          : weight_error(numbers, values),
-                              compensates});
-            require_finite_error(errors.back());
+            made.errors.push_back({target.entry->name,
+                                   compensates ? output_error(numbers, values, mean, in, team_)
+                                               : weight_error(numbers, values),
+                                   compensates});
+            require_finite_error(made.errors.back());
             for (PackedTensor& tensor :
                  packed_tensors(task_.form, module_of(target.entry->name), rounded))
-                tensors.push_back(std::move(tensor));
+                made.tensors.push_back(std::move(tensor));
             if (walk_)
-                source_.replace(target.name,
-                                std::make_shared<const std::vector<std::byte>>(
-                                    as_stored(values, config_.dtype)),
-                                task_.form.inputs);
+                made.numbers.push_back(std::make_shared<const std::vector<std::byte>>(
+                    as_stored(values, config_.dtype)));
         }
-        warn_of_rows(layer);
-        files_.write(layer, tensors, errors);
-        add_errors(errors);
     }
 
     // Notes a weight that few of the texts' tokens reach.
@@ -431,6 +491,7 @@ class FolderCompressor {
     decoder::WeightSource source_;
     LayerFiles files_;
     std::optional<LayerWalk> walk_;
+    MemoryPlan plan_;
     FolderResult result_;
     std::map<int64_t, std::vector<std::string>> groups_;  // modules by the size of their groups
     std::map<std::string, int64_t> layer_of_;             // of each rounded tensor of the folder

@@ -23,8 +23,9 @@ struct FolderResult {
 
 // Throws what require_compressible() throws; Error{kInput} naming the tensor for a tensor that the
 // model does not have, for numbers or inputs that are not finite, for numbers too large for 16-bit
-// scales, and for inputs that no group divides if the task requires groups; Error{kInput} if the
-// model changes meanwhile; Error{kDisk}; and what load_decoder() throws.
+// scales, and for inputs that no group divides if the task requires groups; Error{kSetup} before
+// work begins if a layer does not fit in the task's memory; Error{kInput} if the model changes
+// meanwhile; Error{kDisk}; and what load_decoder() throws.
 [[nodiscard]] FolderResult compress_folder(const FolderTask& task, kernels::ThreadTeam& team);
 
 }  // namespace dslaunch::compress

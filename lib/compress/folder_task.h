@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/machine/memory_limits.h"
 #include "compress/packed_tensors.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/rope_config.h"
@@ -24,6 +26,7 @@ struct FolderTask {
     bool is_forced = false;                        // replaces files in OUT
     std::function<void(int64_t layers)> progress;  // called after each layer
     bool requires_groups = false;  // refuses a layer whose inputs no group divides evenly
+    std::optional<MemoryLimit> memory = std::nullopt;  // that may be used; unset: any amount
 };
 
 // Returns OUT without slashes at its end.

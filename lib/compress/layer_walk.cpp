@@ -1,6 +1,7 @@
 #include "compress/layer_walk.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 namespace dslaunch::compress {
@@ -12,9 +13,16 @@ using decoder::LinearWeights;
 // Texts are put together into batches of about this many rows.
 constexpr int64_t kBatchRows = 2048;
 
-void add_mlp(const decoder::MlpWeights& mlp, std::vector<const LinearWeights*>& layers) {
-    for (const LinearWeights* const layer : {&mlp.gate, &mlp.up, &mlp.down})
-        if (!is_empty(*layer)) layers.push_back(layer);
+void add(std::initializer_list<const LinearWeights*> layers, std::vector<LayersOfInput>& inputs) {
+    LayersOfInput own;
+    for (const LinearWeights* const layer : layers)
+        if (!is_empty(*layer)) own.push_back(layer);
+    if (!own.empty()) inputs.push_back(std::move(own));
+}
+
+void add_mlp(const decoder::MlpWeights& mlp, std::vector<LayersOfInput>& inputs) {
+    add({&mlp.gate, &mlp.up}, inputs);
+    add({&mlp.down}, inputs);
 }
 
 void add_text(const std::vector<int32_t>& text, Batch& batch, int64_t& pages) {
@@ -30,22 +38,21 @@ void add_text(const std::vector<int32_t>& text, Batch& batch, int64_t& pages) {
 
 }  // namespace
 
-std::vector<const LinearWeights*> rounded_layers(const decoder::LayerWeights& layer) {
-    std::vector<const LinearWeights*> layers;
-    for (const LinearWeights* const part :
-         {&layer.query, &layer.key, &layer.value, &layer.fused, &layer.output})
-        if (!is_empty(*part)) layers.push_back(part);
-    add_mlp(layer.mlp, layers);
-    for (const decoder::MlpWeights& expert : layer.experts) add_mlp(expert, layers);
-    add_mlp(layer.shared_expert, layers);
-    return layers;
+std::vector<LayersOfInput> rounded_layers(const decoder::LayerWeights& layer) {
+    std::vector<LayersOfInput> inputs;
+    add({&layer.query, &layer.key, &layer.value, &layer.fused}, inputs);
+    add({&layer.output}, inputs);
+    add_mlp(layer.mlp, inputs);
+    for (const decoder::MlpWeights& expert : layer.experts) add_mlp(expert, inputs);
+    add_mlp(layer.shared_expert, inputs);
+    return inputs;
 }
 
 LayerWalk::LayerWalk(const storage::TransformerConfig& config, decoder::WeightSource& source,
                      storage::RotaryFrequencies frequencies,
                      const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team)
     : config_(config), source_(source), frequencies_(std::move(frequencies)), team_(team) {
-    int64_t pages = 0, tokens = 0;
+    int64_t pages = 0;
     for (const std::vector<int32_t>& text : texts) {
         if (text.empty()) continue;
         const bool is_full =
@@ -55,23 +62,23 @@ LayerWalk::LayerWalk(const storage::TransformerConfig& config, decoder::WeightSo
             pages = 0;
         }
         add_text(text, batches_.back(), pages);
-        rows_max_ = std::max(rows_max_, std::ssize(batches_.back().rows));
-        pages_ = std::max(pages_, pages);
-        tokens += std::ssize(text);
+        size_.rows_max = std::max(size_.rows_max, std::ssize(batches_.back().rows));
+        size_.pages = std::max(size_.pages, pages);
+        size_.tokens += std::ssize(text);
     }
-    hidden_.resize(static_cast<size_t>(tokens * config.width));
 }
 
 decoder::Decoder LayerWalk::open_layer() {
     decoder::DecoderOptions options;
-    options.rows_max = rows_max_;
-    options.pages = pages_;
+    options.rows_max = size_.rows_max;
+    options.pages = size_.pages;
     options.frequencies = frequencies_;
     return {config_, load_decoder(config_, {layer_, layer_ + 1, 0, 1}, source_), options, team_,
             nullptr};
 }
 
 void LayerWalk::run(decoder::Decoder& decoder, bool keeps) {
+    hidden_.resize(static_cast<size_t>(size_.tokens * config_.width));
     int64_t begin = 0;
     for (const Batch& batch : batches_) {
         const int64_t numel = std::ssize(batch.rows) * config_.width;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "compress/memory_plan.h"
 #include "decoder/decode/batch.h"
 #include "decoder/decode/decoder.h"
 #include "decoder/weights/weight_source.h"
@@ -14,10 +15,12 @@
 
 namespace dslaunch::compress {
 
-// Returns the layers of LAYER whose weights are rounded: all products except an expert router's and
-// a shared expert's gate, which are small and decide much.
-[[nodiscard]] std::vector<const decoder::LinearWeights*> rounded_layers(
-    const decoder::LayerWeights& layer);
+// Linear layers that have the same input.
+using LayersOfInput = std::vector<const decoder::LinearWeights*>;
+
+// Returns the layers of LAYER whose weights are rounded, by their inputs: all products except an
+// expert router's and a shared expert's gate, which are small and decide much.
+[[nodiscard]] std::vector<LayersOfInput> rounded_layers(const decoder::LayerWeights& layer);
 
 // The texts, at the inputs of some layer.
 class LayerWalk {
@@ -27,6 +30,9 @@ class LayerWalk {
     LayerWalk(const storage::TransformerConfig& config, decoder::WeightSource& source,
               storage::RotaryFrequencies frequencies,
               const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team);
+
+    // Returns the size of the texts, whose memory the first run takes.
+    [[nodiscard]] const WalkSize& size() const { return size_; }
 
     // Runs the next layer and shows OBSERVER the inputs of its parts. The texts stay where they
     // are. Throws what load_decoder() throws.
@@ -45,9 +51,9 @@ class LayerWalk {
     storage::RotaryFrequencies frequencies_;
     kernels::ThreadTeam& team_;
     std::vector<decoder::Batch> batches_;
-    int64_t rows_max_ = 0, pages_ = 0;  // of the largest batch
-    int64_t layer_ = 0;                 // the next one
-    std::vector<float> hidden_;         // [tokens, width], in the order of the batches
+    WalkSize size_;
+    int64_t layer_ = 0;          // the next one
+    std::vector<float> hidden_;  // [tokens, width], in the order of the batches
 };
 
 }  // namespace dslaunch::compress

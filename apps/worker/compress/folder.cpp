@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/memory_limits.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
 #include "compress/compressed_folder.h"
@@ -112,6 +113,7 @@ compress::FolderTask task_of(const CompressArguments& arguments,
     }
     task.is_forced = arguments.force;
     task.requires_groups = arguments.group > 0;
+    task.memory = tightest_share(read_memory_state().limits, 1);
     return task;
 }
 

@@ -242,6 +242,35 @@ TEST_CASE("experts that no token reaches are rounded to nearest") {
     CHECK_THAT(ignored, Catch::Contains("layers.0.") && Catch::Contains("gate"));
 }
 
+TEST_CASE(
+    "a layer that is observed in portions gets the same bytes, and too little memory is refused") {
+    const test::TemporaryFolder folder;
+    for (const char* const family : {"mixtral", "llama"}) {
+        const std::string from = fixture(family), out = folder.path() + "/" + family;
+        const Made whole = make(from, out + "-whole", int4_form(), some_texts());
+        const storage::ModelFolder model = storage::open_model_folder(from);
+        kernels::ThreadTeam team(1);
+        FolderTask task{from, &model, out, int4_form(), some_texts(), {}, true, {}};
+        task.frequencies.all = {1, 0.01};
+        // Finds the least memory that is not refused, where each portion has one input.
+        int64_t refused = 0, accepted = int64_t{64} << 20;
+        while (accepted - refused > 1) {
+            const int64_t left = (refused + accepted) / 2;
+            task.memory = MemoryLimit{"the memory of a test", {left}};
+            const std::string why =
+                refusal([&] { static_cast<void>(compress_folder(task, team)); });
+            const bool is_refused = why != "nothing was refused";
+            if (is_refused) CHECK_THAT(why, Catch::Contains("the memory of a test leaves"));
+            (is_refused ? refused : accepted) = left;
+        }
+        CHECK(refused > 4 * 24 * 24);  // one input's moments
+        task.memory->left = {accepted};
+        const FolderResult made = compress_folder(task, team);
+        CHECK(made.errors == whole.result.errors);
+        CHECK(files_of(out) == whole.files);
+    }
+}
+
 TEST_CASE("a model in OUT that would be read instead of the new shards is refused") {
     const test::TemporaryFolder folder;
     const std::string out = folder.path() + "/out";

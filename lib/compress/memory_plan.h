@@ -1,0 +1,70 @@
+// The memory that compressing a folder layer by layer takes, and the portions of a layer whose
+// moments fit in it together. Data path: a folder's config and tensor sizes, texts -> [here] ->
+// compressed_folder.h, before it begins. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/machine/memory_limits.h"
+#include "base/range.h"
+#include "storage/huggingface/transformer_switches.h"
+
+namespace dslaunch::compress {
+
+// A weight that is rounded. Weights of a layer with the same `input` read the same rows, and follow
+// each other.
+struct WeightSize {
+    std::string name;
+    int64_t out = 0, in = 0;
+    int64_t input = 0;
+};
+using LayerSizes = std::vector<WeightSize>;
+
+// The texts on their way through a layer; zeros if there are none.
+struct WalkSize {
+    int64_t tokens = 0;    // of all texts
+    int64_t rows_max = 0;  // of the largest batch
+    int64_t pages = 0;     // of its keys and values
+};
+
+// Bytes by their use. An estimate; the mapped files are not counted.
+struct MemoryNeed {
+    Bytes texts;     // the hidden rows of all texts
+    Bytes weights;   // of a layer, rounded, until its file is written
+    Bytes moments;   // of the inputs of a portion of a layer
+    Bytes pass;      // activations, keys and values of a batch in a layer
+    Bytes rounding;  // of one weight, with the squares of its inputs
+    Bytes spare;     // a fifth of all but the moments: freed blocks that the allocator keeps
+
+    // Returns the most that is in use at one time: a pass and a rounding follow each other.
+    [[nodiscard]] Bytes total() const {
+        return texts + weights + moments + std::max(pass, rounding) + spare;
+    }
+};
+
+// A plan that fits.
+struct MemoryPlan {
+    MemoryNeed need;
+    Bytes largest_layer;  // its rounded weights as the folder stores them
+    Bytes moments_max;    // the most that the moments of a portion may take
+    int64_t passes = 1;   // of the texts through the layer with the most portions, to observe it
+};
+
+// Returns the portions of LAYER, in order: weights with one input stay together, and each portion's
+// moments take at most MOMENTS_MAX, or belong to one input.
+[[nodiscard]] std::vector<Range> portions_of(const LayerSizes& layer, Bytes moments_max);
+
+// Plans the memory for LAYERS. LIMIT: the memory that may be used; unset: any amount. A layer whose
+// moments do not fit together is divided into portions. Throws Error{kSetup} naming what takes the
+// memory if not even one input's moments fit.
+[[nodiscard]] MemoryPlan plan_memory(const storage::TransformerConfig& config,
+                                     std::span<const LayerSizes> layers, const WalkSize& texts,
+                                     const std::optional<MemoryLimit>& limit);
+
+}  // namespace dslaunch::compress

@@ -78,17 +78,24 @@ std::string lines_of_key(const std::string& table, const std::string& name) {
 void print_keys(const std::string& text) {
     const std::string table = config::schema_text(terminal_columns(1));
     if (text.empty()) return fmt::print("{}", table);
-    std::string shown;
+    std::string shown, with_words;
     std::vector<std::string> names;
-    bool is_shown = false;
+    // The words of a name as other programs write it: `zero_stage` for zero_optimization.stage.
+    const std::vector<std::string> words = split(text, '_');
+    bool is_shown = false, has_words = false;
     for (const std::string& line : split(table, '\n')) {
         if (line.empty()) continue;
         if (line.front() != ' ') {
             names.push_back(line.substr(0, line.find(' ')));
             is_shown = names.back().find(text) != std::string::npos;
+            has_words = std::ranges::all_of(words, [&](const std::string& word) {
+                return names.back().find(word) != std::string::npos;
+            });
         }
         if (is_shown) shown += line + "\n";
+        if (has_words) with_words += line + "\n";
     }
+    if (shown.empty()) shown = with_words;
     const auto near = nearest(text, names);
     if (std::ranges::count(names, text) > 0) shown = lines_of_key(table, text);
     if (shown.empty())

@@ -174,7 +174,9 @@ void remove_old_jobs(const std::string& state_directory) {
 const KnownJob* job_of_output(const std::vector<KnownJob>& jobs, const std::string& path) {
     std::error_code missing;
     if (path.empty()) return nullptr;
-    std::filesystem::path folder = std::filesystem::weakly_canonical(path, missing);
+    // weakly_canonical() leaves a path relative if even its first part does not exist.
+    std::filesystem::path folder =
+        std::filesystem::weakly_canonical(std::filesystem::absolute(path, missing), missing);
     if (!folder.has_filename()) folder = folder.parent_path();
     if (std::filesystem::exists(folder, missing) && !std::filesystem::is_directory(folder, missing))
         folder = folder.parent_path();

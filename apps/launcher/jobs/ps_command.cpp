@@ -87,7 +87,9 @@ int list_jobs(const PsArguments& arguments) {
         print_json(jobs);
     } else if (jobs.empty()) {
         print_message(fmt::format(
-            "dslaunch: no job {} on this machine{}", arguments.all ? "is known" : "is running",
+            "dslaunch: no job {} on this machine{}. A server that `dslaunch serve` started is not "
+            "a job: it runs until Ctrl-C in its terminal",
+            arguments.all ? "is known" : "is running",
             arguments.all ? "" : "; `dslaunch ps --all` lists those that ended"));
     } else {
         print_table(jobs);

@@ -21,6 +21,11 @@ std::string resume_argument(const RunOptions& options, const Machine& machine) {
     const bool is_best = options.resume == "best";
     if (options.resume != "auto" && !is_best)
         return resolved_path(options.resume, machine.directory);
+    if (options.output.empty() && options.no_output)
+        fail(
+            ExitCode::kUsage,
+            "--resume continues from a checkpoint in --output, and --no-output keeps none: replace "
+            "--no-output by --output DIR, the folder of the run to continue");
     if (options.output.empty())
         fail(ExitCode::kUsage,
              "--resume{} continues from the {} checkpoint in --output, but --output is not given; "

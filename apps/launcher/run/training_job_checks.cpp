@@ -91,8 +91,8 @@ std::string find_data(const std::string& path, const DataOption& named_by, const
     if (path.find("://") != std::string::npos)
         fail(ExitCode::kInput,
              "{} {}: is a URL, but data can only be read from files on this machine; download it, "
-             "and give the file's name",
-             named_by.option, printable(path));
+             "and give the file's name{}",
+             named_by.option, printable(path), storage::hub_data_text(path));
     const std::string beside = resolved_path(path, found.folder);
     if (exists(beside)) return beside;
     const std::string here = resolved_path(path, spec.working_directory);
@@ -103,12 +103,8 @@ std::string find_data(const std::string& path, const DataOption& named_by, const
              "{} {}: must be a single file; `dslaunch data prepare` makes one file from several "
              "files of texts or chats",
              named_by.option, printable(path));
-    if (storage::is_hub_name(path, spec.working_directory))
-        fail(
-            ExitCode::kInput,
-            "{} {}: there is no such file, and nothing is downloaded; for a data set of the hub: "
-            "`hf download --repo-type dataset {} --local-dir FOLDER`, then `dslaunch data prepare`",
-            named_by.option, printable(path), printable(path));
+    if (const std::string hub = storage::hub_data_text(path, spec.working_directory); !hub.empty())
+        fail(ExitCode::kInput, "{} {}: no such file{}", named_by.option, printable(path), hub);
     const bool one_place = beside == here;
     const std::string near = near_file_text(here);
     fail(ExitCode::kInput, "data file {}: {}{}{}", here, errno_text(error_number),
@@ -272,6 +268,13 @@ std::vector<std::string> begun_of(const RunOptions& options, const std::string& 
 
 namespace {
 
+// Returns true if SPEC's output on this machine has a checkpoint.
+bool has_checkpoint(const launch::JobSpec& spec) {
+    const auto tree = storage::make_disk_tree();
+    const std::string root = spec.output_directory + "/checkpoints";
+    return tree->list(root) && !storage::CheckpointStore(*tree, root, 0).list().empty();
+}
+
 // Warns if the run to resume was of a model with another name: the checkpoint's weights are used,
 // not the weights of the model that is named now.
 void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec) {
@@ -283,6 +286,7 @@ void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec)
         return std::filesystem::path(target + "/").parent_path().filename().string();
     };
     const std::string before = run["target"];
+    if (spec.transport == launch::TransportKind::kLocal && !has_checkpoint(spec)) return;
     if (name_of(before) != name_of(spec.target))
         log_warn("checkpoint",
                  "the run in {} trained {}: training continues from its checkpoint's weights, not "
@@ -310,9 +314,7 @@ int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, in
 // Refuses --resume=best for a folder without checkpoints, before anything starts there.
 void require_best(const RunOptions& options, const launch::JobSpec& spec) {
     if (options.resume != "best" || spec.transport != launch::TransportKind::kLocal) return;
-    const auto tree = storage::make_disk_tree();
-    const std::string root = spec.output_directory + "/checkpoints";
-    if (tree->list(root) && !storage::CheckpointStore(*tree, root, 0).list().empty()) return;
+    if (has_checkpoint(spec)) return;
     fail(ExitCode::kCheckpoint,
          "--resume=best: there is no checkpoint in {}: name the folder of an earlier run with "
          "--output, or leave --resume out to begin a new run",

@@ -22,6 +22,15 @@ constexpr const char* kCutOff =
 
 namespace fs = std::filesystem;
 
+// Returns true if OTHER may be meant by NAME, judging by their endings: `b.jsonl` is not a
+// mistyped `j.json`, but `b.json` is.
+bool may_be_meant(const fs::path& name, const fs::path& other) {
+    const std::string ending = name.extension().string();
+    const bool is_known =
+        ending.size() > 1 && ending.find_first_of("0123456789- ") == std::string::npos;
+    return !is_known || other.extension() == ending || other.stem() == name.stem();
+}
+
 // Returns the entry of PATH's folder whose name resembles PATH's name most, or is the same; "" if
 // there is none. A file of a model that is split into several is no other file's mistyped name.
 std::string near_entry(const fs::path& path) {
@@ -33,7 +42,8 @@ std::string near_entry(const fs::path& path) {
     fs::directory_iterator entry(folder_of(path.string()), unreadable);
     for (; entry != fs::directory_iterator() && names.size() < kEntriesMax;
          entry.increment(unreadable))
-        names.push_back(entry->path().filename().string());
+        if (may_be_meant(name, entry->path().filename()))
+            names.push_back(entry->path().filename().string());
     return nearest(name, names).value_or("");
 }
 

@@ -276,8 +276,9 @@ TrainConfig parse_config(std::string_view text, const std::string& name) {
     std::optional<Value> root;
     if (text.starts_with("PK\x03\x04")) {
         refuse(
-            "is an archive, but a config must be a .json or .yaml file; to use the config that is "
-            "packed in a model, remove --config");
+            "is an archive, but a config must be a .json or .yaml file. A config that is packed in "
+            "a "
+            "model needs no --config: training the model uses it");
     } else if (text.size() > kConfigBytesMax) {
         refuse(fmt::format("has {} bytes, but a config may have at most {}", text.size(),
                            kConfigBytesMax));

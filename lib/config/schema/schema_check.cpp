@@ -188,7 +188,10 @@ class Checker {
                    foreign != nullptr && path.empty()) {
             message += (foreign->key.empty() ? ": " : ", ") + place_text(*foreign);
         } else if (foreign != nullptr && foreign->key.starts_with(path + ".")) {
-            message += fmt::format(", did you mean `{}`?", foreign->key.substr(path.size() + 1));
+            // A key in a section below needs its whole path, which --set takes too.
+            const std::string rest = foreign->key.substr(path.size() + 1);
+            message += fmt::format(", did you mean `{}`?",
+                                   rest.find('.') == std::string::npos ? rest : foreign->key);
         } else if (auto near = nearest(name, siblings)) {
             message += fmt::format(", did you mean `{}`?", *near);
         } else if (auto home = other_home(name)) {

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "launch/machine/machine_name.h"
 #include "runtime/save/files_via_rank0.h"
+#include "storage/adapter/adapter_config.h"
 #include "storage/checkpoint/checkpoint_store.h"
 
 namespace dslaunch::job {
@@ -111,12 +112,25 @@ Opened open_and_verify(storage::FileTree& tree, runtime::Collectives& collective
 // earlier run did steps but saved nothing.
 void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& request,
                             const std::string& path) {
-    if (!request.restarted && has_metrics(tree, path))
+    if (!request.restarted && has_metrics(tree, path)) {
+        const auto found = tree.list(path);
+        const bool has_weights =
+            found && std::ranges::any_of(*found, [](const storage::FolderEntry& entry) {
+                return entry.name == "model.safetensors" || entry.name == storage::kAdapterFolder;
+            });
+        if (has_weights)
+            fail(ExitCode::kCheckpoint,
+                 "{0}: the run's weights are here, but no complete checkpoint: its checkpoints "
+                 "were moved or removed. Give another --output to begin again, with {0} as the "
+                 "model to continue from its weights with a new optimizer",
+                 path);
         fail(ExitCode::kCheckpoint,
              "{}: there is no complete checkpoint, only metrics.jsonl of an earlier run, which "
-             "ended before its first save. Start again without --resume (those metrics are then "
-             "set aside), or use --output to name the folder of the run to resume",
+             "ended before its first save or whose checkpoints were removed. Start again without "
+             "--resume (those metrics are then set aside), or use --output to name the folder of "
+             "the run to resume",
              path);
+    }
     // A restarted run looks for checkpoints although the user did not ask for it, so this is no
     // reason for a warning, unless they may be on the disk of a host that is gone.
     if (request.restarted && request.via_first) {

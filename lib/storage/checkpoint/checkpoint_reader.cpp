@@ -225,8 +225,9 @@ CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path) {
     if (!entries)
         fail(ExitCode::kCheckpoint,
              "{}: no such folder; give an --output folder, its checkpoints folder, or one step "
-             "folder in it",
-             printable(path));
+             "folder in it{}",
+             printable(path),
+             parse_step_folder(folder) ? ", such as RUN/checkpoints/" + printable(folder) : "");
     const auto own = parse_step_folder(folder.substr(folder.rfind('/') + 1));
     if (own || holds(*entries, kManifestName, false)) return {"", folder};
     const bool root = std::any_of(entries->begin(), entries->end(), [](const FolderEntry& entry) {

@@ -182,9 +182,11 @@ ForeignFormat detect_foreign_format(const std::string& path) {
     }
     if ((pickled.ends_with(".bin") || pickled.ends_with(".pt")) && fs::exists(pickled, error))
         fail(ExitCode::kInput,
-             "{}: is a pickled state_dict, which is not supported. Convert it in Python: "
-             "safetensors.torch.save_file({{name: value.contiguous().clone() for name, value in "
-             "torch.load(PATH).items()}}, \"model.safetensors\")",
+             "{0}: is a pickled state_dict, which is not supported. Convert it, with one name for "
+             "each tied weight, and give model.safetensors: python3 -c 'import torch, "
+             "safetensors.torch as s; seen = set(); s.save_file({{n: w.contiguous() for n, w in "
+             "torch.load(\"{0}\").items() if not (w.data_ptr() in seen or "
+             "seen.add(w.data_ptr()))}}, \"model.safetensors\")'",
              pickled);
     fail(ExitCode::kInput,
          "{}: is not a supported checkpoint: expected a DeepSpeed folder with `latest` or "

@@ -1,4 +1,5 @@
 // Finds out which kind of DeepSpeed checkpoint a folder is.
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -28,7 +29,16 @@ std::string tag_folder(const std::string& path, const std::string& tag) {
     if (name.find('/') != std::string::npos || name == "..")
         refuse(from, "`{}` is not a tag, which is the name of a folder in the checkpoint's folder",
                name);
-    return fmt::format("{}/{}", path, name);
+    std::string folder = fmt::format("{}/{}", path, name);
+    if (std::filesystem::exists(folder, error)) return folder;
+    std::vector<std::string> tags;
+    for (const auto& entry : std::filesystem::directory_iterator(path, error))
+        if (entry.is_directory(error)) tags.push_back(entry.path().filename().string());
+    std::ranges::sort(tags);
+    refuse(from, "names the folder `{}`, which does not exist{}", printable(name),
+           tags.empty() ? ""
+                        : fmt::format("; the folders beside it are {}: give one with --tag",
+                                      printable(join(tags, ", "))));
 }
 
 }  // namespace

@@ -106,6 +106,9 @@ TEST_CASE("a job is found by its output folder and by a file in it, and its end 
                Catch::Contains("no recorded job has it as its --output folder"));
     record_job(folder.path(), "gone", 0, run + "-removed");
     CHECK(find_job(folder.path(), run + "-removed").id == "gone");
+    // A relative path of a folder that is gone, which could also be the beginning of an id.
+    record_job(folder.path(), "relative", 0, std::filesystem::absolute("gone9").string());
+    CHECK(find_job(folder.path(), "gone9").id == "relative");
     record_job(folder.path(), "running", -1, run);
     record_job(folder.path(), "refused", 73, run);
     CHECK(find_job(folder.path(), run).id == "running");

@@ -17,6 +17,7 @@
 #include "storage/checkpoint/file_tree.h"
 #include "support/catch.h"
 #include "support/child.h"
+#include "support/places.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
 
@@ -33,7 +34,11 @@ RunOptions options_of(const std::string& line) {
 
 class ModelFolder : public TemporaryFolder {
   public:
-    ModelFolder() { write_file(path() + "/train.pt", ""); }
+    ModelFolder() {
+        std::filesystem::copy_file(
+            std::string(test::source_dir()) + "/tests/fixtures/models/mlp.pt",
+            path() + "/train.pt");
+    }
 };
 
 // Writes the files that job ID has in the folder RUN before its first step.

@@ -38,10 +38,10 @@ struct NameRule {
 // The fields that say which layers get an adapter.
 struct TargetNames {
     bool names_all_linear = false;  // every linear layer except the last
-    NameRule targets;               // empty: the config has no such field
+    NameRule targets;               // empty if the config does not have the field
     NameRule excluded;
-    std::vector<int64_t> layers;     // indices of layers (layers_to_transform); empty: all
-    std::vector<std::string> lists;  // names of the lists to which they belong (layers_pattern)
+    std::vector<int64_t> layers;     // indices of layers (layers_to_transform); all if empty
+    std::vector<std::string> lists;  // names of the lists that contain layers (layers_pattern)
 
     // Returns true if the config allows an adapter for the layer PATH.
     [[nodiscard]] bool may_have(std::string_view path) const;

@@ -102,8 +102,8 @@ struct FileFailure {
     std::string path;
     std::string_view doing;  // "write", "make the folder"
     int error_number = 0;
-    Bytes need;  // the whole file's bytes; 0: they are not mentioned
-    Bytes free;  // bytes free on PATH's disk; mentioned on a full disk
+    Bytes need;  // size of the whole file; if 0, the message does not mention it
+    Bytes free;  // free bytes on PATH's disk; the message mentions them if the disk is full
 };
 
 // Throws Error{kDisk} with path, operation, cause and remedy, and on a full disk also the bytes

@@ -48,7 +48,7 @@ std::string word_in(const std::filesystem::path& path) {
 // Returns the sysfs folder of the whole disk, also if DEVICE is a partition; empty if there is no
 // disk.
 std::filesystem::path disk_folder(dev_t device) {
-    std::error_code error;  // a file system without a disk has no such link
+    std::error_code error;  // set if there is no disk: sysfs then lacks the link
     std::filesystem::path disk = std::filesystem::canonical(
         fmt::format("/sys/dev/block/{}:{}", major(device), minor(device)), error);
     if (error) return {};

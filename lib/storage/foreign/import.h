@@ -37,7 +37,7 @@ struct ImportOptions {
     std::string source;  // see ForeignFormat
     std::string tag;     // DeepSpeed: the folder of the step; empty: the one that `latest` names
     NameMapping names;
-    std::string root;  // of step folders, as for CheckpointStore; made if it is missing
+    std::string root;  // the folder of step folders (see CheckpointStore); made if missing
     std::vector<std::string> frozen = {};  // see DeepSpeedSource
 };
 
@@ -49,7 +49,7 @@ struct ImportReport {
     int64_t step = 0;    // 0: only weights
     int64_t tensor_count = 0;
     int64_t numel = 0;        // number of elements in their weights
-    bool has_states = false;  // the optimizer's states were there
+    bool has_states = false;  // the source had the optimizer's states
     bool is_finite = true;
     Bytes bytes;  // number of bytes written
     // Notes about the source's data that the new checkpoint does not contain, and about values that

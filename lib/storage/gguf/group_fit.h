@@ -50,8 +50,8 @@ double write_codes(const NumberGroup& group, const GroupFit& fit, CodeRange rang
 // 0. REQUIRES: RANGE begins at 0.
 [[nodiscard]] GroupFit fit_both(const NumberGroup& group, CodeRange range, bool is_free);
 
-// Return what follows from the largest number, or the largest and the smallest one, without a
-// search: plain rounding.
+// Return the scale and minimum of plain rounding. They follow from the largest number, or from the
+// largest and the smallest number, without a search.
 [[nodiscard]] GroupFit plain_scale(const NumberGroup& group, CodeRange range);
 [[nodiscard]] GroupFit plain_both(const NumberGroup& group, CodeRange range, bool is_free);
 

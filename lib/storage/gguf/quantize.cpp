@@ -71,7 +71,8 @@ Made make_short(const BlockNumbers& block, const BlockBounds& bounds, bool searc
     return made;
 }
 
-// Q8_0 as ggml rounds it: the largest number becomes 127, and halves are rounded away from zero.
+// Makes a block of Q8_0 as ggml does: the largest number becomes 127, and halves are rounded away
+// from zero.
 Made make_q8(const BlockNumbers& block) {
     float most = 0;
     for (size_t i = 0; i < kShortBlock; ++i) most = std::max(most, std::abs(block.numbers[i]));

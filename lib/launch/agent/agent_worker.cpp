@@ -36,8 +36,7 @@ EnvironmentList worker_environment(const StartRequest& request, const StartReque
             }
         }
     }
-    // Values set earlier in this list win over the host's own, as they would in a shell on the
-    // host.
+    // As in a shell, a variable that this function has set already hides the host's variable.
     const auto value_of = [&](const std::string& name) {
         const std::string* const set = find_variable(environment, name);
         return set != nullptr ? set : find_variable(own, name);
@@ -140,8 +139,8 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     Pipe err = make_pipe();
     spawn_request.stdout_fd = out.write_end.get();
     spawn_request.stderr_fd = err.write_end.get();
-    // The kernel stops a process that reads from a terminal in a background process group, but not
-    // a process in a session of its own.
+    // The kernel stops a background process group that reads from its terminal. In a session of its
+    // own, a worker may read from the terminal.
     const WorkerStdin input = place.rank == 0 ? shared.stdin_of_rank_0 : WorkerStdin();
     spawn_request.stdin_fd = input.fd;
     spawn_request.new_session = input.fd >= 0 && ::isatty(input.fd) == 1;

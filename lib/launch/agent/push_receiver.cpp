@@ -21,7 +21,7 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr int64_t kSyncBytes = 64 << 20;  // so that the last fsync has little left to do
+constexpr int64_t kSyncBytes = 64 << 20;  // between two syncs, so that the last fsync is short
 constexpr mode_t kFolderMode = 0755;
 constexpr size_t kNameBytesMax = 200;
 

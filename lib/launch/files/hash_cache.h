@@ -23,7 +23,7 @@ struct FileIdentity {
     uint64_t inode = 0;
     int64_t bytes = 0;
     int64_t modified_ns = 0;
-    int64_t changed_ns = 0;  // changes with a rename, and with a write that sets the time back
+    int64_t changed_ns = 0;  // ctime: changes with a rename, and if somebody sets mtime back
 
     auto operator<=>(const FileIdentity&) const = default;  // NOLINT(modernize-use-nullptr): no
                                                             // pointer

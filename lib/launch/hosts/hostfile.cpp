@@ -21,7 +21,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kErrorsShownMax = 50;
-// A file with more lines than this that contain bytes outside ASCII is probably not a hostfile.
+// If more lines than this contain bytes outside ASCII, the file is probably not a hostfile.
 constexpr size_t kOddLinesMax = 3;
 constexpr std::array<std::string_view, 5> kKeys = {"slots", "gpus", "port", "addr", "max_slots"};
 
@@ -101,7 +101,7 @@ class Parser {
                                         fmt::format(format, std::forward<Args>(args)...)));
     }
     void parse_line(std::string_view line);
-    // Returns true if LINE has a byte that is not ASCII, after reporting a problem.
+    // Reports a problem and returns true if LINE contains a byte that is not ASCII.
     bool is_odd(std::string_view line);
     void read_keys(std::span<const Token> tokens, Host& host,
                    std::map<std::string, size_t>& columns);

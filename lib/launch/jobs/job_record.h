@@ -82,8 +82,7 @@ class JobRecord {
     void open_folder();
     void write_job();
     void write_progress();
-    // Replaces FILE in the folder. It is not forced to the disk: a power failure loses only a
-    // record.
+    // Replaces FILE in the folder. Does not sync it, since a power failure loses only a record.
     void replace(const std::string& file, std::string content);
     void append(std::string text);
 

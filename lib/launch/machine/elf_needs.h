@@ -34,10 +34,10 @@ struct SharedLibrary {
 };
 
 // Returns all libraries that FILE, a program or a library, needs directly or indirectly, as the
-// loader finds them in ENVIRONMENT, and those that cuDNN, nvrtc and LibTorch for CUDA open while
-// they run, if they lie beside them and could be opened here. Leaves out the C library's own, which
-// belong to each host's kernel and loader, and the GPU driver's (libcuda, libnvidia-*). Throws
-// Error{kSetup} if the loader cannot be run.
+// loader finds them in ENVIRONMENT. Adds libraries that cuDNN, nvrtc and LibTorch for CUDA open
+// while they run, if they lie in the opener's folder and the loader can open them. Leaves out the
+// libraries of glibc and of the GPU driver (libcuda, libnvidia-*), which belong to each host.
+// Throws Error{kSetup} if the loader cannot be run.
 [[nodiscard]] std::vector<SharedLibrary> list_libraries(
     const std::string& file, const EnvironmentList& environment = own_environment());
 

@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 // The variable by which a user names the folder of a torch: …/site-packages/torch.
 inline constexpr const char* kTorchVariable = "DSLAUNCH_TORCH";
 
-// Returns "2.11", the version of LibTorch that this build was made with; empty: built without.
+// Returns "2.11", the version of LibTorch that this build was made with; empty if it has none.
 [[nodiscard]] const char* torch_of_build();
 
 // The place of a program and its needs, as far as LibTorch is concerned.

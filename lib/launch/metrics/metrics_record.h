@@ -27,7 +27,7 @@ inline constexpr std::string_view kLossScaleEvent = "Train/Samples/loss_scale";
 struct MetricsRecord {
     std::string line;                // without a newline
     std::optional<int64_t> step;     // nothing: the line names no step
-    std::optional<int64_t> samples;  // samples of all steps up to this one; nothing: not a step
+    std::optional<int64_t> samples;  // samples of all steps up to this step, if it is a step
     std::vector<MetricEvent> events;
 };
 

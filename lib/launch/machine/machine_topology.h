@@ -29,7 +29,7 @@ struct OomCount {
     int64_t machine = -1;
     int64_t group = -1;
 };
-// ROOT: "" for this machine, else a test's folder that contains proc/ and sys/.
+// Counts these processes. ROOT: "" for this machine, else a test's folder with proc/ and sys/.
 [[nodiscard]] OomCount count_oom_kills(const std::string& root = "");
 // Returns the kills between the two counts, in words; empty when there was no kill.
 [[nodiscard]] std::string describe_oom(const OomCount& before, const OomCount& now);

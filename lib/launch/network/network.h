@@ -23,7 +23,7 @@ struct InterfaceAddress {
     int64_t speed_mbit = -1;  // -1: not reported by the kernel
     bool up = false;
     bool loopback = false;
-    bool for_guests = false;  // a bridge or tunnel that containers or virtual machines bring along
+    bool for_guests = false;  // true for a bridge or tunnel of containers or virtual machines
 
     bool operator==(const InterfaceAddress&) const = default;
 };
@@ -105,7 +105,7 @@ struct NetworkHost {
     std::vector<InterfaceAddress> addresses;
 };
 
-// An address at which others may reach a host.
+// An address at which the other hosts may reach a host.
 struct NetworkCandidate {
     std::string interface;
     std::string address;
@@ -119,7 +119,7 @@ struct NetworkCandidate {
 [[nodiscard]] std::vector<std::vector<NetworkCandidate>> plan_candidates(
     const std::vector<NetworkHost>& hosts);
 
-// Host FROM tries to connect to ADDRESS of host TO.
+// A connection to try, from host FROM to ADDRESS of host TO.
 struct NetworkProbePlan {
     size_t from = 0;
     size_t to = 0;

@@ -40,8 +40,8 @@ class JobFiles {
     void mark_logs(std::string_view line);
     // Adds RECORD to metrics.jsonl and passes it to the monitors.
     void metrics(const MetricsRecord& record);
-    // Replaces run.json. A training leaves an earlier run's as it is until begin_steps(), so that a
-    // job that is refused before its first step changes nothing.
+    // Replaces run.json. A training job keeps an earlier run's run.json until begin_steps(). A job
+    // that is refused before its first step thus changes nothing.
     void run_file(std::string text);
     // Records that the first step has begun.
     void begin_steps() { keeps_run_file_ = false; }

@@ -1,4 +1,4 @@
-// The shared token by which a launcher and an agent that calls back recognize each other. It is
+// The shared token by which a launcher and an agent that connects to it recognize each other. It is
 // read from a file or the environment, never from a command line, and is never given to a worker or
 // written to a log.
 #pragma once

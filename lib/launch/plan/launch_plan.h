@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 // The processors and the memory of one rank.
 struct RankPlace {
     std::vector<int> processors;  // by number, never empty
-    int threads = 1;              // for operators: the rank's share of its cores
+    int threads = 1;              // threads of an operator: the rank's share of its cores
     int memory_node = -1;         // NUMA node that its memory should come from; -1: any
 
     bool operator==(const RankPlace&) const = default;
@@ -29,8 +29,8 @@ struct PlacementRequest {
     std::vector<int> gpus;
 };
 
-// Returns the GPUs of RANKS workers that all see DEVICES (CUDA_VISIBLE_DEVICES): each gets the
-// entry at its local rank. -1 stands for a missing GPU, and for an entry that is not a number.
+// Returns the GPUs of RANKS workers that all see DEVICES (CUDA_VISIBLE_DEVICES): each worker gets
+// the entry at its local rank. -1 stands for a missing GPU, and for an entry that is not a number.
 [[nodiscard]] std::vector<int> rank_gpus(const std::string& devices, size_t ranks);
 
 // Returns the processors of each rank, by local rank; empty for kAuto and kNone. Each rank gets
@@ -69,7 +69,7 @@ struct PlanRequest {
 // on kCuda asks for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
 [[nodiscard]] std::vector<PlannedNode> make_launch_plan(const PlanRequest& request);
 
-// Returns the device that `auto` stands for on this machine: kCuda if it has a GPU that
+// Returns ASKED, or the device that kAuto stands for on this machine: kCuda if it has a GPU that
 // CUDA_VISIBLE_DEVICES shows, else kCpu.
 [[nodiscard]] DeviceRequest resolve_local_device(DeviceRequest asked, int gpu_count,
                                                  const std::optional<std::string>& visible_devices);

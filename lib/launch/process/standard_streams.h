@@ -59,8 +59,8 @@ class StandardStreams {
     void drain();
     // Returns true if the reader of FD (1 or 2) is gone; text for it is lost from then on.
     [[nodiscard]] bool reader_is_gone(int fd) const;
-    // Returns the errno of the first write to FD (1 or 2) that failed for another reason, such as a
-    // full disk; 0 if no write failed.
+    // Returns the errno of the first write to FD (1 or 2) that failed although the reader was not
+    // gone, such as on a full disk; 0 if no write failed so.
     [[nodiscard]] int fault(int fd) const;
     // Returns true if so much text is kept that nothing more should be read from the ranks.
     [[nodiscard]] bool is_congested() const;
@@ -75,7 +75,7 @@ class StandardStreams {
                                                                     int wake_fd, bool is_ending);
     // Waits until the oldest kept text can be written, WAKE_FD is readable, or TIMEOUT is over.
     void wait(std::chrono::milliseconds timeout, int wake_fd) const;
-    // Stops waiting for the last text to be read, since somebody wants the end at once.
+    // Shortens the wait for the last text to kHurry, since somebody wants the end at once.
     void hurry();
     // Returns true after hurry().
     [[nodiscard]] bool hurries() const;
@@ -136,7 +136,7 @@ class StandardStreams {
     LogSink log_{[this](std::string_view line) { write(2, line); }};
 };
 
-// Writes TEXT on stderr and waits for its reader as ~StandardStreams() does. For text before and
+// Writes TEXT on stderr and waits for its reader as ~StandardStreams() does. Call it before or
 // after a job, while signals that end the program are held back.
 void write_last_words(std::string_view text);
 

@@ -12,8 +12,8 @@
 namespace dslaunch::launch {
 namespace {
 
-// The interval at which to check whether another program is in the foreground and gets what is
-// typed; no signal reports this change.
+// The interval at which a background process checks whether it is in the foreground again. No
+// signal reports this change.
 constexpr int kLookAgainMilliseconds = 200;
 
 bool is_in_front() {

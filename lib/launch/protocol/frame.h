@@ -81,10 +81,10 @@ inline constexpr size_t kGreetingNoiseBytesMax = 64U << 10;
 
 // The rules for the frames of one enum of kinds; frame_rules(Kind()) returns the rules of Kind.
 struct FrameRules {
-    const char* name;  // name of such a frame in messages, as "a frame"
+    const char* name;  // name of these frames in messages, such as "a frame"
     uint32_t payload_bytes_max;
     bool (*has_kind)(uint16_t kind);
-    std::string_view greeting = {};  // before the first frame of a stream
+    std::string_view greeting = {};  // bytes before the first frame of a stream
     const char* greeter = "";        // name of the side that greets, in messages
 };
 // Returns the rules for the frames between launcher and agent.
@@ -126,7 +126,7 @@ class FrameStream {
   private:
     const FrameRules* rules_;
     std::string buffer_;
-    size_t used_ = 0;  // bytes of buffer_
+    size_t used_ = 0;  // bytes of buffer_ that were already taken
     bool is_greeted_;
     std::string noise_;
 };

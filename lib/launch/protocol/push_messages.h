@@ -30,8 +30,8 @@ struct PushOffer {
     static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;           // id of the file in all messages about it
     std::string path;         // absolute path of the target
-    std::string source_path;  // not empty: if nothing is at `path`, a file with the same content
-                              // here serves as well
+    std::string source_path;  // if nothing is at `path`, an equal file at this path serves as well;
+                              // empty: none
     int64_t bytes = 0;
     int64_t mode = 0;  // permission bits
     int64_t modified_ns = 0;

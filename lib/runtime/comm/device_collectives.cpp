@@ -11,7 +11,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The groups of ranks that this rank has joined; null: not joined.
+// The groups of ranks that this rank has joined. A group that it has not joined is null.
 struct Groups {
     DeviceCommunicator* world = nullptr;
     DeviceCommunicator* owners = nullptr;  // the ranks that shard one copy, or WORLD
@@ -177,8 +177,9 @@ class DeviceCollectives final : public Collectives {
     TrafficMeter meter_;
 };
 
-// Joins the group of SIZE ranks, with index PLACE. One rank makes the group's id, which is sent to
-// the others over the collectives of the hosts. IDS_OF is that rank's global rank.
+// Joins the group of SIZE ranks, with index PLACE. The rank with index 0 makes the group's id,
+// which is sent to the other ranks over the collectives of the hosts. IDS_OF is the global rank of
+// the rank that makes the id.
 DeviceCommunicator* join(const DeviceCollectivesParts& parts, int place, int size, int ids_of,
                          Duration time_limit) {
     const std::vector<std::string> ids =

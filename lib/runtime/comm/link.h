@@ -1,7 +1,7 @@
 // A link joins one rank of each node. It sends bytes in both directions, by tag, in order. Nodes
 // are hosts, joined by their bridges, or the stages of a pipeline. Data path: rendezvous -> link ->
 // collectives, stage link. Implementations: in-process (tests, simulated hosts), host link and
-// Gloo. Threads: any, each with tags of its own.
+// Gloo. Threads: any thread may use a link, with tags of its own.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace dslaunch::runtime {
 
-// A message to NODE. It is received by the LinkReceive with the same tag that names this node.
+// A message to NODE. There, the LinkReceive that has the same tag and names this node receives it.
 struct LinkSend {
     int node = 0;
     uint32_t tag = 0;

@@ -22,7 +22,7 @@
 
 namespace dslaunch::runtime {
 
-// A secret of one job's ranks. A server answers only those who have it.
+// A secret of one job's ranks. A server answers only probes that show it.
 using ProbeToken = std::array<uint64_t, 2>;
 
 // The limits of one probe.

@@ -28,8 +28,9 @@ struct JobStore {
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(
     const launch::WorkerEnvironment& environment, Duration limit);
 
-// Returns options with one device: the interface that GLOO_SOCKET_IFNAME names, or else the one
-// with ADDRESS. THREADS run Gloo's own collectives; LIMIT is the longest wait in one of them.
+// Returns options with one device: the interface that GLOO_SOCKET_IFNAME names, or else the
+// interface with ADDRESS. THREADS is the number of threads that run Gloo's own collectives. LIMIT
+// is the longest wait in a collective.
 //
 // From then on the process ignores SIGPIPE. Gloo writes to its sockets without MSG_NOSIGNAL, so if
 // a peer ended between two writes, the signal would end this rank too, without any report about the

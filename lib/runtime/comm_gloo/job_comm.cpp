@@ -88,8 +88,8 @@ std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
     return arena;
 }
 
-// Returns, for each stage, the local rank of this rank's pipeline in that stage, or -1 if it is on
-// another host.
+// Returns the local ranks of the ranks in this rank's pipeline, by stage; -1 for a rank on another
+// host.
 std::vector<int> local_ranks_of(const PipelinePlace& place, const Topology& world) {
     std::vector<int> local_ranks;
     for (const int rank : place.pipeline) {

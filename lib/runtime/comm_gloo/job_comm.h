@@ -53,10 +53,10 @@ struct GroupCommParts {
 
 // The links between the stages of a pipeline. The comm of all ranks must outlive them.
 struct StageLinks {
-    std::unique_ptr<Rendezvous> rendezvous;  // for the far link, if ALL has none
+    std::unique_ptr<Rendezvous> rendezvous;  // for the far link, unless JobComm has one
     std::unique_ptr<Link> near;              // link to the stages whose rank is on this host
     std::unique_ptr<Link> far;               // link to the other stages; null if there are none
-    std::vector<Link*> links;                // one per stage, either of the two
+    std::vector<Link*> links;                // by stage: `near` or `far`
 };
 
 // Opens the links. All ranks of the job call it. MESSAGES is the slice from add_host_link, in the

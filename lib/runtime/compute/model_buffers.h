@@ -1,5 +1,5 @@
-// A model's buffers on all ranks. While training, each rank changes its own; if one set must be
-// chosen, rank 0's is used. Thread: the compute lane.
+// A model's buffers on all ranks. While training, each rank changes its own buffers. If all ranks
+// must use the same values, they use rank 0's. Thread: the compute lane.
 #pragma once
 
 #include <span>

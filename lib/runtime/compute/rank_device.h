@@ -49,8 +49,8 @@ void check_gpu_support(const config::RunConfig& config);
 // process. Sums in 16-bit products keep PyTorch's default.
 void allow_tf32(bool allowed);
 
-// Returns LibTorch's device on which BACKEND works, the first that the process sees. REQUIRES: no
-// tensor was made before the plugin was opened.
+// Returns LibTorch's name for the device of BACKEND, the first device that the process sees.
+// REQUIRES: no tensor was made before the plugin was opened.
 [[nodiscard]] c10::Device torch_device(const DeviceBackend& backend);
 
 // Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU, which is device 0 after

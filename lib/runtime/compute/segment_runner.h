@@ -55,8 +55,8 @@ class SegmentRunner {
     // loss (1 / accumulation steps for a mean). EMPTY marks the micro steps in which no target
     // counts: their loss is 0. If EMPTY is empty, there are no such micro steps.
     void begin_step(int64_t step, double root_scale, std::vector<char> empty = {});
-    // Sets the number of updates done, on which compression depends (DrawKey::updates). -1, as
-    // before the first call: all changes are over.
+    // Sets the number of updates done, on which compression depends (DrawKey::updates). -1 means
+    // that all changes are over, and is the number before the first call.
     void set_updates(int64_t updates) { updates_ = updates; }
     // Loads all micro batches of STEP at once, for callers that read them before the step begins.
     // Load then uses them.

@@ -22,8 +22,8 @@ namespace dslaunch::runtime {
 [[nodiscard]] std::string encode_values(std::span<const c10::IValue> values,
                                         std::vector<at::Tensor>& tensors);
 // Returns the values that encode_values() has written to BYTES, with new tensors. The tensors are
-// also added to TENSORS, in the same order as there, and their elements are not set yet. Tensors
-// that needed gradients do so again.
+// also added to TENSORS, in the order in which encode_values() added them, and their elements are
+// not set yet. A tensor needs gradients if the encoded one did.
 [[nodiscard]] std::vector<c10::IValue> decode_values(const std::string& bytes,
                                                      std::vector<at::Tensor>& tensors);
 

@@ -16,9 +16,9 @@ namespace dslaunch::runtime {
 // Collects losses and rewards; see the top of this file.
 class StepLosses {
   public:
-    // STOPS_ON_NONFINITE: a loss that is not finite ends the run. KNOWS_TARGETS: it is known which
-    // targets of a batch count, so the error for a NaN need not name a mean over no targets as a
-    // possible cause.
+    // STOPS_ON_NONFINITE is true if a loss that is not finite ends the run. KNOWS_TARGETS is true
+    // if it is known which targets of a batch count. Otherwise the error for a NaN names a mean
+    // over no targets as a possible cause.
     StepLosses(bool stops_on_nonfinite, bool knows_targets)
         : stops_on_nonfinite_(stops_on_nonfinite), knows_targets_(knows_targets) {}
 
@@ -43,9 +43,9 @@ class StepLosses {
     bool stops_on_nonfinite_;
     bool knows_targets_;
     int64_t step_ = 0;
-    std::vector<char> empty_;  // by micro step; empty: each has targets that count
+    std::vector<char> empty_;  // by micro step; empty if every micro step has targets that count
     std::vector<double> values_;
-    std::vector<at::Tensor> unread_;   // losses of the micro steps that follow
+    std::vector<at::Tensor> unread_;   // losses of the micro steps after those in values_
     std::vector<at::Tensor> rewards_;  // by micro step
 };
 

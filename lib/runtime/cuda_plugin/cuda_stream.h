@@ -1,5 +1,5 @@
 // Streams and events of a GPU, and errors of CUDA calls. Data path: executor's lanes -> [here] ->
-// CUDA. Threads: as device::Stream says.
+// CUDA. Threads: the rules of device::Stream apply.
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>

@@ -1,6 +1,6 @@
 // A rank's data thread: it makes the rank's micro batches in the order of training, ahead of the
-// steps that use them. Data path: DataSets -> BatchLoader -> trainer. Threads: one calls take();
-// any may call waited().
+// steps that use them. Data path: DataSets -> BatchLoader -> trainer. Threads: one thread calls
+// take(); any thread may call waited().
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -54,7 +54,7 @@ class BatchLoader {
     DataSource train_;
     Options options_;
     storage::SampleOrder order_;
-    Prefetcher<std::vector<c10::IValue>> prefetcher_;  // last: its thread uses the others
+    Prefetcher<std::vector<c10::IValue>> prefetcher_;  // last: its thread uses the other members
 };
 
 }  // namespace dslaunch::runtime

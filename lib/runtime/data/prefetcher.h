@@ -1,6 +1,6 @@
 // A thread that makes numbered items before another thread needs them. At most `depth` items are
-// ready; then it waits. No LibTorch, so that it runs under tsan with fake items. Threads: one calls
-// take(); any calls waited().
+// ready; then it waits. No LibTorch, so that it runs under tsan with fake items. Threads: one
+// thread calls take(); any thread may call waited().
 #pragma once
 
 #include <condition_variable>
@@ -46,9 +46,9 @@ class Prefetcher {
     Prefetcher(const Prefetcher&) = delete;
     Prefetcher& operator=(const Prefetcher&) = delete;
 
-    // Returns item INDEX. Blocks until it is made. If INDEX does not follow the last one, drops the
-    // ready items and continues from INDEX. Rethrows MAKE's error for INDEX, each time it is
-    // requested.
+    // Returns item INDEX. Blocks until it is made. If INDEX does not follow the last taken index,
+    // drops the ready items and continues from INDEX. Rethrows MAKE's error for INDEX, each time it
+    // is requested.
     [[nodiscard]] Item take(int64_t index) {
         std::unique_lock lock(mutex_);
         if (index != next_taken_) restart_at(index);

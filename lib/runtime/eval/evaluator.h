@@ -55,8 +55,8 @@ struct EvaluatorParts {
     c10::Device device = c10::kCPU;  // device of STATE's parameters, and of buffers
     int rank = 0;                    // rank among the ranks that have rows of their own
     bool counts = true;              // true on one of the ranks that share rows
-    // If it returns true, the evaluation ends. Every rank calls it before each batch and must get
-    // the same answer. Empty: the evaluation never ends early.
+    // Returns true if the evaluation must end early. Every rank calls it before each batch and must
+    // get the same answer. If it is empty, no evaluation ends early.
     std::function<bool()> leaves = {};
     EvalStages stages = {};
     // The model's graph in eval mode. It is given if the model can no longer be lowered, because

@@ -88,7 +88,8 @@ void Executor::await_streams() {
             await_device(lane.back());
 }
 
-// STEP is the last step that had begun before this lane was started.
+// Runs LANE's instructions, step by step, until the executor ends. STEP is the last step that had
+// begun before this lane was started.
 void Executor::lane_main(plan::Lane lane, uint64_t step) {
     for (;;) {
         {

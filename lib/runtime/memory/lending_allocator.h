@@ -36,8 +36,8 @@ class LendingScope {
 };
 
 // Gives each tensor of at least kLargeBlock bytes a block of its own, from now on. Freed blocks are
-// kept for later tensors (large_blocks.h). Meant for training; after a trial, memory should be
-// returned to the system.
+// kept for later tensors (large_blocks.h). Called before work that repeats, such as training. Other
+// work should return its freed memory to the system.
 void keep_large_blocks();
 
 // Returns true if MEMORY was lent and a tensor still uses it. Any thread.

@@ -156,8 +156,8 @@ class Arena {
     [[nodiscard]] std::byte* slices() const;
 
     ArenaLayout layout_;
-    // [layout_.total_bytes()], or only the control block if the slices are on a device. Unmapped by
-    // the destructor.
+    // The mapping: [layout_.total_bytes()], or only the control block if the slices are on a
+    // device. The destructor unmaps it.
     std::byte* base_ = nullptr;
     bool on_device_ = false;
     device::Memory on_device_slices_;

@@ -62,8 +62,8 @@ struct PipelinePlace {
     [[nodiscard]] bool is_pipeline() const { return stages > 1; }
 };
 
-// Returns RANK's place. STAGES has the ranks of each stage, ascending, the same number in each.
-// With one stage, the stage is all ranks.
+// Returns RANK's place. STAGES has the ranks of each stage in ascending order, and all stages have
+// equally many ranks. A single stage has all ranks.
 [[nodiscard]] PipelinePlace make_pipeline_place(const std::vector<int>& node_sizes,
                                                 const std::vector<std::vector<int>>& stages,
                                                 int rank);

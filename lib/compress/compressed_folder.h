@@ -18,7 +18,7 @@ struct FolderResult {
     int64_t weight_bytes_before = 0, weight_bytes_after = 0;
     int64_t bytes_before = 0, bytes_after = 0;  // of all tensors
     WeightErrors errors;
-    int64_t layers_kept = 0;  // that an earlier run had finished
+    int64_t layers_kept = 0;  // layers that an earlier run had finished
 };
 
 // Throws what require_compressible() throws; Error{kInput} naming the tensor for a tensor that the

@@ -31,7 +31,7 @@ class LayerWalk {
     // Runs the next layer and shows OBSERVER the inputs of its parts. The texts stay where they
     // are. Throws what load_decoder() throws.
     void observe(const decoder::RowMath::Observer& observer);
-    // Does both at once, for a layer whose weights stay as they are.
+    // Does the work of observe() and advance() at once, for a layer whose weights stay as they are.
     void observe_and_advance(const decoder::RowMath::Observer& observer);
     // Takes the texts through the next layer, with the weights that SOURCE now has.
     void advance();
@@ -46,7 +46,7 @@ class LayerWalk {
     kernels::ThreadTeam& team_;
     std::vector<decoder::Batch> batches_;
     int64_t rows_max_ = 0, pages_ = 0;  // of the largest batch
-    int64_t layer_ = 0;                 // the next one
+    int64_t layer_ = 0;                 // the next layer
     std::vector<float> hidden_;         // [tokens, width], in the order of the batches
 };
 

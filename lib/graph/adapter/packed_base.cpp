@@ -105,7 +105,7 @@ kernels::MatrixForm form_of(config::LoraBase base) {
     return base == config::LoraBase::kInt4 ? kernels::MatrixForm::kInt4 : kernels::MatrixForm::kNf4;
 }
 
-// Returns the bias of the product NODE: a value, null if there is no bias, or nothing if NODE adds
+// Returns the bias of the product NODE; null if there is no bias. Returns nothing if NODE adds
 // something that is not a plain bias.
 std::optional<Value*> bias_of(const Node& node) {
     if (node.kind() == aten::linear) return node.input(2);

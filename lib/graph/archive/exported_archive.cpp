@@ -76,7 +76,7 @@ class ProgramImporter {
 
   private:
     // Returns the buffers that a state_dict does not contain: buffers that the program's signature
-    // marks as such, and buffers without an entry in the table of weights.
+    // marks as not persistent, and buffers without an entry in the table of weights.
     std::set<std::string> unsaved_buffers(const ExportedProgram& program) const {
         std::set<std::string> names;
         for (const ExportedInput& input : program.inputs)

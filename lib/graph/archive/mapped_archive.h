@@ -60,8 +60,8 @@ struct LoadedArchive {
 [[nodiscard]] LoadedArchive load_exported(const std::string& path);
 
 // Loads the Hugging Face folder at PATH (huggingface_folder.cpp): the decoder that its config.json
-// describes. If SHAPES_DO, the caller needs only shapes: if PATH is a folder without weights, or a
-// config.json alone, the weights are zeros that take no memory until they are written. Throws
+// describes. SHAPES_DO: the caller needs only shapes. Then PATH may be a folder without weights or
+// a config.json alone; the weights are zeros that take no memory until they are written. Throws
 // Error{kInput}, naming the file, for an architecture, switch or size that storage/huggingface
 // refuses, and for a weight that is missing, has another shape, or belongs to no module.
 [[nodiscard]] LoadedArchive load_huggingface(const std::string& path, bool shapes_do);

@@ -36,9 +36,9 @@ struct ModelParameter {
     // The classes of the modules that contain it, one for each of its names
     // (storage/exported/module_class.h).
     std::vector<std::string> module_classes = {};
-    // True if its memory in the archive overlapped other tensors that are not trained, and not all
-    // of them are views of one tensor (shared_storage.h). Its values are right if forward writes to
-    // no tensor of this kind.
+    // True if it belonged to a set of untrained tensors that overlapped in the archive and are not
+    // all views of one tensor (shared_storage.h). Its values are right if forward writes to no
+    // tensor of the set.
     bool is_loose = false;
     // True for a parameter that only helps training, which final weights leave out.
     bool is_helper = false;
@@ -78,8 +78,8 @@ struct ModelView {
     at::Tensor tensor;          // the module's own tensor, see Model::renew_views
 };
 
-// A folder's weights may be missing if only shapes matter: zeros replace missing ones, and PATH may
-// be a config.json. Archives always contain their weights.
+// States whether a folder must contain the weights. kIfThere serves callers that need only shapes:
+// zeros replace missing weights, and PATH may be a config.json. An archive always contains them.
 enum class Weights { kRequired, kIfThere };
 
 // The module of a model, and its tensors by index. Copies share the module and the tensors.
@@ -118,8 +118,8 @@ class Model {
     void renew_views() const;
 
     // Returns true if the archive says which buffers a state_dict contains. A TorchScript archive
-    // says it only in the extra file kUnsavedBuffers, which lists the other buffers, one name a
-    // line.
+    // says it only in the extra file kUnsavedBuffers, which lists the buffers that a state_dict
+    // does not contain, one name a line.
     static constexpr const char* kUnsavedBuffers = "non_persistent_buffers";
     [[nodiscard]] bool says_persistence() const { return unsaved_.has_value(); }
     // Returns the extra files for an archive of this model: kUnsavedBuffers if the buffers are
@@ -168,9 +168,9 @@ class Model {
 
     // Turns parameter INDEX, whose values forward writes, into a buffer without a gradient, and
     // returns its new index. The indices of later parameters decrease by one. hold_constant() adds
-    // TENSOR, a constant of the module's code, as a buffer unless it is one already. After
-    // settle_state(), both throw Error{kInput} and name the parameter or constant. REQUIRES: the
-    // parameter is not packed.
+    // TENSOR, a constant of the module's code, as a buffer unless it already is a buffer. After
+    // settle_state(), both functions throw Error{kInput} and name the parameter or constant.
+    // REQUIRES: the parameter is not packed.
     int hold_as_buffer(int index);
     int hold_constant(const at::Tensor& tensor);
     // Settles the state: from now on parameters and buffers keep their indices.

@@ -30,7 +30,7 @@ struct CompressibleLayer {
     // Reads of the graph's input by the nodes that lead to the layer's products.
     std::vector<NodeInput> weight_reads;
     std::vector<NodeInput> input_reads;  // the layer's own inputs; empty for a table
-    std::vector<Value*> biases;          // the layer's biases, where they are parameters
+    std::vector<Value*> biases;          // the layer's biases that are parameters
 };
 
 // Returns the layers of LOWERED, a graph of MODEL. A weight that two modules share is one layer.

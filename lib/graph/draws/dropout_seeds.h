@@ -18,7 +18,8 @@ struct DrawKey {
     int64_t step = 0;         // optimizer step, from 0
     int64_t micro_batch = 0;  // index in the global batch: micro_step * data_parallel_size +
                               // data_parallel_rank
-    // Updates done, on which compression depends (graph/compress). -1: as after the last change.
+    // The number of completed updates, which compression depends on (graph/compress). -1:
+    // compression is as after its last change.
     int64_t updates = -1;
 };
 
@@ -32,7 +33,7 @@ class DrawScope {
     ~DrawScope();
 };
 
-// Returns this thread's key. Outside a DrawScope, this is the key of the last one.
+// Returns this thread's key. Outside a DrawScope, this is the key of the last DrawScope.
 [[nodiscard]] const DrawKey& this_draw_key();
 
 // Returns true if NODE itself draws random numbers; nodes in its blocks do not count.

@@ -169,7 +169,7 @@ class Lifter {
     }
 
     // Refuses a new value for attribute NAME of OWNER if other attributes share the memory of the
-    // old one: in PyTorch they would keep the old value, but here they would change too.
+    // old value: in PyTorch they would keep the old value, but here they would change too.
     void require_alone(const Node& node, const c10::intrusive_ptr<Object>& owner,
                        const std::string& name) const {
         const IValue value = owner->getAttr(name);

@@ -29,7 +29,7 @@ struct TargetCount::Parts {
     };
     Counted counted = Counted::kLabels;
     int64_t ignored = 0;
-    std::vector<size_t> arguments;  // of forward, from 0
+    std::vector<size_t> arguments;  // indices of forward's arguments, from 0
     // Computes the count. For a divisor, also computes its value without the bound that keeps it
     // above 0.
     std::unique_ptr<Code> code;
@@ -50,7 +50,7 @@ struct LossEnd {
     Value* value = nullptr;
     int64_t ignored = 0;
     size_t reduction = 0;  // the operator's input that says mean or sum
-    bool weighs = false;   // by class, so the mean divides by a sum of weights
+    bool weighs = false;   // true: weighs by class, so the mean divides by a sum of weights
 };
 
 bool is_constant(const Value* value) {
@@ -382,8 +382,8 @@ std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
     parts->is_summed = is_summed;
     Value* value = end.value;
     Slice slice(lowered);
-    // A change of layout may use sizes that the model computed; the labels before it have the same
-    // count.
+    // A change of layout may use sizes that the model computed; the labels before the change have
+    // the same count.
     while (!slice.take(value) && end.counted == Counted::kLabels && lays_out_only(*value->node())) {
         value = value->node()->input(0);
         parts->is_relaid = true;

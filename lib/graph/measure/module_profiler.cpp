@@ -45,7 +45,7 @@ class ModuleProfiler::Record final : public c10::DebugInfoBase {
         return found->second;
     }
 
-    // Called when the forward of module PLACE begins, or code outside of all modules.
+    // Called when the forward of module PLACE begins. kOutside: code outside of all modules begins.
     void enter(int64_t place) {
         const TimePoint time = now();
         const int64_t flops = flops_.take();
@@ -105,7 +105,8 @@ class ModuleProfiler::Record final : public c10::DebugInfoBase {
     int64_t place_ = kOutside;
     TimePoint since_{};
     bool recomputes_ = false;
-    std::vector<std::pair<uint64_t, int64_t>> nodes_;  // autograd's next node when a module began
+    std::vector<std::pair<uint64_t, int64_t>> nodes_;  // each module that began, after autograd's
+                                                       // next node then
     int backward_depth_ = 0;
     TimePoint backward_began_{};
 };
@@ -174,7 +175,7 @@ class ModulePaths {
             add_owners(model_.parameters()[parameter].name, here_);
     }
 
-    // Returns the whole path of the module that a node calls PATH.
+    // Returns the full path of the module that a node's path, PATH, names.
     const std::string& whole(const std::string& path) {
         const auto [found, fresh] = known_.try_emplace(path);
         if (fresh) {

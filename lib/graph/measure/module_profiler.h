@@ -27,7 +27,7 @@ class ModuleProfiler {
     // Returns the costs of the modules that ran so far, in the order in which they first ran.
     [[nodiscard]] std::vector<plan::ModuleCost> costs() const;
 
-    // While it exists, forwards of this thread count as recomputes. Does nothing without a
+    // A scope in which forwards of this thread count as recomputes. Does nothing without a
     // profiler.
     class RecomputeScope {
       public:

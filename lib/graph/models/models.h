@@ -27,7 +27,7 @@ struct GptOptions {
 };
 
 // Returns the options of "tiny" (0.9 M parameters), "small" (29 M) or "medium" (185 M). For any
-// other SIZE, throws Error{kUsage}, which names the three.
+// other SIZE, throws Error{kUsage}, which names the three sizes.
 [[nodiscard]] GptOptions gpt_options(std::string_view size);
 
 // Makes a module: forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T, vocab].

@@ -31,8 +31,9 @@ at::Tensor jitter(const at::Tensor& like, uint64_t seed) {
     return made.to(like.device());
 }
 
-// Returns VALUES, [groups, …] fp32, rounded to multiples of SCALE from ZERO on, of which there are
-// those from LEAST to MOST. ZERO may be undefined. SEED: null, or the seed of chance.
+// Returns VALUES, [groups, …] fp32, rounded to ZERO + k * SCALE for integers k in STEPS (first
+// and last). ZERO may be undefined, for 0. SEED is for random rounding; null: rounds to the
+// nearest.
 at::Tensor rounded(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& zero,
                    std::pair<int64_t, int64_t> steps, const uint64_t* seed) {
     at::Tensor result = zero.defined() ? (values - zero).div_(scale) : values / scale;
@@ -41,7 +42,7 @@ at::Tensor rounded(const at::Tensor& values, const at::Tensor& scale, const at::
     return zero.defined() ? result.add_(zero) : result;
 }
 
-// Returns VALUES on the grid of BITS bits for the ranges LEAST to MOST.
+// Returns VALUES rounded to GRID in the ranges from LEAST to MOST.
 at::Tensor on_range(const at::Tensor& values, const at::Tensor& least, const at::Tensor& most,
                     const Grid& grid) {
     const int64_t count = int64_t{1} << grid.bits;
@@ -109,12 +110,12 @@ BitState bits_after(const BitSchedule& schedule, int64_t updates) {
     const bool is_over = updates < 0;
     if (!is_over && updates < schedule.offset) return {};
     if (schedule.is_fixed || is_over) return {schedule.target, 0};
-    // DeepSpeed rounds before the first forward pass, and after each update that begins with
-    // rounding on: with an offset, the first such update is one later.
+    // DeepSpeed rounds before the first forward pass, and after each update before which rounding
+    // was on already. So an offset delays the first rounding by one more update.
     const int64_t roundings = schedule.offset == 0 ? updates + 1 : updates - schedule.offset;
     if (roundings == 0) return {};
     BitState state{schedule.start, 0};
-    int64_t changed = 0;  // the rounding that took the last bit
+    int64_t changed = 0;  // the rounding before which the last bit was dropped
     int64_t period = schedule.period;
     while (state.bits > schedule.target) {
         const int64_t next = std::max(changed + 1, period);

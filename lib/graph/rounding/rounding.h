@@ -8,13 +8,14 @@
 
 namespace dslaunch::graph {
 
-// A grid of 2^bits values. With 2 bits it has three (-a, 0, a), and with 1 bit two (-a, a).
+// A grid of 2^bits values. With 2 bits it has three values (-a, 0, a), and with 1 bit two values
+// (-a, a).
 struct Grid {
     int64_t bits = 8;
     int64_t groups = 1;        // equal parts of the elements, in row-major order, with a scale each
     bool is_symmetric = true;  // around 0; false: from the least to the largest value
     bool is_stochastic = false;  // rounds up or down by chance, without a bias
-    uint64_t seed = 0;           // of the chance
+    uint64_t seed = 0;           // for is_stochastic
 };
 
 // Returns VALUES on the grid, in their shape and type. Computes in fp32. A group whose values are
@@ -36,9 +37,11 @@ struct BitSchedule {
     bool is_fixed = false;  // always `target`; false: from `start` to `target`
     int64_t start = 8;
     int64_t target = 8;
-    int64_t period = 1;  // roundings before the first bit goes; then twice, four times, … as many
+    int64_t period = 1;  // roundings before the first bit goes; before the next bits twice, four
+                         // times as many
     int64_t offset = 0;  // updates before the first rounding
-    double change_ratio = 0;  // decrease of the unrounded part with each rounding; 0: there is none
+    double change_ratio = 0;  // decrease of the unrounded part with each rounding; 0: no unrounded
+                              // part
 };
 
 // The state of a schedule.

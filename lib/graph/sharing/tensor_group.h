@@ -26,7 +26,7 @@ class TensorGroup {
     // dtype. They block until all ranks have called them. SITE is the number of the collective in
     // the graph: ranks that meet at different sites throw Error{kDiverged}. If a rank is lost, the
     // others throw Error{kPeerLost}. Forward and backward of one micro batch never overlap on a
-    // rank, so one thread at a time calls.
+    // rank, so only one thread at a time calls.
 
     // Returns the sum over ranks. Adds in rank order, and in fp32 if MINE has 16 bits, so every
     // rank gets the same bits. Does not change MINE.

@@ -15,8 +15,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// RANKS can share only some numbers of positions evenly. Returns the two that are closest to
-// POSITIONS, such as "12 or 14".
+// Returns the two numbers of positions closest to POSITIONS that RANKS can share evenly, such as
+// "12 or 14".
 std::string counts_that_divide(int64_t positions, int64_t ranks) {
     const int64_t below = positions / ranks * ranks;
     return below == 0 ? fmt::format("{}", ranks) : fmt::format("{} or {}", below, below + ranks);

@@ -4,10 +4,10 @@
 // then need. tensor_search.h uses it to find the parameters that may be split; tensor_rewrite.h
 // carries out its edits. No shared state.
 //
-// The flow is a proof because of this invariant: integers, booleans and numbers are equal to the
-// original graph's; a kWhole tensor is equal to the original graph's; a kShard tensor is the rank's
-// share of the original graph's. Gradients are placed like their values, except that the gradient
-// of a kCopied value is this rank's summand.
+// The flow is a proof because of this invariant: an integer, boolean, number or kWhole tensor is
+// equal to the same value of the original graph; a kShard tensor is the rank's share of the
+// original graph's tensor. Gradients are placed like their values, except that the gradient of a
+// kCopied value is this rank's summand.
 #pragma once
 
 #include <cstddef>

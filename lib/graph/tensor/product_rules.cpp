@@ -181,7 +181,7 @@ struct Subscript {
 };
 
 // Places einsum("bhqd,bhkd->bhqk", [q, k]): one subscript may be split, in every operand that has
-// it. If the result does not have it, the ranks' results are added up.
+// it. If the result does not have this subscript, the ranks' results are added up.
 bool einsum_rule(FlowState& flow, Node& node) {
     const auto text = torch::jit::toIValue(node.input(0));
     Node* const list = node.input(1)->node();

@@ -77,8 +77,8 @@ std::optional<TensorPlacement> viewed(const TensorPlacement& x, const Sizes& in,
         group.out_end - group.out_begin == 1)
         return shard_of(x, static_cast<int64_t>(group.out_begin),
                         Sizes(static_cast<size_t>(outer), in[dim]));
-    // If a batch dimension comes before it, any other split would need a block for each row of the
-    // batch.
+    // If a batch dimension comes before the split one, any other split would need a block for each
+    // row of the batch.
     for (size_t q = group.out_end; q-- > group.out_begin;) {
         const int64_t q_outer = product(out, group.out_begin, q);
         const int64_t q_inner = product(out, q + 1, group.out_end);
@@ -114,8 +114,8 @@ std::string sizes_text(const Sizes& sizes, size_t begin, size_t end) {
     return text;
 }
 
-// Places a view. INDEX: the list argument with its sizes, or nothing if it has no such argument.
-// LIST_DIM: the dimension of OUT that the first size in the list belongs to.
+// Places a view. INDEX: the list argument with its sizes, or nothing if the view has no such
+// argument. LIST_DIM: the dimension of OUT that the first size in the list belongs to.
 bool view_to(FlowState& flow, Node& node, std::optional<size_t> index, int64_t list_dim) {
     const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);

@@ -47,7 +47,8 @@ struct TensorPlacement {
     [[nodiscard]] static TensorPlacement split(plan::TensorShard shard, int parameter) {
         return {Kind::kShard, std::move(shard), parameter};
     }
-    // Return true if the placement is of that kind; is_positions(): if it is a split by positions.
+    // Return true if the placement has the kind in the name; is_positions(): for a split by
+    // positions.
     [[nodiscard]] bool is_shard() const { return kind == Kind::kShard; }
     [[nodiscard]] bool is_whole() const { return kind == Kind::kWhole; }
     [[nodiscard]] bool is_copied() const { return kind == Kind::kCopied; }

@@ -201,7 +201,7 @@ std::string why_refused(const c10::FunctionSchema& schema) {
     const std::string_view name = std::string_view(full).substr(colons + 2);
     if (space == "prim") return why_node_refused(full);
     // `with torch.profiler.record_function(…)` uses these operators to name a part of a trace.
-    // Older ones keep a pointer in a tensor.
+    // Older versions of these operators keep a pointer in a tensor.
     if (space == "profiler")
         return !has_tensor(schema.arguments()) && !has_tensor(schema.returns())
                    ? ""
@@ -240,8 +240,8 @@ bool is_class_in_cpp(std::string_view name) {
 }
 
 std::string why_class_refused(std::string_view name) {
-    // Packed weights of quantized layers, in a form for the processor's instructions; and a part of
-    // a trace.
+    // The classes of packed weights of quantized layers, in a form for the processor's
+    // instructions, and of a part of a trace.
     constexpr std::array<std::string_view, 3> kPlain = {"quantized.", "rnn.",
                                                         "profiler._RecordFunction"};
     if (!is_class_in_cpp(name)) return "";

@@ -365,7 +365,7 @@ class Hoister {
     }
 
     // Refuses unclear reads: a trace does not show torch.no_grad(), so it is not clear whether a
-    // parameter that is computed from another one reads that one with a gradient.
+    // parameter that is computed from another parameter reads that parameter with a gradient.
     void refuse_unclear(const Slice& slice, const std::vector<int>& written) const {
         for (const int parameter : written) {
             if (bare_.count(parameter) == 0) continue;

@@ -98,8 +98,8 @@ class Region {
                inside_.count(maker->owningBlock()->owningNode()) > 0;
     }
 
-    // Lets nodes after the region use the original tensor, with its gradient, in place of one that
-    // the region has written in place.
+    // Lets nodes after the region use the original tensor, with its gradient, in place of a tensor
+    // that the region has written in place.
     void give_back() {
         std::map<const Value*, Value*> outer_of;
         for (const auto& [outer, inner] : twins_) outer_of[inner] = outer;

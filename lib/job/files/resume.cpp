@@ -30,8 +30,9 @@ std::string agreed(runtime::Collectives& collectives, std::string text) {
 }
 
 // Returns the checkpoints in ROOT that are complete and contain no NaN or infinity, newest first;
-// empty if the folder does not exist. Begins with the newest one that LAUNCH has saved, unless
-// LAUNCH is empty. Warns about each skipped checkpoint that is newer than the first one returned.
+// empty if the folder does not exist. Begins with the newest checkpoint that LAUNCH has saved,
+// unless LAUNCH is empty. Warns about each skipped checkpoint that is newer than the first one
+// returned.
 std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root,
                                        const std::string& launch = "") {
     std::vector<std::string> folders;
@@ -117,8 +118,8 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
              "ended before its first save. Start again without --resume (those metrics are then "
              "set aside), or use --output to name the folder of the run to resume",
              path);
-    // A restarted run looks for checkpoints although the user did not ask for it, so this is no
-    // reason for a warning, unless they may be on the disk of a host that is gone.
+    // A restarted run looks for checkpoints although the user did not ask for it, so finding none
+    // is no reason for a warning. But checkpoints may be on the disk of a host that is gone.
     if (request.restarted && request.via_first) {
         log_warn("checkpoint",
                  "no complete checkpoint in {} on {}: training begins at step 0. With --save-via "
@@ -143,7 +144,7 @@ void tell_other_latest(const storage::FileTree& tree, const std::string& path,
     if (!other.empty()) log_warn("checkpoint", "{}", other);
 }
 
-// Throws Error{kCheckpoint} if another host has checkpoints in OUTPUT: it was the first host
+// Throws Error{kCheckpoint} if another host has checkpoints in OUTPUT: that host was the first host
 // before. All ranks call it.
 void require_none_elsewhere(storage::FileTree& tree, runtime::Collectives& collectives,
                             const std::string& output) {

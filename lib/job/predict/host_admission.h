@@ -21,8 +21,8 @@ namespace dslaunch::job {
 
 // The result of admit_host() for one host.
 struct HostAdmission {
-    ProgramMemory program;  // memory before the plan takes any, with buffers for saving and other
-                            // hosts
+    ProgramMemory program;  // memory in use before the plan takes any, including buffers for saving
+                            // and for other hosts
     plan::HostNeed need;
     std::vector<plan::TierVerdict> verdicts;
     std::string advice;  // empty: everything fits

@@ -292,8 +292,8 @@ std::optional<JobRates> rates_on_gpu(const JobSetup& setup, const plan::DeviceRa
 
 namespace {
 
-// Returns the number of processes to start beside this one. Each is taken to need twice the memory
-// that this process uses now, since it has the model and will also hold the gradients.
+// Returns the number of processes to start beside this one. Each process is taken to need twice the
+// memory that this process uses now, since it has the model and will also hold the gradients.
 int neighbour_count(int ranks) {
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
     int count = std::max(0, std::min(ranks, processors) - 1);

@@ -63,7 +63,7 @@ struct HostRates {
 [[nodiscard]] HostRates measure_host_rates(const JobSetup& setup, int ranks,
                                            double link_bytes_per_s);
 
-// Called in a process that was started to work beside another one (measuring_neighbours.h).
+// Called in a process that was started to work beside another process (measuring_neighbours.h).
 inline constexpr const char* kMeasureBesideOption = "--measure-beside";
 void measure_beside_rank(const JobSetup& setup, int ranks);
 

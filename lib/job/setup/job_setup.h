@@ -81,8 +81,8 @@ struct JobSharing {
     [[nodiscard]] bool is_split(int parameter) const {
         return splits() && plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
-    // ZeRO shards over several ranks. Returns the number of these ranks that have the same rows as
-    // this rank.
+    // Returns the number of ranks, among all ranks that ZeRO shards over, that have the same rows
+    // as this rank.
     [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
 };
 

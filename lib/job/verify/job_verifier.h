@@ -93,7 +93,8 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
         int64_t steps = 0, skipped = 0;
         bool moves = false;              // true: an update had a learning rate above 0
         double elements = 0, equal = 0;  // gradient elements of all ranks, and how many are equal
-        double worst = 0;                // the largest difference, in multiples of the allowed one
+        double worst = 0;                // the largest difference, in multiples of the allowed
+                                         // difference
         std::string where;
     };
 

@@ -11,7 +11,7 @@ namespace {
 constexpr double kUnit = 0x1p-23;  // twice the relative rounding error of fp32
 
 // The value of a sum, and the sum of its terms' magnitudes. The rounding error is relative to the
-// second.
+// sum of magnitudes.
 struct Sum {
     Sum(std::initializer_list<double> terms) {
         for (const double term : terms) {

@@ -55,10 +55,10 @@ struct CheckpointerParts {
     int replicas = 1;
     int replica = 0;  // this rank's replica
     // In a pipeline, one flag per buffer: true if this rank reads the buffer and saves it for its
-    // replica. Empty: all buffers.
+    // replica. If it is empty, the rank saves all buffers.
     std::vector<char> saves_buffer = {};
     // One flag per buffer: true if forward may change it. A buffer that is not part of the
-    // state_dict is saved only if its flag is true. Empty: all flags are true.
+    // state_dict is saved only if its flag is true. If it is empty, all flags are true.
     std::vector<char> moves_buffer = {};
     // True in a pipeline: STATE has only a stage's parameters, and the stage's first rank describes
     // them to the others.

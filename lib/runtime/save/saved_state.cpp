@@ -181,8 +181,8 @@ void SavedState::find_buffer(int index, Found& found) {
     }
 }
 
-// Throws unless tensor OTHER of the checkpoint, which is VIEW or all of WANTED, has the values at
-// HOME.
+// Throws if tensor OTHER of the checkpoint has different values from the tensor at HOME. OTHER is
+// VIEW of WANTED, or all of WANTED if VIEW is null.
 void SavedState::require_equal(const Wanted& wanted, const Home& home, int other,
                                const graph::ModelView* view) const {
     const storage::CheckpointTensor& first = checkpoint_.tensors[home.tensor];

@@ -2,7 +2,7 @@
 // read in place while nothing changes them. Before a unit is updated, the update waits for the
 // disk, at most for the time that a copy would take. If the disk is slower, the rest of the unit is
 // copied. Data path: ZeRO state -> snapshot -> checkpointer. Threads: the save's thread calls
-// write_all(), the communication lane before_update(), the rest is called between steps.
+// write_all(), and the communication lane before_update(). The rest is called between steps.
 #pragma once
 
 #include <condition_variable>
@@ -46,7 +46,7 @@ class Snapshot final : public UpdateGuard {
     struct Span {
         size_t piece = 0;
         std::span<const std::byte> bytes;
-        bool fetched = false;  // true if they are in the host's memory
+        bool fetched = false;  // true if the bytes are in the host's memory
     };
     // The spans [first, end) of a unit. Spans before NEXT are written or being written.
     struct Unit {

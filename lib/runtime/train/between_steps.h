@@ -28,8 +28,8 @@ class BetweenSteps {
     // previous step's plan, otherwise null. All ranks return the same. The plan must outlive the
     // trainer, and may differ only in what hosts exchange.
     [[nodiscard]] virtual const plan::StepPlan* before_step(int64_t /*update*/) { return nullptr; }
-    // Called after each step with its LOSS, the mean over all micro batches. SKIPPED: gradients
-    // were not finite, so nothing was updated.
+    // Called after each step with its LOSS, the mean over all micro batches. SKIPPED is true if
+    // gradients were not finite, so that nothing was updated.
     virtual void end_step(int64_t /*step*/, double /*loss*/, bool /*skipped*/) {}
     // Called after each step except the last, while nothing is being saved. Returns another plan
     // for the next steps, or null to keep the plan. All ranks return the same. The plan must

@@ -18,7 +18,8 @@
 
 namespace dslaunch::runtime {
 
-// Losses, times and memory are over all ranks; the last seven fields are this rank's.
+// The data of a line. Losses, times and memory are over all ranks; `tier_peaks` and the fields
+// after it are this rank's.
 struct StepMetrics {
     int64_t step = 0;
     int64_t samples_seen = 0;  // in all steps up to this one

@@ -12,7 +12,7 @@
 
 namespace dslaunch::runtime {
 
-// The model and the numbers of a profile. The pointers must outlive their user.
+// The model and the numbers of a profile. The objects must outlive the profiler.
 struct StepProfilerParts {
     const config::RunConfig* config = nullptr;
     graph::SegmentedModel* model = nullptr;  // null: this rank is not profiled

@@ -1,7 +1,7 @@
 // The disk tier of one rank: extents in swap files, read by one lane and written by another. Data
 // path: step plan's Read and Write -> state store -> offload file -> extents -> block files.
 // Threads: one lane calls read(), another write(), at the same time. Between steps the thread that
-// made the file may call both. All calls of add() come before the first of either.
+// made the file may call both. All calls of add() come before the first read() or write().
 #pragma once
 
 #include <cstddef>

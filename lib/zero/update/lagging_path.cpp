@@ -201,8 +201,8 @@ void LaggingPath::take_gradients(int c, const Span& span, const ChunkView& view,
     sources_.push_back(gradients);
 }
 
-// Runs at the same time as the step's computation, which reads the parameters. So the new
-// parameters are stored apart until land().
+// Makes the late updates of a chunk, at the same time as the step's computation, which reads the
+// parameters. So the new parameters are stored apart until land().
 void LaggingPath::update_rest_late(const plan::Instruction& instruction) {
     if (!due_) return;
     const int b = instruction.bucket;

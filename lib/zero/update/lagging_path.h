@@ -70,7 +70,7 @@ class LaggingPath final : public UpdatePath {
     struct Units {
         std::vector<char> important;
         std::vector<double> squares;
-        bool all = false;  // all units are important, whatever the squares are
+        bool all = false;  // true if all units are important, whatever their squares
     };
     // The functions that choose the units.
     void select();
@@ -109,7 +109,7 @@ class LaggingPath final : public UpdatePath {
     int64_t waited_ = 0;                        // waits_ before this step
     std::vector<char> used_;                    // by slice of the bucket that is being updated
     std::vector<kernels::AdamUpdate> updates_;  // of the chunk that is being updated
-    std::vector<const float*> sources_;         // their gradients
+    std::vector<const float*> sources_;         // the gradients of updates_
 };
 
 }  // namespace dslaunch::zero

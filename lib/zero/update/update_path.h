@@ -65,8 +65,8 @@ class UpdatePath {
     // Ends the use of what saved_values() returned.
     virtual void forget_saved(int /*chunk*/) {}
     // Adds this rank's pieces of states that do not have a value for each element. FIRST is the
-    // number of the first state. CHUNK is the first chunk of its bucket, whose pieces are added;
-    // -1: adds the pieces that belong to no chunk.
+    // number of the first state. If CHUNK is the first chunk of a bucket, adds the bucket's pieces.
+    // If CHUNK is -1, adds the pieces that belong to no chunk.
     virtual void add_pieces(int /*chunk*/, int /*first*/,
                             std::vector<runtime::SavedPiece>& /*pieces*/) {}
     // Adds the bytes of the memory that the path keeps.

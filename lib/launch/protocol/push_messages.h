@@ -116,7 +116,7 @@ struct FetchReply {
     int64_t id = 0;
     FetchPart part = FetchPart::kSize;
     std::string payload;  // the encoded message
-    std::string error;    // not empty: why the file cannot be read, in words
+    std::string error;    // why the file cannot be read, in words; else empty
 
     bool operator==(const FetchReply&) const = default;
 };

@@ -37,7 +37,7 @@ struct Brought {
         kHere,      // the same files, or equal ones, are here: the folder may be shared
         kBrought,   // they are here now
         kTooLarge,  // over bytes_max
-        kFailed,    // for the reason in `error`; some may be here
+        kFailed,    // see `error`; some files may be here
     };
     State state = State::kFailed;
     int64_t bytes = 0;  // bytes of all files that exist
@@ -78,7 +78,7 @@ class FileBringer {
     size_t host_;
     BringRules rules_;
     int64_t id_ = 0;  // id of the file in all messages about it
-    int asked_ = 0;   // requests that are not answered
+    int asked_ = 0;   // requests that the host has not answered yet
     std::deque<FetchReply> replies_;
     std::shared_ptr<Inbox> inbox_;  // shared with the work that the writer's thread may still do
     std::shared_ptr<PushReceiver> receiver_;

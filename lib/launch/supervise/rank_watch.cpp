@@ -22,8 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// If a rank complains within this time after the start that an address is in use, it is the port
-// that dslaunch has chosen.
+// If rank 0 complains within this time after the start that an address is in use, the address is
+// assumed to be the port that dslaunch has chosen.
 constexpr std::chrono::seconds kPortClashMax{60};
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Files of the ssh configuration, which can name programs that are started here (ProxyCommand).
-// Neither the built-in ssh nor the ssh program gets a file that other users may write. Also the
-// configuration for programs that run the ssh program themselves. No threads.
+// Neither the built-in ssh nor the ssh program gets a file that other users may write. Also makes
+// the configuration file for programs that run the ssh program themselves (pdsh, mpirun). No
+// threads.
 #pragma once
 
 #include <string>
@@ -14,7 +15,7 @@ namespace dslaunch::launch {
 // The origin of a configuration file, which decides who may write it.
 enum class SshConfigOrigin {
     kGiven,   // named by the user: must exist; its group may write it, as ssh allows with -F
-    kFound,   // ~/.ssh/config, or included by another
+    kFound,   // ~/.ssh/config, or a file that another file includes
     kSystem,  // /etc/ssh/ssh_config: whoever owns it owns the machine
 };
 
@@ -37,7 +38,7 @@ class SshOptionsFile {
   public:
     // A Unix socket on each host that is forwarded to a socket here; empty: none.
     struct Forward {
-        std::string there;  // its path; on host i it is THERE-i
+        std::string there;  // the beginning of its path, which is THERE-i on host i
         std::string here;
     };
     // Throws Error{kSetup} if no file can be created in memory, and Error{kUsage} if other users

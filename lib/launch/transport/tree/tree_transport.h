@@ -1,7 +1,7 @@
-// A transport for many hosts: it connects to a few of them, and relays there
-// (launch/transport/tree/relay.cpp) connect to the rest, each in the same way. It behaves like any
-// other transport: neither the supervisor nor an agent is aware of the tree. One thread, as for
-// every transport.
+// A transport for many hosts: it connects to a few of them, and the relays on these hosts
+// (launch/transport/tree/relay.cpp) connect to the rest in the same way. It behaves like any other
+// transport: neither the supervisor nor an agent is aware of the tree. One thread, as for every
+// transport.
 #pragma once
 
 #include <chrono>
@@ -38,7 +38,7 @@ struct HostRange {
 // 2.
 [[nodiscard]] std::vector<HostRange> split_tree(size_t hosts_count, size_t fanout);
 
-// The settings of a tree; relays get the same ones.
+// The settings of a tree; relays get the same settings.
 struct TreeOptions {
     TransportKind transport = TransportKind::kSsh;  // kind of the base transport, for the relays
     std::string ssh_config_path;                    // see JobSpec

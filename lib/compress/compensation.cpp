@@ -12,8 +12,7 @@
 namespace dslaunch::compress {
 namespace {
 
-constexpr int64_t kCompensationBlock = 128;  // number of inputs that are rounded before later
-                                             // blocks change
+constexpr int64_t kCompensationBlock = 128;  // inputs to round before the later weights change
 constexpr int64_t kCompensationRows = 8;
 constexpr int64_t kInputsOfRow = 16;  // the number of inputs for which one row is enough
 

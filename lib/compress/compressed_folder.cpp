@@ -341,7 +341,8 @@ class FolderCompressor {
     }
 
     // Writes the weight files of the folder. Each file has the name of an original file and
-    // contains the same tensors. OUT has no config.json until all other files are complete.
+    // contains that file's tensors, rounded or copied. OUT has no config.json until all other files
+    // are complete.
     void write_files() {
         storage::make_folder(out_);
         std::error_code missing;
@@ -434,7 +435,7 @@ class FolderCompressor {
 
     const FolderTask& task_;
     const std::string out_;      // without slashes at its end
-    const std::string options_;  // of the files before they were mapped
+    const std::string options_;  // options_text() before the files were mapped
     const storage::TransformerConfig& config_;
     kernels::ThreadTeam& team_;
     decoder::WeightSource source_;
@@ -445,8 +446,7 @@ class FolderCompressor {
     std::map<std::string, int64_t> layer_of_;             // of each rounded tensor of the folder
     std::set<std::string> ignored_;                       // modules that keep their numbers
     std::vector<std::string> to_nearest_;                 // weights of this layer with too few rows
-    bool has_few_rows_ = false;                           // true: a weight with few rows was
-                                                          // reported
+    bool has_few_rows_ = false;                           // true: such a weight was reported
 };
 
 }  // namespace

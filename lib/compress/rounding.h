@@ -18,8 +18,7 @@ struct RoundingForm {
     bool is_float = false;      // codes are the 8-bit floats of base/float8.h
     bool has_minimum = false;   // a group stores its code for 0; false: this code is 2^(bits - 1)
     int64_t group = 0;          // consecutive weights of a row that share a scale; 0: the row
-    bool searches = false;      // true: searches for the scale with the least squared error, which
-                                // may clip
+    bool searches = false;      // true: finds the scale of least squared error, which may clip
     DType scale = DType::kF32;  // type in which scales are stored: kF32, kBF16 or kF16
 
     bool operator==(const RoundingForm&) const = default;

@@ -82,8 +82,8 @@ class Compressor {
     }
 
   private:
-    // Returns LAYERS in the order of the model's parameters, in which related modules are counted
-    // too.
+    // Returns LAYERS in the order of the model's parameters. Related modules are counted in the
+    // same order.
     static std::vector<CompressibleLayer> in_order(std::vector<CompressibleLayer> layers) {
         std::ranges::sort(layers, {}, &CompressibleLayer::parameter);
         return layers;

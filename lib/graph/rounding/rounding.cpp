@@ -32,7 +32,7 @@ at::Tensor jitter(const at::Tensor& like, uint64_t seed) {
 }
 
 // Returns VALUES, [groups, …] fp32, rounded to ZERO + k * SCALE for integers k in STEPS (first
-// and last). ZERO may be undefined, for 0. SEED is for random rounding; null: rounds to the
+// and last). An undefined ZERO counts as 0. SEED is for random rounding; null: rounds to the
 // nearest.
 at::Tensor rounded(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& zero,
                    std::pair<int64_t, int64_t> steps, const uint64_t* seed) {
@@ -115,7 +115,7 @@ BitState bits_after(const BitSchedule& schedule, int64_t updates) {
     const int64_t roundings = schedule.offset == 0 ? updates + 1 : updates - schedule.offset;
     if (roundings == 0) return {};
     BitState state{schedule.start, 0};
-    int64_t changed = 0;  // the rounding before which the last bit was dropped
+    int64_t changed = 0;  // the number of the rounding that dropped the latest bit
     int64_t period = schedule.period;
     while (state.bits > schedule.target) {
         const int64_t next = std::max(changed + 1, period);

@@ -37,9 +37,9 @@ struct BitSchedule {
     bool is_fixed = false;  // always `target`; false: from `start` to `target`
     int64_t start = 8;
     int64_t target = 8;
-    int64_t period = 1;  // roundings before the first bit goes; before the next bits twice, four
-                         // times as many
-    int64_t offset = 0;  // updates before the first rounding
+    int64_t period = 1;       // the rounding, from 1, that drops the first bit; the next at 2, 4, 8
+                              // times
+    int64_t offset = 0;       // updates before the first rounding
     double change_ratio = 0;  // decrease of the unrounded part with each rounding; 0: no unrounded
                               // part
 };

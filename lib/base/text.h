@@ -30,7 +30,7 @@ namespace dslaunch {
 // Reads the whole of TEXT as a decimal integer. Returns nothing if TEXT is empty, contains another
 // character, or overflows.
 [[nodiscard]] std::optional<int64_t> parse_int(std::string_view text);
-// Reads the whole of TEXT as a decimal number, with the same rule.
+// Reads the whole of TEXT as a decimal number. Returns nothing in the same cases as parse_int().
 [[nodiscard]] std::optional<double> parse_double(std::string_view text);
 
 // Returns the number of single-character insertions, deletions, replacements and swaps of

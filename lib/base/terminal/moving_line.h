@@ -50,7 +50,7 @@ class MovingLine {
     int fd_;
     bool erases_;
     bool is_drawn_ = false;
-    std::string text_;  // empty: the line is not in use
+    std::string text_;  // empty if the line is not in use
 };
 
 // Returns the first COLUMNS of TEXT.

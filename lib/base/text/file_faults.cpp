@@ -22,8 +22,8 @@ constexpr const char* kCutOff =
 
 namespace fs = std::filesystem;
 
-// Returns the entry of PATH's folder whose name resembles PATH's name most, or is the same; "" if
-// there is none. A file of a model that is split into several is no other file's mistyped name.
+// Returns the entry of PATH's folder whose name is PATH's name or resembles it most; "" if there is
+// none. Returns "" for a missing part of a split model: the other parts have similar names.
 std::string near_entry(const fs::path& path) {
     std::error_code unreadable;
     const std::string name = path.filename().string();
@@ -46,7 +46,8 @@ std::string near_file_text(const std::string& path) {
     if (const fs::path to = fs::read_symlink(place, unreadable); !to.empty())
         return fmt::format("; it is a link to {}, which does not exist", printable(to.string()));
     if (!place.has_filename()) place = place.parent_path();
-    // The folders that do not exist either are renamed too, from the outermost one on.
+    // If folders of the path do not exist either, corrects their names too, from the outermost one
+    // on.
     fs::path rest;
     while (place.has_relative_path() && !fs::exists(folder_of(place.string()), unreadable)) {
         rest = rest.empty() ? place.filename() : place.filename() / rest;

@@ -49,8 +49,8 @@ void read_padding(const JsonPlace& config, TransformerConfig& model, int64_t of_
 // Returns the object with the numbers of rotary positions, under its current or its former name. If
 // both objects are there, the one under the former name is used, as in transformers.
 [[nodiscard]] std::optional<JsonPlace> rope_object(const JsonPlace& config);
-// Reads the rope. THETA and PART are used if CONFIG has no such object, or if the object lacks
-// these numbers.
+// Reads the rope in the object PLACE of CONFIG. THETA and PART are used if there is no object, or
+// if it lacks these numbers.
 [[nodiscard]] Rope rope_of(const std::optional<JsonPlace>& place, const JsonPlace& config,
                            const TransformerConfig& model, double theta,
                            std::optional<double> part = std::nullopt);

@@ -15,8 +15,8 @@ namespace dslaunch::storage {
 // images whose text part can be read; else an empty text.
 [[nodiscard]] std::string outer_architecture(const nlohmann::json& config);
 
-// Returns the config of the text model inside CONFIG, whose outer_architecture() is not empty. The
-// model_type in it belongs to a known family. It is not checked otherwise.
+// Returns the config of the text model inside CONFIG, whose outer_architecture() is not empty. Its
+// model_type belongs to a known family. Nothing else in it is checked.
 [[nodiscard]] nlohmann::json text_config_of(const nlohmann::json& config);
 
 // Adds to CONFIG the fields that it lacks and that the config class of MODEL_TYPE sets. If WHOLE,

@@ -136,7 +136,7 @@ class Collectives {
         gather_ranges(slice, element_bytes, owned, {});
     }
     // Sends SENDS[q] to the same bridge of host q and receives RECEIVES[q] from it. This host's own
-    // entries and empty ones are left out. REQUIRES: this rank is a bridge; lengths are equal at
+    // entries and empty entries are skipped. REQUIRES: this rank is a bridge; lengths are equal at
     // both ends.
     virtual void swap_over_hosts(std::span<const std::span<const std::byte>> sends,
                                  std::span<const std::span<std::byte>> receives) = 0;

@@ -120,11 +120,11 @@ class HostExchange {
     // all hosts have the same number of pieces, of equal lengths above 0.
     void gather(const std::vector<PiecesOf<std::byte>>& pieces);
     // Does the same for elements of CODING.dtype, which are packed. The pieces of all hosts, this
-    // one included, are replaced by their packed values. Each host may divide its stream into other
-    // pieces, but the streams have equal lengths.
+    // one included, are replaced by their packed values. Hosts may divide their streams into
+    // different pieces, but the streams have equal lengths.
     void gather_packed(const std::vector<PiecesOf<std::byte>>& pieces, const GatherCoding& coding);
     // Sends SENDS[q] to host q, and receives RECEIVES[q] from it. This host's own entries and empty
-    // ones are left out. REQUIRES: lengths are equal at both ends.
+    // entries are skipped. REQUIRES: lengths are equal at both ends.
     void swap(std::span<const std::span<const std::byte>> sends,
               std::span<const std::span<std::byte>> receives);
     // Copies BYTES from node 0 to all nodes.

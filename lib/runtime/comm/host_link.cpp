@@ -66,7 +66,7 @@ struct Box {
 };
 
 struct RingMessage {
-    Ring* ring = nullptr;  // null: none yet
+    Ring* ring = nullptr;  // null until the message has a ring
     uint64_t moved = 0;
     bool done = false;
 };
@@ -157,7 +157,7 @@ class HostLink final : public Link {
         DSL_CHECK(local_rank >= 0, "stage {} is not on this host", node);
         return local_rank;
     }
-    // Sends what can be sent of MESSAGE without waiting. Returns true if anything could be done.
+    // Sends as many bytes of MESSAGE as it can without waiting. Returns true if it made progress.
     bool push(const LinkSend& send, RingMessage& message) const {
         Box& box = box_of(local_rank_of(send.node));
         bool moved = false;

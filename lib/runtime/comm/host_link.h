@@ -15,7 +15,7 @@ namespace dslaunch::runtime {
 // A rank's place on a link within a host.
 struct HostLinkPlace {
     int node = 0;                  // this rank's number on the link
-    std::vector<int> local_ranks;  // the local rank of each node; -1: not on this host
+    std::vector<int> local_ranks;  // local rank of each node; -1 for a node on another host
 };
 
 // Adds the memory into which each local rank receives, for a link of NODES.

@@ -74,7 +74,7 @@ class ProbeServer {
 
 // The two ends of a probe.
 struct ProbePlace {
-    std::string from;  // own numeric address to send from; empty: the system chooses
+    std::string from;  // own numeric address to send from; empty if the system may choose
     std::string to;
     int port = 0;
 };

@@ -150,7 +150,8 @@ JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& a
                                      .time_limit = parts.time_limit});
     std::unique_ptr<Link> bridge;
     if (group.is_bridge()) {
-        // A rank that has no rendezvous yet is never rank 0, which could not serve a second one.
+        // Only a rank without a rendezvous makes one. Rank 0 already has one, and could not serve a
+        // second store.
         Rendezvous* rendezvous = all.rendezvous.get();
         if (rendezvous == nullptr) {
             own.rendezvous = std::make_unique<Rendezvous>(environment, parts.time_limit);

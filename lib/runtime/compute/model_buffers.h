@@ -31,7 +31,7 @@ class ModelBuffers {
     void bring_from_stages(Collectives& job, int own_stage,
                            std::span<const std::vector<int>> stages_of);
 
-    // copy() returns new tensors with the buffers' values, and restore() writes such values back.
+    // copy() returns new tensors with the buffers' values, and restore() writes VALUES back.
     [[nodiscard]] std::vector<at::Tensor> copy() const;
     void restore(const std::vector<at::Tensor>& values);
 

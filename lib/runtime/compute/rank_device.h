@@ -21,7 +21,7 @@ struct RankDevice {
     c10::Device device = c10::kCPU;
     DeviceBackendPtr backend;  // null on the CPU
     plan::DeviceRates rates;   // known for some GPUs, by name
-    double peak_tflops = 0;    // peak of matrix products in the rank's dtype; 0: not known
+    double peak_tflops = 0;    // peak of matrix products in the rank's dtype; 0 if not known
 };
 
 // Returns true if dslaunch.device resolves to a GPU. `auto` does so if the environment gives this
@@ -34,7 +34,7 @@ struct RankDevice {
 [[nodiscard]] std::string own_gpu(const launch::WorkerEnvironment& environment);
 
 // Makes own_gpu() the only GPU that CUDA and NCCL see in this process, where its number is 0. Does
-// nothing if there is no such entry. REQUIRES: no other thread runs, because it changes the
+// nothing if this rank has no entry. REQUIRES: no other thread runs, because it changes the
 // environment.
 void hide_other_gpus(const launch::WorkerEnvironment& environment);
 

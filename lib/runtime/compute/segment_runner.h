@@ -53,7 +53,7 @@ class SegmentRunner {
 
     // Begins STEP, which counts from 0. ROOT_SCALE multiplies the gradient of every micro step's
     // loss (1 / accumulation steps for a mean). EMPTY marks the micro steps in which no target
-    // counts: their loss is 0. If EMPTY is empty, there are no such micro steps.
+    // counts: their loss is 0. If EMPTY is empty, every micro step has targets that count.
     void begin_step(int64_t step, double root_scale, std::vector<char> empty = {});
     // Sets the number of updates done, on which compression depends (DrawKey::updates). -1 means
     // that all changes are over, and is the number before the first call.

@@ -23,7 +23,7 @@ class StepLosses {
         : stops_on_nonfinite_(stops_on_nonfinite), knows_targets_(knows_targets) {}
 
     // Begins STEP, counted from 0. EMPTY marks the micro steps in which no target counts: their
-    // loss is 0. If EMPTY is empty, there are no such micro steps.
+    // loss is 0. If EMPTY is empty, every micro step has targets that count.
     void begin(int64_t step, std::vector<char> empty);
     // Adds the loss of the next micro step. Throws Error{kDiverged} if it is not finite.
     void add(double loss);

@@ -366,7 +366,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
                                                               int64_t site) {
         const auto ranks = static_cast<size_t>(local_size());
         const auto host = static_cast<size_t>(collectives_.topology().node_rank);
-        std::vector<at::Tensor> sends, receives;  // by host: parts for, and from, the ranks there
+        std::vector<at::Tensor> sends, receives;  // parts to and from each host's ranks
         for (size_t q = 0; q < static_cast<size_t>(hosts()); ++q) {
             const auto first = parts.begin() + static_cast<std::ptrdiff_t>(q * ranks);
             sends.push_back(ranks == 1 ? on_host(*first)

@@ -25,8 +25,8 @@ class BatchLoader {
         int64_t rank = 0;  // 0 <= rank < batch.data_parallel_size; equal on tensor and stage peers
         uint64_t seed = 0;
         bool shuffle = true;
-        // The number of steps already done, and of rows that they used: a resumed run continues
-        // there.
+        // The steps already done, and the rows that these steps used: a resumed run continues after
+        // them.
         int64_t first_step = 0;
         int64_t first_row = 0;
         int64_t depth = 2;  // largest number of ready micro batches, which use memory

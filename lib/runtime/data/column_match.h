@@ -27,7 +27,7 @@ struct ColumnMatch {
     std::vector<bool> target_types;  // one per column: true if the loss's target may have its type
     std::string target_type;         // the target's type, for messages
     std::map<std::string, std::string> chosen;  // dslaunch.data.columns: argument -> column
-    std::string spare;                          // a column that may be left over; empty: none
+    std::string spare;  // a column that may be left over; empty if there is none
 };
 
 // Returns the column of each argument: the column that `chosen` names, or else the column with the

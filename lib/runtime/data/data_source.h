@@ -39,10 +39,10 @@ class DataSource {
     [[nodiscard]] std::string target_choice() const { return file_->target_choice(); }
 
     // Returns one new contiguous CPU tensor for each argument, with sample samples[b] in row b.
-    // Token files give the tokens, then the same shifted by one, [B, context] int64. Row files give
-    // the column's dtype, except that integers become int64, and float16, bfloat16 and float64
-    // become float32. The target of mse, l1 and bce_with_logits is float32. May block on the disk.
-    // REQUIRES: samples are in [0, rows()).
+    // Token files give the tokens, then the same tokens shifted by one, [B, context] int64. Row
+    // files give the column's dtype, except that integers become int64, and float16, bfloat16 and
+    // float64 become float32. The target of mse, l1 and bce_with_logits is float32. May block on
+    // the disk. REQUIRES: samples are in [0, rows()).
     [[nodiscard]] std::vector<c10::IValue> batch(std::span<const int64_t> samples) const;
 
     // Throws Error{kInput}, with position and value, for the first token of a token file that is

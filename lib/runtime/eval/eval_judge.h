@@ -14,7 +14,7 @@ namespace dslaunch::runtime {
 // The rules by which evaluations are judged.
 struct EvalRules {
     EvalMetric metric = EvalMetric::kLoss;
-    // The run ends after this many evaluations in a row without a gain; 0: never.
+    // The run ends after this many evaluations in a row without a gain; 0 means never.
     int64_t patience = 0;
     // The metric must be better than the best earlier one by more than this to count as a gain.
     double least_gain = 0;

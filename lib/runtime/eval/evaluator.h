@@ -48,8 +48,8 @@ struct EvaluatorParts {
     const config::RunConfig* config = nullptr;
     ModelBuffers* buffers = nullptr;
     ReadableState* state = nullptr;
-    // Stores the values that forward assigns to trained parameters; null: nothing is stored.
-    // IS_WRITTEN_HERE is as for write_parameters().
+    // Stores the values that forward assigns to trained parameters. If it is null, they are not
+    // stored. IS_WRITTEN_HERE is write_parameters()'s IS_HERE.
     WritableState* writable = nullptr;
     std::function<bool(int parameter)> is_written_here = {};
     c10::Device device = c10::kCPU;  // device of STATE's parameters, and of buffers
@@ -60,7 +60,7 @@ struct EvaluatorParts {
     std::function<bool()> leaves = {};
     EvalStages stages = {};
     // The model's graph in eval mode. It is given if the model can no longer be lowered, because
-    // its parameters are shares. Null: the first evaluation makes the graph.
+    // its parameters are shares. If it is null, the first evaluation makes the graph.
     std::unique_ptr<graph::SegmentedModel> segmented = nullptr;
 };
 
@@ -83,7 +83,8 @@ class Evaluator {
     // Makes the graph that run() uses, if it does not exist yet. Throws the errors of run() and of
     // lowering.
     const graph::SegmentedModel& prepare();
-    // Evaluates HELD_OUT from now on. REQUIRES: its samples have the form of those before.
+    // Evaluates HELD_OUT from now on. REQUIRES: its samples have the same form as the samples
+    // before.
     void use(DataSource held_out) { held_out_ = std::move(held_out); }
 
   private:

@@ -66,7 +66,7 @@ class TokenWriter {
     [[nodiscard]] bool all_agree_to_leave() const { return parts_.leaves && parts_.leaves(); }
 
     TokenWriterParts parts_;
-    int64_t context_;  // tokens that the model can see at once; 0: any number
+    int64_t context_;  // tokens that the model can see at once; 0 if there is no limit
     std::unique_ptr<graph::SegmentedModel> segmented_;
 };
 

@@ -24,7 +24,8 @@ struct LaneStreams {
     // The longest time without any instruction ending on the device, while instructions are queued.
     // After it the device counts as hung.
     Duration limit = Duration::max();
-    // The clock that measures the limit. It must outlive the executor; null: the system's clock.
+    // The clock that measures the limit. It must outlive the executor. If it is null, the system's
+    // clock does.
     const Clock* clock = nullptr;
 
     // Returns a lane's stream, or null if the lane works on the host.

@@ -1,7 +1,7 @@
 // The allocator lets a lender provide the memory of LibTorch's CPU allocations. While a
 // LendingScope is open on a thread, each allocation of that thread is offered to the scope's
-// MemoryLender first, so that gradients can be computed where they are needed. Other threads, and
-// this one outside of a scope, get ordinary memory.
+// MemoryLender first, so that gradients can be computed where they are needed. All other
+// allocations get ordinary memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>

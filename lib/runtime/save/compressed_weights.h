@@ -36,9 +36,9 @@ struct CompressionEnd {
 // mask depends on scores waits in memory until the scores have come.
 class CompressedWeights final : public WeightSink {
   public:
-    // MODEL, and what END points to, must outlive this object. HERE are compressed parameters and
-    // scores that put() will not bring, because MODEL's tensors have their values; finish() puts
-    // them. Smaller weights are written into FOLDER/smaller.
+    // MODEL and the objects that END points to must outlive this object. HERE are compressed
+    // parameters and scores that put() will not bring, because MODEL's tensors have their values;
+    // finish() puts them. Smaller weights are written into FOLDER/smaller.
     CompressedWeights(graph::Model& model, CompressionEnd end, std::vector<int> here,
                       std::string folder, std::unique_ptr<WeightSink> sink);
 

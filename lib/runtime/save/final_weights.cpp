@@ -39,8 +39,8 @@ bool is_first_share(const FinalWeights& weights) {
     return weights.tensor == nullptr || weights.tensor->group->rank() == 0;
 }
 
-// Returns the parameters whose values must be brought to the rank that writes, since MODEL's
-// tensors do not hold them there: all trained ones, except those that an earlier stage brings.
+// Returns the parameters whose values must be brought to the writing rank, since MODEL's tensors on
+// that rank do not hold them. It leaves out parameters that an earlier stage brings.
 std::vector<int> brought(const FinalWeights& weights) {
     std::vector<int> parameters = weights.state->parameters_elsewhere();
     for (int i = 0; i < weights.layout->trained_slices; ++i) {

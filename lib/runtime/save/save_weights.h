@@ -49,9 +49,9 @@ class WeightWriter final : public WeightSink {
     struct Home {
         bool elsewhere = false;
         size_t entry = 0;  // entry of its first name
-        size_t names = 0;  // number of names with its own shape; 0: left out
-        std::vector<const graph::ModelView*> views;  // views whose entries follow these
-        int64_t strided_offset = -1;  // offset in the strided file; -1: it is not there
+        size_t names = 0;  // number of names with its own shape; 0 if left out
+        std::vector<const graph::ModelView*> views;  // views; their entries come next
+        int64_t strided_offset = -1;  // offset in the strided file; -1 if not in this file
     };
     [[nodiscard]] std::vector<storage::SafetensorsEntry> entries();
     void write(const Home& home, const at::Tensor& tensor);

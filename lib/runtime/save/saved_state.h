@@ -73,8 +73,9 @@ class SavedState {
     struct Home {
         int tensor = -1;             // index into the checkpoint's tensors
         bool other_strides = false;  // true if the checkpoint has another memory order
-        // Set if the checkpoint's tensor is a view of the parameter or buffer; null: the tensor is
-        // the whole. A view of a parameter covers all of it, a view of a buffer may cover a part.
+        // Set if the checkpoint's tensor is a view of the parameter or buffer; null if it is the
+        // whole parameter or buffer. A view of a parameter covers all of it, a view of a buffer may
+        // cover a part.
         const graph::ModelView* view = nullptr;
     };
     // The data that the constructor has collected so far.

@@ -12,7 +12,7 @@
 
 namespace dslaunch::runtime {
 
-// The folder of smaller weights, in the folder of the final ones.
+// The folder of smaller weights, in the folder of the final weights.
 inline constexpr const char* kSmallerFolder = "smaller";
 
 // The parts that are left out, and the check of the result.

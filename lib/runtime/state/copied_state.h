@@ -33,7 +33,7 @@ class CopiedState {
     // Calls USE with all values of which another rank keeps a copy too, if they are in memory. The
     // values are valid until USE returns. Weights that the ranks of a host share are divided among
     // these ranks, a whole parameter each. Optimizer states are left out if any are on disk or in
-    // fewer bits. REQUIRES: settle() has returned. By default there are no such values.
+    // fewer bits. REQUIRES: settle() has returned. By default it visits nothing.
     using UseCopied = std::function<void(const CopiedValues& values)>;
     virtual void visit_copied(const UseCopied& use) { static_cast<void>(use); }
 };

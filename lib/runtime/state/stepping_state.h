@@ -27,7 +27,7 @@ struct StepSettings {
 // Gradients that were not finite, as agreed by all ranks.
 struct Overflow {
     int parameter = -1;  // the first parameter with such a gradient; -1 if only the norm overflowed
-    int rank = -1;  // the first rank with such a gradient; -1: only a sum over ranks overflowed
+    int rank = -1;  // the first rank with such a gradient; -1 if only a sum over ranks overflowed
 };
 
 // A state that carries out the instructions of a step.

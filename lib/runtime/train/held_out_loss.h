@@ -57,8 +57,8 @@ class HeldOutLoss {
     // Returns true if the last evaluation ended early, because the run must save and end.
     [[nodiscard]] bool was_cut_short() const { return cut_short_; }
     // Returns the evaluation with the least loss, even if it does not count; nullopt before the
-    // first one. After a resume, it knows only one earlier evaluation: the best that counted, if
-    // the metric is the loss.
+    // first evaluation. After a resume, it knows only one earlier evaluation: the best that
+    // counted, if the metric is the loss.
     [[nodiscard]] const std::optional<EvalPoint>& best() const { return best_; }
     // Returns the newest loss once; nullopt until the next evaluation.
     [[nodiscard]] std::optional<double> take_news() { return std::exchange(news_, std::nullopt); }

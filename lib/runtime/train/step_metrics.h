@@ -45,7 +45,7 @@ struct StepMetrics {
     MemoryAccount memory;                                 // counted by the state
     Traffic links;                                        // since the start
     StepLinks step_links;             // traffic of this rank's host in this step
-    std::optional<DiskTraffic> disk;  // since the start; nullopt: nothing is on disk
+    std::optional<DiskTraffic> disk;  // since the start; nullopt if nothing is on disk
     std::vector<WorkTime> breakdown;  // empty without wall_clock_breakdown
 };
 

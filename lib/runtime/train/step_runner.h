@@ -27,7 +27,7 @@ namespace dslaunch::runtime {
 // The place of a rank in a pipeline.
 struct StageParts {
     const StageLink* link = nullptr;  // link to the other stages; null: no pipeline
-    const Link* far = nullptr;        // link for traffic to other hosts; null: there is none
+    const Link* far = nullptr;        // link for traffic to other hosts; null if there is none
     int64_t forward_flops = 0;        // of the whole model in one micro step
     std::vector<plan::StagePart> parts = {};  // the plan's parts
     // One list per bucket: the stages that have the parameter of a tied bucket; empty for other
@@ -87,7 +87,7 @@ class StepRunner final : private InstructionRunner {
     // Returns the traffic of all collectives and links of this rank since they were made.
     [[nodiscard]] TrafficTable traffic() const;
 
-    // Any thread may call these three.
+    // Any thread may call position(), computed() and on_disk().
     [[nodiscard]] StepPosition position() const;
     // Returns the time that the compute lane has worked without waiting for other ranks.
     [[nodiscard]] Duration computed() const { return executor_.worked(plan::Lane::kCompute); }

@@ -177,7 +177,7 @@ StepFacts Trainer::next_step() {
     return facts;
 }
 
-// Changes the plan for the steps after STEP if the job wants another one.
+// Changes the plan for the steps after STEP if the job wants another plan.
 void Trainer::adapt_plan(int64_t step, const StepFacts& facts) {
     if (parts_.between == nullptr) return;
     const plan::StepPlan* const plan = parts_.between->after_step(last_run(step, facts));

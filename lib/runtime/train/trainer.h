@@ -39,22 +39,22 @@ struct TrainerParts {
     Reporter* reporter = nullptr;
     Evaluator* evaluator = nullptr;  // null: nothing is held out
     // All ranks call it after each evaluation with the evaluation's step, even if there are no
-    // held-out data, but not after a request to end the run. Empty: there is nothing to do.
+    // held-out data, but not after a request to end the run. It may be empty.
     std::function<void(int64_t step)> after_evaluation = {};
-    const BatchLoader* loader = nullptr;   // Load waits for it; null: batches need no wait
+    const BatchLoader* loader = nullptr;   // Load waits for it; null if batches need no wait
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
     // All ranks call it once, right before the first step or save, and after the evaluation before
-    // the first step. Empty: there is nothing to do.
+    // the first step. It may be empty.
     std::function<void()> begin_steps = {};
-    BetweenSteps* between = nullptr;  // null: steps follow each other directly
-    // The time by which the last save must be done; nullopt: there is no limit.
+    BetweenSteps* between = nullptr;  // null if there is no work between steps
+    // The time by which the last save must be done; nullopt if there is no limit.
     std::optional<std::chrono::system_clock::time_point> save_by;
     storage::TrainingState resumed;  // state of earlier runs; by default nothing
     // True if micro batches may differ in the number of targets that count.
     bool targets_vary = true;
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
     DevicePeak peak;                // of this rank's device
-    // The model whose modules are profiled; null: this rank profiles no modules.
+    // The model whose modules are profiled; null if this rank profiles no modules.
     graph::SegmentedModel* profiled = nullptr;
 };
 
@@ -74,7 +74,7 @@ struct TrainResult {
     std::optional<double> eval_loss;
     std::optional<EvalPoint> best_eval;  // the least held-out loss, see HeldOutLoss::best()
     StepLinks links;                     // rank 0: traffic of its host in this run
-    std::string comms;                   // rank 0: the table of comms_logger; empty: not wanted
+    std::string comms;                   // rank 0: the table of comms_logger; empty if not wanted
     bool asked_to_end = false;
     std::string ended_early;  // why the run ended before its last step; empty if it did not
 

@@ -160,7 +160,7 @@ class GradientSums {
     // The data of one bucket.
     struct BucketSums {
         runtime::BucketId id;
-        int buffer = -1;  // the gradient buffer that it shares with other buckets; -1: none
+        int buffer = -1;  // the gradient buffer that it shares with other buckets; -1 if none
         runtime::Generation generation = 0;
         runtime::ReducedParts parts = {};        // filled while the bucket is open
         std::vector<const float*> sources = {};  // the gradients of the host's ranks, if summed

@@ -21,7 +21,7 @@ struct ChunkSection {
     int64_t offset_bytes = 0;
     int64_t numel = 0;
     int64_t element_bytes = 4;  // 4: fp32
-    int state = -1;             // index of the optimizer's state; -1: parameters or master copies
+    int state = -1;             // index of an optimizer state; -1 for parameters or master copies
 
     // Returns the bytes in memory.
     [[nodiscard]] int64_t length_bytes() const { return numel * element_bytes; }

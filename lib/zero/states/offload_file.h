@@ -34,7 +34,7 @@ class OffloadFile {
 
     // read() and write() move several parts at once, with one request for parts that are adjacent,
     // and block until all are done. REQUIRES: memory is aligned as ExtentStore requires. They throw
-    // Error{kDisk}; memory that was being read into must not be used then.
+    // Error{kDisk}. After an error, memory that was being read into must not be used.
     using Part = storage::ExtentStore::Part;
     void read(std::span<const Part> parts);
     // begin_read() and finish_read() divide read() in two, so that the caller can work during the

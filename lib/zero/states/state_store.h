@@ -41,7 +41,7 @@ struct ChunkView {
 struct ChunkPart {
     Range range;               // within the bucket
     int64_t offset_numel = 0;  // offset in the chunk
-    int piece = -1;            // index into the bucket's ShardMap::pieces; -1: frozen
+    int piece = -1;            // index into the bucket's ShardMap::pieces; -1 if frozen
 };
 
 // Stores states; see the top of this file.
@@ -147,10 +147,10 @@ class StateStore {
         // The chunk's memory while it is kept: the layout of a swap buffer, then the sums of its
         // gradients.
         ZeroedFloats own;
-        // The chunk's offset in the arrays of resident_; -1: it has no part there.
+        // The chunk's offset in the arrays of resident_; -1 if the chunk has no part in them.
         int64_t resident_states = -1;                                    // elements
         int64_t resident_parameters = -1;                                // bytes
-        std::array<int64_t, kMomentsMax> packed_moments = {-1, -1, -1};  // bytes; -1: not packed
+        std::array<int64_t, kMomentsMax> packed_moments = {-1, -1, -1};  // bytes; -1 if not packed
     };
     // Memory for one chunk at a time while it is updated.
     struct SwapBuffer {
@@ -181,7 +181,7 @@ class StateStore {
             kDisk,
         };
         Kind kind = Kind::kResident;
-        std::byte* memory = nullptr;  // in the chunk's layout; null: not in memory
+        std::byte* memory = nullptr;  // in the chunk's layout; null if not in memory
         const SwapBuffer* buffer = nullptr;
     };
     [[nodiscard]] Place place_of(int c);

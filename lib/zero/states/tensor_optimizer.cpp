@@ -195,7 +195,7 @@ const float* TensorOptimizer::mixed(const kernels::FlatRange& range, double beta
 }
 
 // Updates with the variance of the first phase. A factor for the whole tensor corrects for the
-// change of the gradients' squares since then.
+// change of the gradients' squares since that phase.
 void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
                                   const config::OptimizerConfig& config, const TensorStep& step) {
     const float* const momentum = step.exchange == plan::Exchange::kNone

@@ -71,7 +71,7 @@ class TensorStates {
     const graph::Model& model_;
     const ShardMap& map_;
     ZeroedFloats values_;
-    std::vector<int64_t> begins_;  // by trained slice, in values_; -1: another rank keeps it
+    std::vector<int64_t> begins_;  // offset in values_; -1 if another rank keeps the slice
 };
 
 }  // namespace dslaunch::zero

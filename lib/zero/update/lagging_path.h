@@ -47,11 +47,11 @@ class LaggingPath final : public UpdatePath {
     // Neighbouring elements of a slice, in one part of a chunk, that are all important or all not.
     struct Span {
         Range range;           // within the bucket
-        int64_t in_chunk = 0;  // their begin in the chunk
+        int64_t in_chunk = 0;  // the span's begin in the chunk
         int part = 0;          // index in the chunk
         int slice = 0;
         bool important = false;
-        int64_t kept_at = -1;  // their begin in the kept states; -1: the chunk has them
+        int64_t kept_at = -1;  // its begin in the kept states; -1 if the chunk has its states
     };
     struct Chunk {
         std::vector<Span> spans;

@@ -70,7 +70,7 @@ struct ZeroPlace {
     TensorDevice device = {};
 };
 
-// The current step; between steps, the last one.
+// The current step; between steps, the last step.
 struct StepNow {
     int64_t number = 0;  // steps since this state was made
     runtime::StepSettings settings;

@@ -26,7 +26,7 @@ class UpdatePath {
     UpdatePath& operator=(const UpdatePath&) = delete;
     virtual ~UpdatePath() = default;
 
-    // Prepares the step NEXT. The parts' current step is still the last one.
+    // Prepares the step NEXT. The parts' current step is still the last step.
     virtual void begin_step(const runtime::StepSettings& /*next*/) {}
     // Reads a chunk's SUMS, the reduced gradients of the step, if the plan keeps them.
     virtual void take_sums(int /*chunk*/, const float* /*sums*/) {}
@@ -62,7 +62,7 @@ class UpdatePath {
     [[nodiscard]] virtual const float* saved_values(int chunk, size_t k) {
         DSL_CHECK(false, "this update path does not save state {} of chunk {}", k, chunk);
     }
-    // Ends the use of what saved_values() returned.
+    // Ends the use of the values that saved_values() returned.
     virtual void forget_saved(int /*chunk*/) {}
     // Adds this rank's pieces of states that do not have a value for each element. FIRST is the
     // number of the first state. If CHUNK is the first chunk of a bucket, adds the bucket's pieces.

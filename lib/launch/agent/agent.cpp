@@ -97,7 +97,8 @@ class Agent {
     AgentSettings settings_;
     LauncherSilence silence_;
     pid_t guardian_;
-    std::optional<steady_clock::time_point> asked_at_;  // the launcher was asked to end the job
+    std::optional<steady_clock::time_point> asked_at_;  // when this agent asked the launcher to end
+                                                        // the job
     int signal_fd_;
     AgentWorkers workers_{
         [this](FrameKind kind, std::string payload) { send(kind, std::move(payload)); }};
@@ -381,8 +382,8 @@ std::vector<Agent::Watched> Agent::watch() {
         const bool writes = launcher_.unsent_bytes() > 0;
         watched.push_back(
             {launcher_.out_fd(), static_cast<short>(writes ? POLLOUT : 0), [this, writes] {
-                 // WRITES keeps whether poll() waited for POLLOUT. The present length of the queue
-                 // does not show it, because bytes may have been queued since.
+                 // WRITES records whether poll() waited for POLLOUT. The length of the queue may
+                 // have changed since poll() was called.
                  if (writes) return flush();
                  launcher_.close_output();
                  begin_end();
@@ -433,8 +434,8 @@ int Agent::run() {
                 fail(ExitCode::kInternal, "poll failed: {}", errno_text(errno));
             }
             // Handles ended processes first, then the launcher's frames, then the workers' output.
-            // A frame that starts workers adds descriptors, so the list of watched ones is built
-            // again.
+            // A frame that starts workers adds descriptors, so the list of watched descriptors is
+            // built again.
             const size_t workers_before = workers_.all().size();
             for (size_t i = 0; i < entries.size(); ++i) {
                 if (entries[i].revents != 0) watched[i].ready();

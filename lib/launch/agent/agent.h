@@ -1,7 +1,7 @@
 // The agent: one per job and node, started by a transport as `dslaunch agent --stdio`. It starts
 // the node's workers, forwards their messages and output, and ends all workers on request or when
-// its input closes. So if the launcher is gone, for whatever reason, its job ends too. One thread;
-// it forks only from that thread.
+// its input closes. So if the launcher is gone, for any reason, its job ends too. One thread; it
+// forks only from that thread.
 #pragma once
 
 #include <chrono>

@@ -115,8 +115,8 @@ std::vector<RankPlace> place_workers(const StartRequest& request) {
     const bool binds_memory = std::any_of(places.begin(), places.end(), [](const RankPlace& place) {
         return place.memory_node >= 0;
     });
-    // Tests whether the kernel allows memory policies: sets the policy that the process has
-    // already. Only a kernel that allows no policy at all refuses this.
+    // Tests whether the kernel allows memory policies, by setting the policy that the process
+    // already has. The kernel refuses this only if it allows no policy at all.
     if (binds_memory && ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) != 0) {
         log_warn("agent",
                  "memory is not bound to NUMA nodes: set_mempolicy: {} (a container without "

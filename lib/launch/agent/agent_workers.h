@@ -30,9 +30,9 @@ class AgentWorkers {
     using Send = std::function<void(FrameKind kind, std::string payload)>;
     explicit AgentWorkers(Send send) : send_(std::move(send)) {}
 
-    // Starts the workers of REQUEST; reports the ones that cannot be started. Throws Error{kSetup}
-    // if this machine refuses something that all workers need. REQUIRES: no earlier call has
-    // started a worker.
+    // Starts the workers of REQUEST; reports the workers that cannot be started. Throws
+    // Error{kSetup} if this machine refuses something that all workers need. REQUIRES: no earlier
+    // call has started a worker.
     void start(const StartRequest& request, const WorkerSources& sources);
     // Returns the workers; they stay at their places in memory after start().
     [[nodiscard]] std::vector<AgentWorker>& all() { return workers_; }

@@ -59,7 +59,7 @@ class Fleet {
         bool ended = false;                    // true: the agent is gone, or given up
         bool misunderstood = false;            // true: the answer was not from an agent of this
                                                // protocol
-        std::string error;                     // the reason why the host is bad; empty: none
+        std::string error;                     // the reason why the host is bad; empty if it is not
         std::optional<ExitCode> problem_code;  // code of the first problem that the agent reported
         int exit_status = -1;  // status of the agent or of ssh that has ended by itself
         AgentHello hello;

@@ -124,7 +124,7 @@ class Parser {
     std::map<std::string, int> lines_by_name_;
 };
 
-// Returns the number of TEXT's first line that only YAML has: `---`, `hosts:`, `- node1`; 0: none.
+// Returns the number of TEXT's first line that looks like YAML (`---`, `hosts:`, `- node1`), or 0.
 int yaml_line(std::string_view text) {
     int number = 0;
     for (const std::string& line : split(text, '\n')) {

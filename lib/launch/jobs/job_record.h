@@ -33,8 +33,8 @@ inline constexpr int64_t kJobLogBytesMax = int64_t{8} << 20;
 // Returns this machine's name for records; empty when it has no name.
 [[nodiscard]] std::string recorded_machine();
 
-// Reads /proc/sys/kernel/random/boot_id. Process ids and start times can be compared only within
-// one boot.
+// Returns /proc/sys/kernel/random/boot_id, the id of this boot. Process ids and start times can be
+// compared only within one boot.
 [[nodiscard]] std::string boot_id();
 
 // The record of one job, over all its attempts.

@@ -27,7 +27,7 @@ int64_t bytes_of(std::string_view mebibytes) {
 }
 
 // Returns the COUNT fields of each line, and skips a line with fewer fields. If a line has too many
-// commas, the surplus ones belong to the field with index NAME.
+// commas, the surplus commas belong to the field with index NAME.
 std::vector<std::vector<std::string>> rows_of(std::string_view text, size_t count, size_t name) {
     std::vector<std::vector<std::string>> rows;
     for (const std::string& line : split(text, '\n')) {

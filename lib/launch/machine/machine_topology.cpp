@@ -24,8 +24,8 @@ struct Group {
                                        // above it
 };
 
-// Finds this process's control group. A container often sees its own group as the top folder,
-// whatever /proc says.
+// Finds this process's control group. A container often sees its own group as the top folder, even
+// if /proc shows a longer path.
 Group find_group(const std::string& root, std::string_view controller) {
     Group group;
     std::string top;

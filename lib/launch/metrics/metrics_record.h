@@ -31,10 +31,11 @@ struct MetricsRecord {
     std::vector<MetricEvent> events;
 };
 
-// Reads LINE. A line that is not a JSON object gives a record without a step and events. Each
-// number of the object becomes an event, in the line's order, except peak_tflops and the counts of
-// steps and samples: `loss` is train_loss, as in DeepSpeed, `breakdown_ms` becomes DeepSpeed's
-// elapsed_time_ms_…, and other fields keep their name. Values that are null are left out.
+// Reads LINE. A line that is not a JSON object gives a record without a step and without events.
+// Each number of the object becomes an event, in the line's order, except peak_tflops and the
+// counts of steps and samples: `loss` is train_loss, as in DeepSpeed, `breakdown_ms` becomes
+// DeepSpeed's elapsed_time_ms_…, and other fields keep their name. Values that are null are left
+// out.
 [[nodiscard]] MetricsRecord read_metrics(std::string_view line);
 
 }  // namespace dslaunch::launch

@@ -47,7 +47,7 @@ class MetricsFeed {
     // A sink whose begin() failed gets no records until begin() has succeeded; each record tries
     // again.
     int add(const MetricsRecord& record);
-    // Ends every sink; returns as add() does.
+    // Ends every sink. Returns 0, or the negative errno of the first sink that failed.
     int end();
     // Returns one line about a sink that failed, once for each sink; empty if there is no news. Any
     // thread.

@@ -13,7 +13,7 @@
 namespace dslaunch::launch {
 
 // The files of a job below --output and --log-each-rank's folder: a log for each rank,
-// metrics.jsonl, run.json; and the monitors, wherever they are. They are open from the first
+// metrics.jsonl, run.json; and the monitors, in any folder. The files are open from the first
 // attempt to the last. Threads of their own write them (files/file_writer.h), so that a disk that
 // does not answer does not delay the job.
 class JobFiles {

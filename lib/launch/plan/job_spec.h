@@ -120,15 +120,15 @@ struct EnvironmentRules {
     std::vector<int64_t> expanded;
 };
 
-// The choice of what a job prints, and where its logs are written.
+// A job's settings for its output on the terminal and for its logs.
 struct LogSettings {
     std::string level = "info";          // error, warn, info, debug
     bool quiet = false;                  // no progress line; of our own lines only warnings and
                                          // errors
     bool print_environment = false;      // show each rank's actual environment after the start
     int straggler_interval_steps = 100;  // steps between two checks for a straggler; 0: none
-    std::string each_rank_directory;     // --enable_each_rank_log; empty: none. Below
-                                         // `output_directory` logs are written in any case
+    std::string each_rank_directory;     // folder of --enable_each_rank_log; empty: none. Logs
+                                         // below `output_directory` are always written
 
     // Returns true if lines of the level "detail" are shown too.
     [[nodiscard]] bool shows_details() const { return level == "debug"; }
@@ -142,7 +142,7 @@ struct NodeRange {
 
 // The rules of a job that may run on fewer hosts than it knows, and on other hosts after a failure.
 struct ElasticRules {
-    NodeRange nodes;                 // the nodes that an attempt needs, and may use
+    NodeRange nodes;                 // the least and the largest number of nodes of an attempt
     std::vector<std::string> hosts;  // all hosts that may be used, in order; empty if every attempt
                                      // needs all of JobSpec::nodes
     // Returns the nodes and ranks for some of `hosts`. CHOSEN: the indices of these hosts,

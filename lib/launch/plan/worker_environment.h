@@ -58,7 +58,7 @@ struct ProcessorVariables {
     std::string waiting;  // OMP_WAIT_POLICY
     std::string binding;  // DSL_BINDING
 };
-// Returns the values of these variables in ENVIRONMENT.
+// Returns the values of a rank's processor variables in ENVIRONMENT.
 [[nodiscard]] ProcessorVariables processor_variables(const EnvironmentList& environment);
 
 // The variables that show which launch a process belongs to.

@@ -1,5 +1,5 @@
-// Cuts a worker's bytes into lines, and joins the pieces in which a program writes its lines. A
-// longer line than kLineBytesMax is cut there and continues as the next line. Pure.
+// Cuts a worker's bytes into lines, and joins the pieces in which a program writes its lines. Cuts
+// a line of more than kLineBytesMax bytes there; the rest becomes the next line. Pure.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class LineSplitter {
 };
 
 // Pieces of a line, each ended by a carriage return. On a terminal each piece replaces the previous
-// one.
+// piece.
 class LinePieces {
   public:
     using Take = std::function<void(std::string_view text)>;

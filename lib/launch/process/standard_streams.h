@@ -60,7 +60,7 @@ class StandardStreams {
     // Returns true if the reader of FD (1 or 2) is gone; text for it is lost from then on.
     [[nodiscard]] bool reader_is_gone(int fd) const;
     // Returns the errno of the first write to FD (1 or 2) that failed although the reader was not
-    // gone, such as on a full disk; 0 if no write failed so.
+    // gone, such as on a full disk; 0 if there was no such write.
     [[nodiscard]] int fault(int fd) const;
     // Returns true if so much text is kept that nothing more should be read from the ranks.
     [[nodiscard]] bool is_congested() const;
@@ -107,7 +107,7 @@ class StandardStreams {
         int fd;
         UniqueFd reopened = {};  // invalid: the descriptor itself is used
         bool is_socket = false;
-        bool erases_lines = false;    // a terminal
+        bool erases_lines = false;    // true: it is a terminal
         bool reader_is_gone = false;  // from here: guarded by mutex_
         int fault = 0;
         int piece_owner = kNobody;  // the owner of the piece on this terminal, pipe or file. If

@@ -37,7 +37,8 @@ inline constexpr std::chrono::milliseconds kHeartbeatSilenceMax{2'500};
 // If a rank has lost its peer, the launcher waits this long for a report about the lost rank. The
 // wait begins when all other hosts have answered a ping or are known to be lost.
 inline constexpr std::chrono::milliseconds kCulpritWait{50};
-// The launcher waits at most this long for the hosts' answers to that ping.
+// After a rank has lost its peer, the launcher waits at most this long for the hosts to answer a
+// ping.
 inline constexpr std::chrono::milliseconds kCulpritWaitMax{5'000};
 // The time that slurmd needs at most to kill all processes of a Slurm step.
 inline constexpr std::chrono::milliseconds kStepEndMax{500};

@@ -38,7 +38,7 @@ enum class FrameKind : uint16_t {
     kControl = 70,     // WorkerControl
     kPong = 71,        // empty
     kGone = 72,        // empty: every process of the job on this node is gone; the last frame
-    kProblem = 73,     // text: why the agent gives up; ExitCode u32, then the message
+    kProblem = 73,     // AgentProblem: why the agent gives up
     // 100 to 109: from agents that called back
     kAskedToEnd = 100,  // SignalRequest: a scheduler sent this agent a signal
     // the ranks' network (launch/network/network.h), launcher -> agent and back

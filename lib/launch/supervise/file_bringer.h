@@ -23,7 +23,7 @@ namespace dslaunch::launch {
 
 // The files to bring, and the limits.
 struct BringRules {
-    std::vector<std::string> paths;  // absolute; equal there and here
+    std::vector<std::string> paths;  // absolute; the same on the host and on this machine
     int64_t bytes_max = 0;           // limit for all files together; if they are larger, no file is
                                      // brought
     std::chrono::milliseconds standstill_max{60'000};  // the longest time without a byte
@@ -34,7 +34,7 @@ struct Brought {
     // The place of the files after run().
     enum class State {
         kNothing,   // the host has no such file
-        kHere,      // the same files, or equal ones, are here: the folder may be shared
+        kHere,      // equal files are here already: the folder may be shared
         kBrought,   // they are here now
         kTooLarge,  // over bytes_max
         kFailed,    // see `error`; some files may be here

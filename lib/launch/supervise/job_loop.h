@@ -26,7 +26,7 @@ struct AttemptOutcome {
     std::string refusal;
 };
 
-// The waiting times of the loop; tests use shorter ones.
+// The waiting times of the loop; tests use shorter times.
 struct RestartTimes {
     std::chrono::milliseconds steady_attempt = kSteadyAttempt;
     std::chrono::milliseconds gather_max = kGatherMax;

@@ -41,8 +41,8 @@ struct RankRecord {
 
 // Returns the index of the rank to blame; nothing if no rank failed. Ranks that only lost a peer or
 // ended on request are blamed last; among equals, the rank that ended first is blamed. If the
-// failed ranks of a training job only lost a peer, the rank to blame is one that ended by itself
-// with exit code 0 before the others were done.
+// failed ranks of a training job only lost a peer, the rank to blame is the first rank that ended
+// by itself with exit code 0.
 [[nodiscard]] std::optional<size_t> find_culprit(TargetKind kind,
                                                  const std::vector<RankRecord>& ranks);
 

@@ -16,7 +16,7 @@ namespace dslaunch::launch {
 enum class SshConfigOrigin {
     kGiven,   // named by the user: must exist; its group may write it, as ssh allows with -F
     kFound,   // ~/.ssh/config, or a file that another file includes
-    kSystem,  // /etc/ssh/ssh_config: whoever owns it owns the machine
+    kSystem,  // /etc/ssh/ssh_config: not checked, since its owner controls the machine
 };
 
 // Opens PATH for reading; the result is invalid if the user has not given the file and it cannot be
@@ -33,7 +33,7 @@ void require_own_ssh_config(const std::string& path);
 
 // A configuration file that contains the hostfile's facts about each host, settings that keep ssh
 // from asking anything, then the user's own configuration. It exists only in memory, with a path
-// below /proc: nothing is left of it after the launcher has ended, however it ended.
+// below /proc: nothing is left of it after the launcher has ended in any way.
 class SshOptionsFile {
   public:
     // A Unix socket on each host that is forwarded to a socket here; empty: none.

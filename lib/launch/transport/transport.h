@@ -65,7 +65,7 @@ class Transport {
     virtual void send(size_t host, std::string_view bytes) = 0;
     // Closes the agent's stdin after the queued bytes have been sent.
     virtual void close_input(size_t host) = 0;
-    // Ends the connection at once, whatever its state; there is no further event of this host.
+    // Ends the connection at once, in any state; there is no further event of this host.
     virtual void abandon(size_t host) = 0;
     // Begins to start one more host, after start(); its index is the previous number of hosts. Only
     // transports that can carry a tree (launch/transport/tree/tree_transport.h) implement add() and

@@ -63,7 +63,7 @@ class ProcessTransport : public Transport {
         static_cast<void>(index);
         return -1;
     }
-    // Returns true if the child gets no terminal, on which it could ask questions.
+    // Returns true if the child must get no terminal, so that it cannot ask questions there.
     [[nodiscard]] virtual bool leaves_terminal() const { return false; }
     // Returns true if a child that ended this way, before its first byte arrived, should be started
     // again.

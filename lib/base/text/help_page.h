@@ -48,7 +48,7 @@ inline constexpr const char* kHelpFormVariable = "DSLAUNCH_HELP_FORM";
 // Prints PAGE on stdout in the form that kHelpFormVariable asks for; default: help_text().
 void print_help(const HelpPage& page);
 
-// Returns the first sentence of what a command does, for a list of commands: "lists the jobs".
+// Returns the first sentence of PAGE.does, for a list of commands: "lists the jobs".
 [[nodiscard]] std::string brief_of(const HelpPage& page);
 
 // Returns the head of an option with NAMES ("hostfile,H", without dashes), short names first.

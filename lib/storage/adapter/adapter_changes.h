@@ -69,8 +69,8 @@ struct WeightChange {
 // An open adapter. Keeps its file mapped.
 class AdapterChanges {
   public:
-    // Reads both files of FOLDER, an adapter of MODEL (null: the model is not a Hugging Face
-    // folder). Throws Error{kInput} naming the file and the tensor if a tensor belongs to no
+    // Reads both files of FOLDER, an adapter of MODEL. MODEL is null if the model is not a Hugging
+    // Face folder. Throws Error{kInput} naming the file and the tensor if a tensor belongs to no
     // adapter or is not floating-point, if half of a pair is missing, if a tensor needs a pair and
     // has none, if a pair's rank differs from the config's, if the config gives the pair's layer no
     // adapter, or if the file lacks the tensors that modules_to_save names.

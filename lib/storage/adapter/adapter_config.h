@@ -62,8 +62,8 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
 // Parses an adapter_config.json. Throws Error{kInput} naming PATH and the field if TEXT is not such
-// a file, if the adapter is not a LoRA, or if a field has an unknown effect on what the adapter
-// computes.
+// a file, if the adapter is not a LoRA, or if a field has an unknown effect on the adapter's
+// results.
 [[nodiscard]] AdapterConfig parse_adapter_config(const std::string& path, std::string_view text);
 // Returns the text of a file for CONFIG that PEFT can read.
 [[nodiscard]] std::string adapter_config_json(const AdapterConfig& config);

@@ -30,8 +30,8 @@ struct NameRule {
 
     // Returns true if the rule names no layer at all.
     [[nodiscard]] bool is_empty() const { return !pattern && ends.empty(); }
-    // Returns true if the pattern matches all of PATH, or if PATH is one of `ends` or ends with a
-    // dot and one of them.
+    // Returns true if the pattern matches all of PATH, or if `ends` contains PATH or its end after
+    // a dot.
     [[nodiscard]] bool fits(std::string_view path) const;
 };
 

@@ -56,14 +56,14 @@ struct CheckpointClaim {
 // run, must not have complete checkpoints, and must not have files that the result would replace:
 // weights, an adapter, a run.json that dslaunch did not write, or a file named in COPIED (from
 // config_files_of_result()). If RESUMES, checkpoints and the other files of their run are allowed.
-// But then OUTPUT is refused if it has no checkpoints itself and its subfolders are runs; the error
-// names these subfolders.
+// Without checkpoints of its own, OUTPUT is then refused if its subfolders are runs; the error
+// names them.
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false,
                            std::span<const std::string> copied = {});
 
 // Says which checkpoints of a run stay.
 struct Retention {
-    // Keeps the NEWEST_COUNT newest complete checkpoints (0: all), and the best one if BEST.
+    // Keeps the NEWEST_COUNT newest complete checkpoints (all if 0), and the best one if BEST.
     Retention(int64_t newest_count = 0, bool best = false)  // NOLINT(google-explicit-constructor)
         : newest(newest_count), keeps_best(best) {}
 

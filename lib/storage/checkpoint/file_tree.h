@@ -69,7 +69,7 @@ class FileTree {
                                                            Bytes bytes) = 0;
     // Opens an existing file for reading, all of it.
     [[nodiscard]] virtual std::unique_ptr<FileView> open(const std::string& path) const = 0;
-    // Returns the folder's entries, sorted by name; nullopt: there is no such folder.
+    // Returns the folder's entries, sorted by name; nullopt if there is no such folder.
     [[nodiscard]] virtual std::optional<std::vector<FolderEntry>> list(
         const std::string& folder) const = 0;
     // Renames FROM to TO. Replaces TO if it is a file.

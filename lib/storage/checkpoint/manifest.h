@@ -32,7 +32,7 @@ enum class TensorKind : uint8_t {
     kTrained,    // weights and optimizer states
     kFrozen,     // weights only
     kBuffer,     // rank 0's buffer
-    kRankBuffer  // another rank's buffer of the same name, which training changes
+    kRankBuffer  // a buffer that training changes, of a rank other than 0
 };
 
 // One name for each TensorKind.
@@ -51,8 +51,9 @@ inline constexpr std::array<std::string_view, 2> kManifestEnd{",\"manifest_xxh3_
 // Returns true for the states of lagging updates alone.
 [[nodiscard]] bool is_lagging_state(std::string_view name);
 
-// The states of 1-bit LAMB that are not moments: the fresh variance, which is still updated while
-// the variance in use is frozen; and three numbers for each tensor (zero/states/tensor_states.h).
+// The states of 1-bit LAMB that are not moments. The fresh variance is still updated while the
+// variance in use is frozen. There are also three numbers for each tensor
+// (zero/states/tensor_states.h).
 inline constexpr std::string_view kFreshVariance = "exp_avg_sq_fresh";
 inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
 
@@ -151,10 +152,10 @@ struct CheckpointFile {
 // The results of a run's evaluations that decide which checkpoint is best and whether the run ends
 // early. An evaluation before the first step does not count.
 struct EvalRecord {
-    std::optional<EvalMetric> metric = {};  // nullopt, or step 0: no evaluation has counted yet
+    std::optional<EvalMetric> metric = {};  // not set, or `step` is 0, if no evaluation has counted
     int64_t step = 0;                       // step after which the newest evaluation was made
     double value = 0;                       // its result; may be a NaN
-    int64_t best_step = 0;                  // step of the best evaluation; 0: all were NaN
+    int64_t best_step = 0;                  // step of the best evaluation; 0 if all were NaN
     double best = 0;                        // its result
     int64_t without_gain = 0;  // evaluations in a row, up to the newest, without enough gain
     bool operator==(const EvalRecord&) const = default;
@@ -165,7 +166,7 @@ struct TrainingState {
     int64_t step = 0;             // optimizer steps done, skipped ones included
     int64_t updates = 0;          // steps that were not skipped; they determine the learning rate
     int64_t samples_seen = 0;     // position in the order of data
-    int64_t earlier_samples = 0;  // samples of the different data that the run read before
+    int64_t earlier_samples = 0;  // samples seen before the run changed to this data
     uint64_t seed = 0;            // for the order of data and for dropout
     double loss = 0;              // the last step's loss
     double loss_scale = 1;

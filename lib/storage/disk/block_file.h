@@ -39,7 +39,7 @@ struct IoRequest {
 // The outcome of a request. Errors are returned, not thrown, because only the caller knows what the
 // bytes are for.
 struct [[nodiscard]] IoResult {
-    int error_number = 0;      // negative errno of the first part that failed; 0: no error
+    int error_number = 0;      // negative errno of the first part that failed; 0 if none did
     int64_t moved_bytes = 0;   // fewer than requested without an error: a short transfer
     int64_t failed_bytes = 0;  // offset in the block file of the first part that failed or was
                                // short; without meaning if there is no such part
@@ -75,7 +75,7 @@ class [[nodiscard]] IoTicket {
     IoTicket(BlockFile& file, uint32_t entry) : file_(&file), entry_(entry) {}
     void drop();
 
-    BlockFile* file_ = nullptr;  // null: nothing is in flight
+    BlockFile* file_ = nullptr;  // null if nothing is in flight
     uint32_t entry_ = 0;
 };
 

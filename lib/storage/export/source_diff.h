@@ -22,7 +22,7 @@ struct TensorDiff {
     // The first of these aspects in which A and B differ.
     enum class Kind : uint8_t { kOnlyInA, kOnlyInB, kShape, kDType, kUpdates, kValues };
     std::string name;
-    std::string state = {};  // empty: the weights
+    std::string state = {};  // empty for the weights
     Kind kind = Kind::kValues;
     std::string a = {}, b = {};  // shape, dtype or number of updates in each; for kValues the
                                  // first two values that differ

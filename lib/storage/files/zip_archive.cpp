@@ -156,8 +156,8 @@ class Parser {
         return entry;
     }
 
-    // Replaces 32-bit fields that have their largest value by the fields in the zip64 extra data,
-    // where they come in this order.
+    // Replaces 32-bit fields that have their largest value by fields of the zip64 extra data, which
+    // has them in the order of `fields`.
     void widen(Entry& entry, Span extra) const {
         uint64_t* fields[] = {&entry.content_bytes, &entry.stored_bytes, &entry.offset};
         while (extra.size() >= 4) {

@@ -50,9 +50,9 @@ class DeepSpeedSource : public DeepSpeedModel {
     // parameter may be a group by itself, without master weights if the module's weights are fp32.
     struct RankGroups {
         std::vector<std::array<std::span<const std::byte>, 3>> groups;
-        std::vector<std::vector<int64_t>> shapes;  // exp_avg's shapes, by group; empty: no states
+        std::vector<std::vector<int64_t>> shapes;  // exp_avg's shapes, by group; empty if none
         std::vector<int64_t> updates;              // one for each group
-        std::vector<int64_t> sizes;                // how many flat groups each optimizer group has
+        std::vector<int64_t> sizes;                // number of flat groups in each optimizer group
     };
     // A parameter of the module at stage 0.
     struct WholeParameter {

@@ -12,7 +12,7 @@ namespace {
 using Kind = PickleValue::Kind;
 using Shapes = std::vector<std::vector<int64_t>>;
 
-// The files are not trusted: limits of what all rules together may need.
+// Limits for all rules together, since the files are not trusted.
 constexpr size_t kPatternsMax = 200'000;
 constexpr size_t kRuleAtomsMax = 2'000'000;
 constexpr size_t kParametersMax = 65'536;  // in one tensor

@@ -36,7 +36,7 @@ class SplitRules {
         std::vector<int64_t> sizes;  // of the parameters in the split dimension
         bool counts_alike = false;   // `sizes` has only the number of parameters of equal size
         int64_t dimension = 0;
-        std::vector<std::vector<int64_t>> widths;  // by parameter, by rank; empty: equal parts
+        std::vector<std::vector<int64_t>> widths;  // by parameter and rank; empty if all are equal
     };
 
     // A tensor for which DeepSpeed gives a map, or says that it cannot be joined.

@@ -134,7 +134,7 @@ void UniversalSource::read_optimizer() {
     for (size_t i = 0; states != nullptr && i + 1 < states->items.size(); i += 2)
         optimizer_updates_ =
             std::max(optimizer_updates_, updates_of(file, states->items[i + 1]->find("step")));
-    // apex's and DeepSpeed's FusedAdam count in the groups.
+    // apex's and DeepSpeed's FusedAdam store the step count in param_groups.
     for (const PickleValue* from : {&state, inner}) {
         const PickleValue* groups = from == nullptr ? nullptr : from->find("param_groups");
         for (size_t i = 0; groups != nullptr && i < groups->items.size(); ++i)

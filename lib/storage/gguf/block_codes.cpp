@@ -27,7 +27,7 @@ void put_half(std::byte* to, uint16_t half) {
 }
 
 // Reads the codes of a short block: the lower halves of the bytes at NIBBLES, then the upper ones.
-// BITS has the fifth bit of each code; null: there is none.
+// BITS has the fifth bit of each code; null if codes have 4 bits.
 void unpack_short(const std::byte* nibbles, const std::byte* bits, int offset, BlockCodes& codes) {
     for (size_t i = 0; i < kShortBlock; ++i) {
         const unsigned byte = byte_at(nibbles, i % kHalfShort);

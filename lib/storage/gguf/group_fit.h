@@ -31,8 +31,8 @@ struct CodeRange {
     float high;
 };
 
-// Adding and subtracting this rounds a number below 2^22 to the nearest integer, to even if two are
-// as near: at 1.5 * 2^23 the unit of fp32 is 1.
+// Adding and then subtracting this constant rounds a number below 2^22 to the nearest integer, ties
+// to even: at 1.5 * 2^23 the unit of fp32 is 1.
 inline constexpr float kRoundingShift = 12582912.0F;
 
 inline float code_of(float value, CodeRange range) {

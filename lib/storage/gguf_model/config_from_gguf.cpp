@@ -225,7 +225,7 @@ class ConfigReader {
             if (values_.has(key(name))) made[field] = number(name);
     }
 
-    // Throws if a value says that the model computes something that its family does not.
+    // Throws if a value asks for a computation that the model's family does not have.
     void refuse_other_values() const {
         // A key, the number with which it changes nothing, and the families that read it.
         struct Idle {

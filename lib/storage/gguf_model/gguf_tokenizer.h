@@ -46,7 +46,7 @@ void add_tokenizer_values(const std::string& folder, int64_t vocabulary, GgufVal
 
 // The texts of files for a Hugging Face folder.
 struct TokenizerTexts {
-    std::string tokenizer;         // tokenizer.json; empty: the file has no tokenizer
+    std::string tokenizer;         // tokenizer.json; empty if the file has no tokenizer
     std::string tokenizer_config;  // tokenizer_config.json
     std::string generation;        // generation_config.json
 };

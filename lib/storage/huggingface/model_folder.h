@@ -20,10 +20,10 @@ namespace dslaunch::storage {
 // The name of a GGUF file that is used as the weights of a folder that has no others.
 inline constexpr std::string_view kGgufOfFolder = "model.gguf";
 
-// Returns the weight files of a Hugging Face folder: model.safetensors, or else the files that its
-// model.safetensors.index.json names, which may be in folders below, or else kGgufOfFolder; an
-// empty list if it has no such file. Throws Error{kInput} for an index that cannot be read or
-// that names a file outside of FOLDER.
+// Returns the weight files of a Hugging Face folder: model.safetensors, or else the files that
+// model.safetensors.index.json names (also in subfolders), or else kGgufOfFolder. Returns an empty
+// list if there is none of these. Throws Error{kInput} for an index that cannot be read or that
+// names a file outside of FOLDER.
 [[nodiscard]] std::vector<std::string> safetensors_files_of(const std::string& folder);
 
 // Throws Error{kInput} naming the file if FOLDER contains a file that would be read together with a
@@ -65,8 +65,8 @@ void require_weights(const ModelFolder& folder);
 [[nodiscard]] std::string embedding_name(const TransformerConfig& config);
 [[nodiscard]] std::string head_name(const TransformerConfig& config);
 
-// Returns the name that the weight called STORED in a file has in the modules; nothing if the
-// weight belongs to the part of a model that reads images.
+// Returns the modules' name for the weight that a file calls STORED; nothing if the weight belongs
+// to the part of a model that reads images.
 [[nodiscard]] std::optional<std::string> name_in_modules(const TransformerConfig& config,
                                                          const std::string& stored);
 

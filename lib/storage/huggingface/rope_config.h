@@ -49,7 +49,7 @@ struct RotaryFrequencies {
 // The values of the surrounding config, which are used for fields that the rope object leaves out.
 struct RopeDefaults {
     double theta = 10000;
-    std::optional<double> part = {};  // rotating share of a head; nothing: always whole heads
+    std::optional<double> part = {};  // rotating share of a head; whole heads if not set
     int64_t head_width = 0;
     int64_t context = 0;
     int64_t original_context = 0;
@@ -58,8 +58,8 @@ struct RopeDefaults {
 
 // Returns the share of a head's elements that rotate: PLACE's partial_rotary_factor, or else
 // AROUND. AROUND is nothing for families that always rotate whole heads. Throws Error{kInput}
-// naming the field if it is not a share. For such a family, also throws if it is not 1, since
-// transformers gives it no meaning there.
+// naming the field if it is not a share. If AROUND is nothing, also throws if the share is not 1,
+// since transformers ignores it there.
 [[nodiscard]] std::optional<double> rotary_share(const JsonPlace& place,
                                                  std::optional<double> around);
 

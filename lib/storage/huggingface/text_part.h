@@ -24,8 +24,8 @@ namespace dslaunch::storage {
 // contain them. CONFIG and MODEL_TYPE may be anything.
 void add_class_fields(std::string_view model_type, bool whole, nlohmann::json& config);
 
-// Returns the name that the tensor NAME of the whole model has in the text model, whose decoder is
-// called DECODER; nothing if it belongs to the part that reads images.
+// Returns the text model's name for the tensor NAME of the whole model; nothing if the tensor
+// belongs to the part that reads images. DECODER is the name of the text model's decoder.
 [[nodiscard]] std::optional<std::string> name_in_text_model(std::string_view name,
                                                             const std::string& decoder);
 

@@ -85,7 +85,7 @@ struct TransformerConfig {
     bool has_head_norm_bias = false;
     bool is_transposed = false;  // matrices of layers are [in, out], as in GPT-2
     double scale = 0;            // factor of the products of queries and keys
-    double score_cap = 0;        // tanh limits the scaled products to this; 0: no limit
+    double score_cap = 0;        // tanh limits the scaled products to this; no limit if 0
     double logit_cap = 0;
     double logit_scale = 1;  // factor of the logits, before their cap
     double embedding_scale = 1;

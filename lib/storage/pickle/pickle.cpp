@@ -444,7 +444,7 @@ class Unpickler {
             int64_t reached_count = 1;
         };
         struct Done {
-            int64_t height = 0;  // 0: open
+            int64_t height = 0;  // 0 while the value is being visited
             int64_t reached_count = 0;
         };
         std::vector<Open> open = {{root}};

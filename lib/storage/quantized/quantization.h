@@ -16,9 +16,9 @@ namespace dslaunch::storage {
 // The program whose names and layouts a folder uses.
 enum class QuantizationMethod : uint8_t { kCompressedTensors, kGptq, kAwq };
 
-// The rounding of a layer's inputs before the product, a row (a token) at a time: to integers of 8
-// bits with the row's largest magnitude / 127.5 as the scale, or to floats of 8 bits with the
-// largest magnitude / 448.
+// The rounding of a layer's inputs before the product. Each row (a token) is rounded by itself: to
+// integers of 8 bits with a scale of the row's largest magnitude / 127.5, or to floats of 8 bits
+// with a scale of the largest magnitude / 448.
 enum class InputRounding : uint8_t { kNone, kInt8, kE4m3 };
 
 // Says what a layer's rounded weights are.
@@ -26,7 +26,8 @@ struct WeightScheme {
     int bits = 8;
     bool is_float = false;  // the 8-bit float of base/float8.h; else integers
     bool is_symmetric = true;
-    // How many inputs share a scale; 0 if all inputs of a row do, -1 if the whole weight does.
+    // The number of inputs that share a scale; 0 if all inputs of a row do, -1 if the whole weight
+    // has one scale.
     int64_t group = 0;
 
     bool operator==(const WeightScheme&) const = default;

@@ -100,8 +100,8 @@ Looked look_at(std::span<const uint16_t> numbers, size_t place) {
     return looked;
 }
 
-// Returns the width in bytes of the file's tokens, as the positions of zeros show it; 0 if they do
-// not show it, for example because most tokens are 0.
+// Returns the width in bytes of the file's tokens, judged by the positions of zeros. Returns 0 if
+// these show no width, for example because most tokens are 0.
 int64_t width_of(std::span<const uint16_t> numbers) {
     if (numbers.size() < kLookedAtMin) return 0;
     const Looked first = look_at(numbers, 0), second = look_at(numbers, 1),

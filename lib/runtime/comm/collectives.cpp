@@ -41,7 +41,7 @@ class OneAtATime {
     std::atomic<bool>& busy_;
 };
 
-// Returns the parts of RANGES that lie in EXACT, or outside of it.
+// Returns the parts of RANGES that lie in EXACT if INSIDE, otherwise the parts outside of EXACT.
 std::vector<NodeRange> parts_of_ranges(std::span<const NodeRange> ranges,
                                        std::span<const Range> exact, bool inside) {
     std::vector<NodeRange> parts;

@@ -102,8 +102,8 @@ class DeviceBackend : public device::Device {
     // Throws if a communicator has met an error. Does not block. Lanes call it again and again
     // while they wait for the device.
     virtual void check() = 0;
-    // Ends all communicators once the work of all their ranks is done, at most after their time
-    // limits. Every rank calls it; does nothing if there is no communicator.
+    // Ends all communicators once the work of all their ranks is done, at the latest after their
+    // time limits. Every rank calls it; does nothing if there is no communicator.
     virtual void leave() = 0;
     // Ends all communicators at once: collectives under way stop. Does not block, and the process
     // may exit immediately afterwards.

@@ -145,7 +145,8 @@ class DeviceCollectives final : public Collectives {
   private:
     static constexpr int64_t kElementBytes = sizeof(float);
 
-    // Returns the number of elements of RANGES; if PLACE is given, only of the ranges that it owns.
+    // Returns the number of elements of RANGES; if PLACE is given, only of ranges of the rank at
+    // PLACE.
     static int64_t numel_of(std::span<const NodeRange> ranges, std::optional<int> place = {}) {
         int64_t numel = 0;
         for (const NodeRange& range : ranges)

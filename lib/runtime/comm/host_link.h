@@ -1,6 +1,6 @@
 // A Link between ranks of one host. Messages pass through ring buffers in the host's arena: the
 // sender copies them in, the receiver copies them out. Data path: arena, host group -> host link ->
-// stage link. Threads: as for Link.
+// stage link. Threads: the rules of Link apply.
 #pragma once
 
 #include <memory>

@@ -23,8 +23,7 @@ struct JobStore {
 
 // Opens the store of the job in ENVIRONMENT. Rank 0 serves the store, on ENVIRONMENT's listening
 // socket if it has one. LIMIT is the longest wait of a call to the store. Throws Error{kSetup} if
-// this is rank 0 and it cannot serve the store, Error{kHosts} if this is another rank and it cannot
-// reach the store.
+// rank 0 cannot serve the store, and Error{kHosts} if another rank cannot reach it.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(
     const launch::WorkerEnvironment& environment, Duration limit);
 

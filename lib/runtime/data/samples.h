@@ -61,7 +61,7 @@ class Samples {
     [[nodiscard]] virtual const std::vector<DataInput>& inputs() const = 0;
     // Returns the context length of a token file, or 0 for rows.
     [[nodiscard]] virtual int64_t tokens_per_sample() const = 0;
-    // Returns new tensors with sample FIRST + offsets[b] in row b. REQUIRES: all are in [0,
+    // Returns new tensors with sample FIRST + offsets[b] in row b. REQUIRES: the samples are in [0,
     // sample_count).
     [[nodiscard]] virtual std::vector<c10::IValue> batch(
         int64_t first, std::span<const int64_t> offsets) const = 0;

@@ -24,8 +24,8 @@ namespace dslaunch::runtime {
 struct EvalStages {
     const StageLink* link = nullptr;  // null: no pipeline
     std::vector<int> stage_of_part;   // one per part of the model
-    // The stages that train with each of the model's parameters and buffers; empty if no segment
-    // reads it.
+    // The stages that train with each of the model's parameters and buffers; no stages if no
+    // segment reads the parameter or buffer.
     std::vector<std::vector<int>> stages_of_parameter;
     std::vector<std::vector<int>> stages_of_buffer;
     int64_t segments = 0;  // as for SegmentedModel::make

@@ -138,8 +138,8 @@ SavedState::Wanted SavedState::wanted(int parameter, int buffer) const {
     return wanted;
 }
 
-// Returns the tensor that has WANTED under one of its names, or as a view that covers all of it; if
-// PART_DOES, a view of a part is enough.
+// Returns the tensor of the checkpoint that has one of WANTED's names, or is a view that covers all
+// of WANTED. If PART_DOES, a view of a part is enough.
 SavedState::Home SavedState::find(const Wanted& wanted, Found& found, bool part_does) const {
     Home home;
     const auto take = [&](int tensor, const graph::ModelView* view) {

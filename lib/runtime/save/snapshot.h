@@ -19,13 +19,14 @@
 namespace dslaunch::runtime {
 
 // Returns the most memory that a snapshot may use for copies: half of the memory that this process
-// may still use, which it shares with the host's other ranks. LOCAL_RANKS: the ranks of the host.
+// may still use, which it shares with the host's other ranks. LOCAL_RANKS is the number of ranks of
+// the host.
 [[nodiscard]] Bytes memory_for_copies(int local_ranks);
 
 // The values of one save; see the top of this file.
 class Snapshot final : public UpdateGuard {
   public:
-    // FETCH copies values that the host cannot read to the host's memory
+    // FETCH copies values to the host's memory if the host cannot read them in place
     // (SavableState::copy_values). Two threads call it.
     using Fetch = std::function<void(std::span<std::byte> into, const std::byte* values)>;
     // PIECES are all in memory, the pieces of a unit one after the other. COPIES_MAX is the memory

@@ -184,7 +184,8 @@ void Trainer::adapt_plan(int64_t step, const StepFacts& facts) {
     if (plan != nullptr) change_plan(*plan, step);
 }
 
-// Changes files of an earlier run for the first time, if that has not happened yet.
+// Calls parts_.begin_steps, but only once: from then on, the run may change files of an earlier
+// run.
 void Trainer::begin_steps() {
     const std::function<void()> begin = std::exchange(parts_.begin_steps, {});
     if (begin) begin();

@@ -19,7 +19,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-constexpr int kNorm = -3;  // stands for a state: the gradient norm of the step
+constexpr int kNorm = -3;  // state number that stands for the step's gradient norm
 
 // The first message of each rank.
 struct Digest {

@@ -49,7 +49,7 @@ class GradientNorm {
                  const runtime::Arena& arena, runtime::HostGroup& group,
                  runtime::Collectives& collectives);
 
-    // The square of the norm, and the parameter that made it infinite, if one did.
+    // The square of the norm, and a parameter whose gradient is not finite, if there is one.
     struct Result {
         double squares = 0;
         int bad_parameter = -1;  // the model's first parameter whose gradient is not finite

@@ -70,7 +70,7 @@ class GradientSums {
 
     // Forgets which parameters got a gradient in the last step.
     void begin_step();
-    // Called between steps.
+    // Sets the scope for the next steps. Called between steps.
     void set_scope(const SumScope& scope) { scope_ = scope; }
     // Waits until no rank reads the bucket's memory, and begins its next generation.
     void claim(int bucket);

@@ -25,8 +25,8 @@ class ShardOptimizer {
 
     // Returns the number of fp32 values per parameter that CONFIG needs: 2 for Adam (3 with
     // amsgrad) and LAMB; 2 for Muon, whose matrices use only the first; 1 for Adagrad and Lion; 1
-    // for SGD with momentum and for Adafactor with a first moment, which otherwise need 0.
-    // tensor_states.h adds states of whole tensors.
+    // for SGD with momentum, else 0; 1 for Adafactor with a first moment, else 0. tensor_states.h
+    // adds states of whole tensors.
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
     // Returns the optimizer's name, such as "adamw".
     [[nodiscard]] static std::string name(const config::OptimizerConfig& config);

@@ -183,7 +183,7 @@ void TensorOptimizer::one_bit_lamb(const kernels::FlatRange& range,
     move(range, {.lr = step.lr * ratio.value});
 }
 
-// Returns the next momentum in updates in which none is received from other hosts.
+// Returns the next momentum, for updates in which this host receives no momentum from other hosts.
 const float* TensorOptimizer::mixed(const kernels::FlatRange& range, double beta1) {
     float* const into = direction_.floats().data();
     const float* const before = range.first.data();

@@ -35,8 +35,8 @@ class LaggingPath final : public UpdatePath {
     void end_chunk(int chunk, const ChunkView& view) override;
 
     // Returns the names of two states. The name of the waiting gradients includes the number of
-    // steps that they come from; in them, -0 marks the elements of important units. The new choice
-    // of units is a state only while gradients wait under the previous choice.
+    // steps that they come from. In these gradients, -0 marks the elements of important units. The
+    // new choice of units is a state only while gradients wait under the previous choice.
     [[nodiscard]] std::vector<std::string> state_names() const override;
     [[nodiscard]] bool saves_chunks() const override { return true; }
     [[nodiscard]] const float* saved_values(int chunk, size_t k) override;

@@ -26,7 +26,8 @@ struct Topology {
     // these share no memory.
     [[nodiscard]] Topology each_alone() const;
 
-    // The number of hosts, of ranks on this host, and of all ranks; and this rank's global number.
+    // Return the number of hosts, the number of ranks on this host, the number of all ranks, and
+    // this rank's global number.
     [[nodiscard]] int node_count() const { return static_cast<int>(node_sizes.size()); }
     [[nodiscard]] int local_world_size() const { return node_sizes[node_rank]; }
     [[nodiscard]] int world_size() const;

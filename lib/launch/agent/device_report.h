@@ -19,7 +19,7 @@ struct DeviceProcess {
     bool is_own = false;    // true: it belongs to the user who asks
     std::string command;    // the name of its program; arguments may contain secrets
     int64_t age_s = -1;     // -1: not known
-    std::string launch_id;  // only if dslaunch started it for the user who asks
+    std::string launch_id;  // DSL_LAUNCH_ID, if dslaunch started it for this user
     int64_t rank = -1;      // its rank, if dslaunch started it; else -1
     std::vector<GpuHold> holds;
 };

@@ -147,8 +147,7 @@ void PushReceiver::make_folders() {
     for (size_t end = folder.find('/', 1); folder.size() > 1; end = folder.find('/', end + 1)) {
         const std::string path = folder.substr(0, end);
         if (::mkdir(path.c_str(), kFolderMode) == 0) {
-            static_cast<void>(::chmod(path.c_str(), kFolderMode));  // the umask may have removed
-                                                                    // bits
+            static_cast<void>(::chmod(path.c_str(), kFolderMode));  // mkdir() applies the umask
             static_cast<void>(flush_folder(folder_of(path)));
         } else if (errno != EEXIST) {
             cause = errno;

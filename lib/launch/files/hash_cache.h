@@ -65,7 +65,7 @@ class HashCache {
     static constexpr size_t kEntriesMax = 1024;
 
   private:
-    using Key = std::pair<FileIdentity, bool>;  // with true if the hash covers only samples
+    using Key = std::pair<FileIdentity, bool>;  // second: true if the hash covers only samples
     void load();
     void remember(const Key& key, std::string_view hash);
 

@@ -21,10 +21,9 @@ struct ElfNeeds {
 // file.
 [[nodiscard]] ElfNeeds read_elf_needs(const std::string& path);
 
-// Returns the libraries that the file at PATH needs, directly or through other libraries, and that
-// are found outside the system's folders: LibTorch and the libraries that came with it. The paths
-// are absolute and sorted, without duplicates and without PATH itself. Throws as read_elf_needs()
-// does.
+// Returns the libraries outside the system's folders that the file at PATH needs, directly or
+// through other libraries: LibTorch and the libraries that came with it. The paths are absolute and
+// sorted, without duplicates and without PATH itself. Throws as read_elf_needs() does.
 [[nodiscard]] std::vector<std::string> own_libraries(const std::string& path);
 
 // A library that a program needs.

@@ -112,10 +112,11 @@ struct NetworkCandidate {
     std::string reason;  // why it has this place in the order, in words
 };
 
-// Returns the addresses of each host that others may reach, the best first. The order is by: the
-// address where ssh arrived, interfaces that are not for guests (containers, virtual machines),
-// IPv4, the fastest link, the name. Leaves out addresses that are down, loopback or link-local, and
-// addresses that two machines have, such as docker0's: each machine would reach itself.
+// Returns, for each host, the addresses at which other hosts may reach it, the best first. The
+// order is by: the address where ssh arrived, interfaces that are not for guests (containers,
+// virtual machines), IPv4, the fastest link, the name. Leaves out addresses that are down, loopback
+// or link-local, and addresses that two machines have, such as docker0's: each machine would reach
+// itself.
 [[nodiscard]] std::vector<std::vector<NetworkCandidate>> plan_candidates(
     const std::vector<NetworkHost>& hosts);
 

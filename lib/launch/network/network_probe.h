@@ -1,6 +1,6 @@
 // The agent's half of finding the network: it listens for the other hosts, connects to the places
 // where they listen, and records who reached whom. A connecting host sends the job's key and learns
-// which host answered, which reveals an address that two hosts share. Owned and polled by the
+// which host answered. This reveals an address that two hosts share. Owned and polled by the
 // agent's one thread; no call blocks, except for name look-ups in listen().
 #pragma once
 

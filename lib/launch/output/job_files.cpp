@@ -53,7 +53,7 @@ struct JobFiles::Files {
     std::vector<Rank> ranks;
     bool trains = false;
     bool has_run_file = false;            // true if an earlier run left its run.json
-    std::optional<Error> run_file_error;  // of the newest run.json
+    std::optional<Error> run_file_error;  // why the newest run.json could not be written
 
     void open(TargetKind target) {
         if (!each.empty()) make_folder_for(each, kOtherOutput);

@@ -142,7 +142,7 @@ struct NodeRange {
 
 // The rules of a job that may run on fewer hosts than it knows, and on other hosts after a failure.
 struct ElasticRules {
-    NodeRange nodes;                 // the least and the largest number of nodes of an attempt
+    NodeRange nodes;                 // the smallest and the largest number of nodes of an attempt
     std::vector<std::string> hosts;  // all hosts that may be used, in order; empty if every attempt
                                      // needs all of JobSpec::nodes
     // Returns the nodes and ranks for some of `hosts`. CHOSEN: the indices of these hosts,

@@ -48,8 +48,8 @@ class StandardStreams {
     // Returns true if stderr is a terminal on which a moving line can be shown now.
     [[nodiscard]] bool moves() const;
     // Shows TEXT as the last line of the terminal at stderr, until other text is written on stdout
-    // or stderr. Empty: erases the line, which is not shown again. REQUIRES: moves(), or TEXT is
-    // empty.
+    // or stderr. An empty TEXT erases the line, which is not shown again. REQUIRES: moves(), or
+    // TEXT is empty.
     void show_moving(std::string_view text);
     // Shows the moving line again if other text has replaced it.
     void show_moving_again();

@@ -60,7 +60,7 @@ struct CheckRequest {
 struct FileFacts {
     std::string path;
     int64_t bytes = 0;
-    std::string hash;   // SHA-256 in hex, of the samples when sampled
+    std::string hash;   // SHA-256 in hex, of all bytes or of the samples
     std::string error;  // why the file cannot be read, in words; else empty
 
     bool operator==(const FileFacts&) const = default;

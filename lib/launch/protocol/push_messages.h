@@ -1,6 +1,7 @@
-// The messages between launcher and agent while a file is pushed. For each file: PushOffer ->
-// kEqual, or kWantsChunks; PushChunks -> kWantsPieces with the missing chunks; their bytes as
-// PushPiece, each answered by kTook; at the end kDone, or kFailed at any point. One file at a time.
+// The messages between launcher and agent while a file is pushed. The launcher sends PushOffer; the
+// answer is kEqual or kWantsChunks. It then sends PushChunks; the answer is kWantsPieces with the
+// missing chunks. It sends these chunks in PushPieces; each is answered by kTook. The last answer
+// is kDone, or kFailed at any point. One file at a time.
 //
 // A file can also be sent in the other direction, from a host to the launcher, at the launcher's
 // request: each FetchRequest gets one FetchReply, with the message that the sender of a push would

@@ -41,11 +41,10 @@ struct JoinSettings {
 [[nodiscard]] JoinSettings called_back(const JobSpec& spec, std::unique_ptr<AgentStarter> starter);
 
 // Makes the transport. Over TCP, strangers, garbage and wrong tokens cost only their own
-// connection. An agent is refused with the reason if its host has already joined, or if all hosts
-// have. Once every host has joined or ended, nobody can connect any more. A host that has not
-// joined when the starter ends, or after join_max, is given up; its error contains the starter's
-// last lines, or a list of the agents that did connect. start() throws Error{kSetup} if it cannot
-// listen.
+// connection. An agent is refused, with the reason, if its host or every host has already joined.
+// Once every host has joined or ended, nobody can connect any more. A host that has not joined when
+// the starter ends, or after join_max, is given up; its error contains the starter's last lines, or
+// a list of the agents that did connect. start() throws Error{kSetup} if it cannot listen.
 [[nodiscard]] std::unique_ptr<Transport> make_join_transport(JoinSettings settings);
 
 }  // namespace dslaunch::launch

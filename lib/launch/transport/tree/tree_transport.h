@@ -32,10 +32,10 @@ struct HostRange {
 [[nodiscard]] size_t tree_depth(size_t hosts_count, size_t fanout);
 
 // Returns the hosts to connect to: consecutive ranges that together contain each of HOSTS_COUNT
-// hosts once. The first host of a range with several hosts starts agents on the others. Returns at
-// most FANOUT ranges, and only as many as keep the tree as flat as FANOUT allows, so that every
-// level has about the same work; the sizes of the ranges differ by at most one. REQUIRES: fanout >=
-// 2.
+// hosts once. The first host of a range with several hosts starts agents on the others. Returns the
+// smallest number of ranges, at most FANOUT, for which the tree is as flat as FANOUT allows: every
+// level then has about the same work. The sizes of the ranges differ by at most one. REQUIRES:
+// fanout >= 2.
 [[nodiscard]] std::vector<HostRange> split_tree(size_t hosts_count, size_t fanout);
 
 // The settings of a tree; relays get the same settings.

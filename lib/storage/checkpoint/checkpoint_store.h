@@ -25,8 +25,8 @@ struct StoredCheckpoint {
     Bytes bytes;
     bool is_complete = false;  // manifest and all files exist, with right sizes
     bool is_finite = false;
-    bool is_verified = false;  // all of it was read and its hashes matched
-    std::string fault;         // why it is not complete
+    bool is_verified = false;  // all files were read and all hashes matched
+    std::string fault;         // the reason if is_complete is false
     std::string launch = {};   // see Checkpoint::launch
     // The run's record of evaluations, if one was made right after this step.
     std::optional<EvalRecord> evaluated = {};

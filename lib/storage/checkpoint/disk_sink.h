@@ -58,9 +58,9 @@ class DiskSink final : public FileSink {
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<Piece> queue_;  // at most kSinkBuffers
+    std::deque<Piece> queue_;  // at most kSinkBuffers pieces
     std::array<bool, kSinkBuffers> busy_{};
-    int error_number_ = 0;  // of the first failure
+    int error_number_ = 0;  // errno of the first failure; 0 if none
     bool is_stopping_ = false;
     std::vector<SmallThread> threads_;  // started with the first full buffer
 };

@@ -46,7 +46,7 @@ class FileView {
 struct FolderEntry {
     std::string name;
     bool is_folder = false;
-    Bytes bytes;  // of a file
+    Bytes bytes;  // size of a file
 };
 
 // A lock that only one process at a time can hold, until it is destroyed or the process ends.
@@ -67,7 +67,7 @@ class FileTree {
     // is noticed here. Fails if the file exists.
     [[nodiscard]] virtual std::unique_ptr<FileSink> create(const std::string& path,
                                                            Bytes bytes) = 0;
-    // Opens an existing file for reading, all of it.
+    // Opens the whole of an existing file for reading.
     [[nodiscard]] virtual std::unique_ptr<FileView> open(const std::string& path) const = 0;
     // Returns the folder's entries, sorted by name; nullopt if there is no such folder.
     [[nodiscard]] virtual std::optional<std::vector<FolderEntry>> list(

@@ -63,7 +63,7 @@ FiniteScan::FiniteScan(DType dtype) {
             break;
         case DType::kC64:
             exponent_ = 0x7F80'0000;
-            element_bytes_ = sizeof(float);  // of the real or the imaginary part
+            element_bytes_ = sizeof(float);  // size of the real or the imaginary part
             return;
         case DType::kF32:
             exponent_ = 0x7F80'0000;

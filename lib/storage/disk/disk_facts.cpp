@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kFileBytesMax = 1 << 16;
 constexpr size_t kIdLettersMax = 64;
-constexpr int64_t kSectorBytes = 512;  // sysfs counts in these, not in the disk's own sectors
+constexpr int64_t kSectorBytes = 512;  // the unit in sysfs, not the disk's own sector
 
 std::string plain_word(std::string_view text) {
     std::string word(trim(text.substr(0, text.find('\n'))).substr(0, kIdLettersMax));

@@ -15,7 +15,7 @@
 
 namespace dslaunch::storage {
 
-// The place and the form of the files, and the tensors that they get.
+// The place and the form of the files, and the tensors to write.
 struct ExportOptions {
     std::string out;                 // folder, made if missing; or a file NAME.safetensors
     std::optional<DType> dtype;      // converts floating tensors to F32, BF16 or F16 if set

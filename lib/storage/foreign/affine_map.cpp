@@ -7,7 +7,7 @@
 namespace dslaunch::storage {
 namespace {
 
-constexpr int64_t kRunsMax = int64_t{1} << 22;   // of one tensor
+constexpr int64_t kRunsMax = int64_t{1} << 22;   // runs of one tensor
 constexpr int64_t kNumelMax = int64_t{1} << 48;  // elements of a tensor
 constexpr size_t kDimensionsMax = 16;
 

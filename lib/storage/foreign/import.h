@@ -16,7 +16,7 @@ namespace dslaunch::storage {
 
 // The kinds of sources.
 enum class ForeignFormat : uint8_t {
-    kDeepSpeed,   // a folder with `latest`, or a tag's (…/global_stepN)
+    kDeepSpeed,   // a folder with `latest`, or a tag's folder (…/global_stepN)
     kSafetensors  // file, folder with model.safetensors or with model.safetensors.index.json
 };
 // Returns "deepspeed" or "safetensors".

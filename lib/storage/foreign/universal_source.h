@@ -58,7 +58,7 @@ class UniversalSource : public DeepSpeedModel {
     size_t tensor_ranks_ = 1;  // how many model ranks have parts of the same parameters
     std::set<std::string> buffers_, frozen_;
     std::unique_ptr<SplitRules> rules_;
-    int64_t optimizer_updates_ = 0;  // of all parameters, if they have no counts of their own
+    int64_t optimizer_updates_ = 0;  // of all parameters; 0 if each has its own count
     std::vector<std::byte> zeros_;
 };
 

@@ -128,7 +128,7 @@ int64_t alignment_of(const GgufMetadata& metadata) {
 // A tensor whose bytes are not known yet.
 struct Placed {
     GgufTensor tensor;
-    uint64_t begin = 0;  // in the data
+    uint64_t begin = 0;  // offset in the data part of the file
     int64_t bytes = 0;
 };
 

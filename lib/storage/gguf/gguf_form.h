@@ -39,7 +39,7 @@ struct GgufFormFacts {
     GgufForm form;
     const char* name;  // as ggml prints it: "Q4_K"
     int64_t numel;     // elements in a block
-    int64_t bytes;     // of a block
+    int64_t bytes;     // size of a block
 };
 
 // Returns the facts of FORM.

@@ -16,7 +16,7 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr float kHalfMax = 65504;
-constexpr int kRounds = 2;  // of fitting the factors of a long block to its integers
+constexpr int kRounds = 2;  // rounds of fitting a long block's factors to its integers
 
 // A number that is stored in 16 bits, and its bits.
 struct Half {

@@ -86,7 +86,7 @@ OpenedModel open(const std::string& path) {
     return model;
 }
 
-// Throws Error{kInput} naming the tensor NAME if NUMBER, or what DTYPE makes of it, is not finite.
+// Throws Error{kInput} naming the tensor NAME if STORED, which is NUMBER as DTYPE, is not finite.
 void require_finite(float number, float stored, DType dtype, const std::string& name) {
     if (std::isfinite(stored)) return;
     if (std::isfinite(number))

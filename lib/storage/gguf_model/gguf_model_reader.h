@@ -14,7 +14,7 @@ namespace dslaunch::storage {
 
 // The options of import_gguf().
 struct GgufImportOptions {
-    DType dtype = DType::kF32;  // of all weights: kF32, kBF16 or kF16
+    DType dtype = DType::kF32;  // type of all weights: kF32, kBF16 or kF16
     // Called with the number of weights written so far, and the number of all weights.
     std::function<void(int64_t done, int64_t total)> progress;
 };

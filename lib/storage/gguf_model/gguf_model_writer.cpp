@@ -208,7 +208,7 @@ class ModelWriter {
     std::vector<GgufWeight> weights_;
     std::vector<GgufForm> forms_;
     GgufWritten written_;
-    int64_t done_ = 0, total_ = 0;  // numbers
+    int64_t done_ = 0, total_ = 0;  // counts of numbers
 };
 
 }  // namespace

@@ -315,7 +315,7 @@ std::vector<GgufModuleWeight> weights_in_gguf(const std::shared_ptr<const GgufFi
     };
     for (const GgufWeight& weight : gguf_weights(config, gguf_family_of(config, path))) {
         const GgufTensor* const tensor = file->content().find(weight.tensor);
-        if (tensor == nullptr) continue;  // the module that needs it says so
+        if (tensor == nullptr) continue;  // the module that needs it reports this
         known.insert(weight.tensor);
         const std::vector<int64_t> sizes = weight.file_sizes();
         if (!std::ranges::equal(without_ones(tensor->shape), without_ones(sizes)))

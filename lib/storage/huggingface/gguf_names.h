@@ -38,7 +38,7 @@ enum class GgufChange {
     kAddOne,     // norms that multiply by 1 + the weight: the file has the sum
     kTranspose,  // the modules store [inputs, outputs]
     kTurn,       // in each of `heads` heads, row i + j * half becomes row 2 * i + j
-    kByKey,      // queries, keys and values of each key's heads are gathered: all queries first
+    kByKey,      // rows ordered by key head become all queries, then all keys, then all values
 };
 
 // A tensor of the file.

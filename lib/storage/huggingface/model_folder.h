@@ -17,7 +17,7 @@ namespace dslaunch::storage {
 // NAME.json, which stands for a folder without weights; nothing if PATH is an archive or no model.
 [[nodiscard]] std::optional<std::string> model_folder_of(const std::string& path);
 
-// The name of a GGUF file that is used as the weights of a folder that has no others.
+// The name of a GGUF file that serves as a folder's weights if the folder has no other weights.
 inline constexpr std::string_view kGgufOfFolder = "model.gguf";
 
 // Returns the weight files of a Hugging Face folder: model.safetensors, or else the files that
@@ -35,7 +35,7 @@ void require_room_for_model(const std::string& folder);
 struct ModelFolder {
     std::string config_path;
     TransformerConfig config;          // not tied if the weights have a separate output layer
-    std::string index_path;            // of model.safetensors.index.json; empty if not used
+    std::string index_path;            // path of model.safetensors.index.json; empty if not used
     std::vector<std::string> weights;  // paths of .safetensors files; empty if there are none
 
     // Returns all files of the folder that a run reads.

@@ -40,7 +40,7 @@ enum class ActivationKind { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSqu
 enum class ProjectionKind {
     kSeparate,    // queries, keys and values have a matrix each
     kFused,       // one matrix: all queries, then all keys, then all values
-    kFusedByKey,  // one matrix: queries that share a key, the key, its value, then the next ones
+    kFusedByKey,  // one matrix: for each key head, its queries, its key and its value
 };
 
 // The switches in which the layers of a model differ.
@@ -54,10 +54,10 @@ struct TransformerLayer {
 struct TransformerConfig {
     std::string architecture;   // "LlamaForCausalLM"
     std::string outer;          // model of texts and images that contains this one; or empty
-    DType dtype = DType::kF32;  // of the weights, by config.json; their files may differ
+    DType dtype = DType::kF32;  // type of the weights by config.json; files may differ
     std::optional<Quantization> quantization;  // present if weights are stored rounded
     int64_t vocabulary = 0;                    // rows of the embedding
-    int64_t width = 0;                         // of the residual stream
+    int64_t width = 0;                         // width of the residual stream
     int64_t heads = 0;
     int64_t key_heads = 0;  // heads of keys and values, a divisor of `heads`
     int64_t head_width = 0;
@@ -67,7 +67,7 @@ struct TransformerConfig {
 
     NormKind norm = NormKind::kRms;
     bool has_norm_weight = true;  // if false, the factor is 1
-    bool has_norm_bias = false;   // of kLayer and kLayerOfOne
+    bool has_norm_bias = false;   // only for kLayer and kLayerOfOne
     double norm_epsilon = 1e-6;
     bool has_norms_before = true;  // a norm before attention and MLP
     bool has_norms_after = false;  // a norm after attention and MLP, as Gemma 2 has them

@@ -17,7 +17,7 @@ namespace dslaunch::runtime {
 // The objects that collectives of devices are made of.
 struct DeviceCollectivesParts {
     const Arena* arena = nullptr;      // on the device; must outlive the result
-    Collectives* control = nullptr;    // of the same ranks, over hosts; must outlive the result
+    Collectives* control = nullptr;    // the same ranks' host collectives; must outlive the result
     DeviceBackend* backend = nullptr;  // must outlive the result
     // StepPlanOptions::shard_group: shards are reduced and gathered within a group of this size. If
     // it is 0, all ranks are one group.

@@ -409,7 +409,7 @@ class RowSamples final : public Samples {
     std::string path_;
     int64_t sample_count_ = 0;
     std::string target_choice_;
-    std::vector<FedColumn> columns_;  // one per argument, as inputs_
+    std::vector<FedColumn> columns_;  // one per argument, in the order of inputs_
     std::vector<DataInput> inputs_;
 };
 

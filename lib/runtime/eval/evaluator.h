@@ -28,7 +28,7 @@ struct EvalStages {
     // segment reads the parameter or buffer.
     std::vector<std::vector<int>> stages_of_parameter;
     std::vector<std::vector<int>> stages_of_buffer;
-    int64_t segments = 0;  // as for SegmentedModel::make
+    int64_t segments = 0;  // number of segments, for SegmentedModel::make()
 };
 
 // This rank's share of an evaluation: the sum of the losses, and its divisor (samples, or tokens

@@ -13,7 +13,7 @@ namespace dslaunch::runtime {
 // The times and memory of a step on this rank.
 struct StepRun {
     int64_t step = 0;
-    double seconds = 0;  // from the end of the previous step to the end of this one
+    double seconds = 0;  // from the end of the previous step to the end of this step
     const plan::StepPlan* plan = nullptr;
     std::span<const plan::InstructionSpan> spans;  // one per instruction of the plan
 };

@@ -22,7 +22,7 @@ namespace dslaunch::runtime {
 // after it are this rank's.
 struct StepMetrics {
     int64_t step = 0;
-    int64_t samples_seen = 0;  // in all steps up to this one
+    int64_t samples_seen = 0;  // samples in all steps up to this step
     double loss = 0;
     std::optional<graph::RewardMeans> rewards;  // for a preference loss
     double lr = 0;
@@ -32,8 +32,8 @@ struct StepMetrics {
     double step_ms = 0;
     int64_t samples = 0;
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
-    int64_t forward_flops = 0;      // on this rank in the whole step
-    double peak_tflops = 0;         // of this rank's device; 0: not known
+    int64_t forward_flops = 0;      // FLOPs of this rank's forwards in the step
+    double peak_tflops = 0;         // peak of this rank's device; 0 if not known
     std::string_view peak_source = "unknown";
     int64_t rss_bytes = 0;
     int64_t peak_rss_bytes = 0;

@@ -37,7 +37,7 @@ struct StepReportParts {
     int64_t samples_before = 0;     // samples in the steps of earlier runs
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
     int64_t forward_flops = 0;      // this rank's work in one micro step
-    DevicePeak peak;                // of this rank's device
+    DevicePeak peak;                // peak of this rank's device
     int ranks_of_stage = 1;         // ranks that train the same part of the model
 };
 

@@ -53,7 +53,7 @@ struct TrainerParts {
     // True if micro batches may differ in the number of targets that count.
     bool targets_vary = true;
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
-    DevicePeak peak;                // of this rank's device
+    DevicePeak peak;                // peak of this rank's device
     // The model whose modules are profiled; null if this rank profiles no modules.
     graph::SegmentedModel* profiled = nullptr;
 };
@@ -170,7 +170,7 @@ class Trainer {
     int64_t updates_;            // steps that were not skipped
     double lr_ = 0;
     double last_loss_;
-    TimePoint begin_{};  // of the first step of this run
+    TimePoint begin_{};  // begin of this run's first step
     TimePoint last_step_end_{};
     Duration longest_step_{0};
     StepLinks links_;  // since the start of this run

@@ -63,7 +63,7 @@ class LaggingPath final : public UpdatePath {
         ZeroedFloats master;
         std::vector<Span> held;  // spans of a late update, by the previous choice
         bool holds = false;
-        bool holds_spans = false;  // true: SPANS are used instead of HELD
+        bool holds_spans = false;  // true if `spans` are used instead of `held`
         ZeroedFloats choice;       // the choice as numbers, while it is saved
     };
     // The units of a slice. No update uses the entries of units that other ranks update.

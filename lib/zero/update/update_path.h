@@ -89,7 +89,7 @@ class UpdatePath {
     struct ShownUpdate {
         const kernels::FlatRange& update;
         Range range;
-        float mean_scale;  // without the clip factor
+        float mean_scale;  // scale of the mean, without the clip factor
         const Run& run;
         bool done;
         TensorStates::Values factors = {};  // Adafactor's

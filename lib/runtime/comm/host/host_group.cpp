@@ -17,7 +17,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-constexpr int kSpins = 200;  // with their pauses, a few microseconds
+constexpr int kSpins = 200;  // spins before a sleep: a few microseconds, with their pauses
 // The time between two checks that the group is not poisoned and the awaited rank is alive. It also
 // bounds the delay if a wake-up comes just before the sleep.
 constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);

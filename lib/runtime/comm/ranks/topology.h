@@ -57,7 +57,7 @@ struct PipelinePlace {
     int stages = 1;
     Topology of_stage;          // a topology of the stage's ranks only
     std::vector<int> members;   // the job's ranks in the stage, ascending
-    std::vector<int> pipeline;  // one rank per stage, at this rank's place in its stage
+    std::vector<int> pipeline;  // by stage, the rank with this rank's place in the stage
 
     // Returns true if there are several stages.
     [[nodiscard]] bool is_pipeline() const { return stages > 1; }

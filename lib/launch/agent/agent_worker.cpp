@@ -36,7 +36,7 @@ EnvironmentList worker_environment(const StartRequest& request, const StartReque
             }
         }
     }
-    // As in a shell, a variable that this function has set already hides the host's variable.
+    // Values that this function has already set take precedence over the host's, as in a shell.
     const auto value_of = [&](const std::string& name) {
         const std::string* const set = find_variable(environment, name);
         return set != nullptr ? set : find_variable(own, name);

@@ -21,10 +21,10 @@ struct FolderResult {
     int64_t layers_kept = 0;  // layers that an earlier run had finished
 };
 
-// Throws what require_compressible() throws; Error{kInput} naming the tensor for a tensor that the
-// model does not have, for numbers or inputs that are not finite, for numbers too large for 16-bit
-// scales, and for inputs that no group divides if the task requires groups; Error{kInput} if the
-// model changes meanwhile; Error{kDisk}; and what load_decoder() throws.
+// Throws what require_compressible() and load_decoder() throw. Throws Error{kInput}, naming the
+// tensor, if the model does not have it, if its numbers or inputs are not finite, if its numbers
+// are too large for 16-bit scales, or if the task requires groups and no group divides its inputs.
+// Also throws Error{kInput} if the model changes meanwhile, and Error{kDisk}.
 [[nodiscard]] FolderResult compress_folder(const FolderTask& task, kernels::ThreadTeam& team);
 
 }  // namespace dslaunch::compress

@@ -16,7 +16,7 @@ namespace dslaunch::compress {
 // A model and the folder that is to be made of it.
 struct FolderTask {
     std::string from;                              // a Hugging Face folder
-    const storage::ModelFolder* folder = nullptr;  // the same, opened
+    const storage::ModelFolder* folder = nullptr;  // FROM, opened
     std::string out;                               // folder to write
     FolderForm form;
     std::vector<std::vector<int32_t>> texts;  // calibration texts; empty: errors are not

@@ -14,9 +14,9 @@ namespace dslaunch::compress {
 // Each number of the diagonal is first multiplied by 1 + DAMPING; while the result is not positive
 // definite in fp32, DAMPING is increased to ten times its value, at least to 1e-4. (The mean of the
 // diagonal, which other programs add, says little where a few inputs are a thousand times larger
-// than the others.) An input that is always 0 counts as one with the mean moment. If all moments
-// are 0, U is the unit matrix. The bits do not depend on the team. REQUIRES: the moments are
-// finite.
+// than the others.) An input that is always 0 counts as an input with the mean moment. If all
+// moments are 0, U is the unit matrix. The bits do not depend on the team. REQUIRES: the moments
+// are finite.
 [[nodiscard]] std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n,
                                                 double damping, kernels::ThreadTeam& team);
 

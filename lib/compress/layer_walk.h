@@ -14,8 +14,8 @@
 
 namespace dslaunch::compress {
 
-// Returns the layers of LAYER whose weights are rounded: all products except an expert router's and
-// a shared expert's gate, which are small and decide much.
+// Returns the linear layers of LAYER whose weights are rounded: all products except an expert
+// router's and a shared expert's gate, which are small and decide much.
 [[nodiscard]] std::vector<const decoder::LinearWeights*> rounded_layers(
     const decoder::LayerWeights& layer);
 

@@ -179,8 +179,8 @@ class PeftForm {
     }
 
     // Returns true if PEFT 0.21 joins the pairs itself when it loads them. For this, all experts of
-    // a layer must have pairs, and gate and up, which transformers joins, must either both have
-    // pairs or both have no pairs. PEFT cannot join Qwen2Moe's pairs.
+    // a layer must have pairs. Gate and up, which transformers joins, must both have pairs or both
+    // have no pairs. PEFT cannot join Qwen2Moe's pairs.
     [[nodiscard]] bool is_converted() const {
         if (model_.architecture == "Qwen2MoeForCausalLM") return false;
         return std::ranges::all_of(layers_, [](const Layer& layer) {

@@ -121,7 +121,8 @@ class Finder {
 std::string tied_head_of(const Model& model, int index) {
     const ModelParameter& parameter = model.parameters()[index];
     if (!parameter.aliases.empty()) return layer_of(parameter.aliases.front());
-    // In a decoder from a folder (graph/models/transformer.h), the first parameter is the table.
+    // In a decoder from a folder (graph/models/transformer.h), the first parameter is the table of
+    // tokens.
     Module& module = const_cast<Model&>(model).module();  // only read
     const auto tied = module.type()->findConstant("is_tied");
     if (index != 0 || !tied || !tied->isBool() || !tied->toBool()) return "";

@@ -91,12 +91,12 @@ class Model {
     // become one tensor with all their names; tensors with another shape in the same memory become
     // views of it. Throws Error{kInput}, naming PATH, if it is missing, is not one of the three
     // kinds that can be read, has no forward, or shares memory in a way that shared_storage.h
-    // refuses. Without TRUST, an archive or program whose code uses something that
-    // operator_policy.h does not allow is refused before any of it runs.
+    // refuses. Without TRUST, also throws it before any code of an archive or program runs, if the
+    // code uses something that operator_policy.h does not allow.
     [[nodiscard]] static Model load(const std::string& path, Weights weights = Weights::kRequired,
                                     Trust trust = Trust::kNone);
 
-    // Makes a model of a module that is already in memory: the module of a test, or one that
+    // Makes a model of a module that is already in memory: the module of a test, or a module that
     // dslaunch has built.
     [[nodiscard]] static Model adopt(Module module);
 
@@ -122,8 +122,8 @@ class Model {
     // does not contain, one name a line.
     static constexpr const char* kUnsavedBuffers = "non_persistent_buffers";
     [[nodiscard]] bool says_persistence() const { return unsaved_.has_value(); }
-    // Returns the extra files for an archive of this model: kUnsavedBuffers if the buffers are
-    // known.
+    // Returns the extra files for an archive of this model: kUnsavedBuffers if says_persistence()
+    // is true.
     [[nodiscard]] std::unordered_map<std::string, std::string> extra_files() const;
     // Marks the buffers in NAMES as not part of the state_dict.
     void leave_unsaved(std::set<std::string> names);
@@ -152,11 +152,11 @@ class Model {
         return argument_sizes_;
     }
 
-    // Adds a parameter of a linear layer that the module does not contain, and returns its index.
-    // REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
+    // Adds a parameter for a linear layer, which the module does not contain, and returns its
+    // index. REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
     int add_parameter(std::string name, at::Tensor tensor, bool is_helper = false);
-    // Adds a buffer that the module does not contain, and that no state_dict does, and returns its
-    // index. REQUIRES: no buffer has the name NAME.
+    // Adds a buffer that neither the module nor a state_dict contains, and returns its index.
+    // REQUIRES: no buffer has the name NAME.
     int add_buffer(std::string name, at::Tensor tensor);
     // Returns the index of the buffer NAME; -1 if there is none.
     [[nodiscard]] int buffer_named(const std::string& name) const;

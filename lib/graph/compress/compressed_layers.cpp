@@ -89,8 +89,8 @@ class Compressor {
         return layers;
     }
 
-    // Why a layer is changed: its group, the pattern that found it, and its number among the layers
-    // that the pattern found.
+    // The reason why a layer is changed: its group, the pattern that found it, and its number among
+    // the layers that the pattern found.
     struct Chosen {
         const CompressedGroup* group = nullptr;
         size_t pattern = 0;
@@ -294,7 +294,8 @@ class Compressor {
         return dot == std::string::npos ? "" : tensor.substr(0, dot);
     }
 
-    // Returns the modules with parameters in whose names PATTERN is found, in the model's order.
+    // Returns the modules that have parameters and whose names contain PATTERN, in the model's
+    // order.
     [[nodiscard]] std::vector<std::string> modules_named(const std::string& pattern) const {
         const std::regex expression(pattern == kAll ? "" : pattern);
         std::vector<std::string> modules;

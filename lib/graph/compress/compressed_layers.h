@@ -23,12 +23,12 @@ struct CompressOptions {
     bool trains = true;  // false: ranges of activations stay as they are
 };
 
-// Rewrites LOWERED, a graph of MODEL, and records in LOWERED.compressed what becomes of its
-// parameters. Adds masks to MODEL as buffers, made of its weights as they are now; scores that are
-// trained as parameters; and ranges of activations as buffers. Masks, scores and ranges that
-// already exist are used. Throws Error{kConfig} if a module pattern matches no layer of the right
-// sort, if two groups of a method contain the same layer, or if a weight or a related module does
-// not have the sizes that a method needs.
+// Rewrites LOWERED, a graph of MODEL, and records the changes of its parameters in
+// LOWERED.compressed. Adds to MODEL: masks of its current weights, as buffers; scores to train, as
+// parameters; and ranges of activations, as buffers. Masks, scores and ranges that already exist
+// are used. Throws Error{kConfig} if a module pattern matches no layer of the right sort, if two
+// groups of a method contain the same layer, or if a weight or a related module does not have the
+// sizes that a method needs.
 void compress_layers(Model& model, LoweredGraph& lowered, const CompressOptions& options);
 
 // Returns a fingerprint of the masks in LOWERED that were made of MODEL's first weights: a run with

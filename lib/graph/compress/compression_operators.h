@@ -1,6 +1,6 @@
-// The operators that compression puts into a graph. Each returns its first argument changed, and
-// passes gradients straight through, as DeepSpeed does: rounding changes no gradient, and a mask
-// masks it. compressed_layers.h inserts them. Threads: any.
+// The operators that compression puts into a graph. Each operator returns its first argument
+// changed, and passes gradients straight through, as in DeepSpeed: rounding does not change a
+// gradient, and a mask masks it. compressed_layers.h inserts them. Threads: any.
 #pragma once
 
 #include "graph/nodes/names.h"
@@ -15,10 +15,9 @@ void register_compression_operators();
 // updates of a run with SEED.
 [[nodiscard]] uint64_t rounding_seed(uint64_t seed, int64_t updates, int64_t salt);
 
-// Each function below adds a node at the insert point of GRAPH and returns its output. Rounds
-// WEIGHT. SALT: the parameter's number, for random rounding.
+// Each function below adds a node at the insert point of GRAPH and returns its output.
 
-// Rounds WEIGHT. SALT: the parameter's number, for chance.
+// Rounds WEIGHT. SALT: the parameter's number, for random rounding.
 Value* insert_rounding(Graph& graph, Value* weight, const WeightRounding& rounding, int64_t salt);
 // Masks VALUES with SOURCE: bools, or scores that are trained.
 Value* insert_mask(Graph& graph, Value* values, Value* source, const WeightMask& mask);

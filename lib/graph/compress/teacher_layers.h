@@ -1,5 +1,5 @@
-// layer_reduction: a model begins with layers of a larger one. Data path: set-up of a job -> [here]
-// -> lower.h. One thread.
+// layer_reduction: a model begins with layers of a larger model. Data path: set-up of a job ->
+// [here] -> lower.h. One thread.
 #pragma once
 
 #include <string>

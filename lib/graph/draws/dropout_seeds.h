@@ -39,9 +39,9 @@ class DrawScope {
 // Returns true if NODE itself draws random numbers; nodes in its blocks do not count.
 [[nodiscard]] bool draws(const Node& node);
 
-// Adds an operator before NODE that locks and seeds the generator, and one after NODE that unlocks
-// it. ORDINAL counts from the segment's first drawing node. TRIP: the iteration of the surrounding
-// loop, null outside loops.
+// Adds an operator before NODE that locks and seeds the generator, and an operator after NODE that
+// unlocks it. ORDINAL counts from the segment's first drawing node. TRIP: the iteration of the
+// surrounding loop, null outside loops.
 void insert_draw(Node* node, int64_t ordinal, Value* trip);
 
 // Returns the seed for the node with this ORDINAL in iteration TRIP of its loop (0 outside loops).

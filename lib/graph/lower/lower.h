@@ -27,7 +27,7 @@ struct LowerOptions {
     config::LossConfig loss;             // kModel: forward's output is the loss
     c10::Device device = c10::kCPU;      // the device of the graph's constants
     config::LoraConfig lora;             // adapters are added if it is on
-    config::CompressionConfig compression;  // layers are changed if it has such settings
+    config::CompressionConfig compression;  // layers are changed if changes_graph()
     uint64_t adapter_seed = 0;              // for the initial values of new adapters and scores
     config::LoraBase base = config::LoraBase::kAsIs;  // the form of the base's weights
     at::ScalarType compute_dtype = at::kFloat;        // kBFloat16, kHalf: the graph is for 16-bit

@@ -23,7 +23,8 @@ namespace dslaunch::graph {
 
 struct TargetCount::Parts {
     enum class Counted {
-        kLabels,    // class numbers other than the ignored one, or rows of probabilities of classes
+        kLabels,    // class numbers other than the ignored class, or rows of probabilities of
+                    // classes
         kElements,  // all elements of the target
         kDivisor    // the number that the model itself divides by
     };
@@ -272,9 +273,9 @@ std::optional<double> known_number(const Value* value) {
     return is_one ? std::optional(constant->toTensor().item().toDouble()) : std::nullopt;
 }
 
-// Returns VALUE without the bound that keeps it above 0. Such a bound is at most 1, the smallest
-// count of targets, or it is added and too small to matter. Any other bound is part of the number
-// that the model divides by.
+// Returns VALUE without the bound that keeps it above 0. Such a bound is a minimum of at most 1,
+// the smallest count of targets, or a summand too small to matter. Any other bound is part of the
+// number that the model divides by.
 Value* unbounded(Value* value) {
     constexpr double kTooSmall = 1e-3;
     for (;;) {

@@ -19,7 +19,7 @@ namespace dslaunch::graph {
 
 // New values of parameters that are written together and depend only on parameters, buffers and
 // constants. The model's graph expects these values to be written before it runs. If a model has
-// several ParameterWrites, each is computed from the values before any of them was written.
+// several ParameterWrites, all of them are computed from the values before the first write.
 struct ParameterWrites {
     // Inputs: parameters… buffers…; the graph writes copies of them. Outputs: the new values.
     std::shared_ptr<Graph> graph;

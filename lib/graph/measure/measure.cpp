@@ -319,7 +319,8 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
     OperatorTrace trace;
     BackwardTrials backwards(segmented, meter, split);
     for (const at::Tensor& tensor : tensors_of(segmented.model())) trace.ignore(tensor);
-    // Without weights, equal layers with equal shapes do equal work, so only one of each kind runs.
+    // Without weights, equal layers with equal shapes do equal work, so only one layer of each kind
+    // runs.
     std::map<std::string, std::pair<size_t, std::vector<IValue>>> done;
     for (size_t s = 0; s < info.segments.size(); ++s) {
         plan::SegmentInfo& segment = info.segments[s];

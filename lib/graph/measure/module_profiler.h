@@ -43,7 +43,7 @@ class ModuleProfiler {
 
     SegmentedModel& model_;
     std::shared_ptr<Record> record_;  // part of LibTorch's thread state while callbacks_ lives
-    std::vector<std::shared_ptr<Code>> codes_;  // MODEL's own
+    std::vector<std::shared_ptr<Code>> codes_;  // the codes that MODEL ran before
     std::unique_ptr<Callbacks> callbacks_;
 };
 

@@ -26,7 +26,7 @@ struct SharingTensor {
 // The owner of a tensor's memory, and the tensor's view of the owner.
 struct TensorHome {
     int owner = 0;                   // index of the tensor that owns the memory
-    std::optional<MemoryView> view;  // nothing: it is its own owner
+    std::optional<MemoryView> view;  // nothing: the tensor is its own owner
     // True if it belongs to a set of untrained tensors that overlap and are not all views of one
     // tensor. Separate copies of their values are correct if no tensor of the set is written to.
     bool is_loose = false;
@@ -47,7 +47,7 @@ struct TensorHome {
 // type.
 [[nodiscard]] bool is_same_view(const at::Tensor& a, const at::Tensor& b);
 
-// Returns copies of TENSORS; floating-point ones are in DTYPE if it is given. Copies of tensors
+// Returns copies of TENSORS; floating-point copies are in DTYPE if it is given. Copies of tensors
 // that share a storage also share a storage, at the same offsets. If a storage is read as several
 // types, the copies keep these types.
 [[nodiscard]] std::vector<at::Tensor> copied_together(

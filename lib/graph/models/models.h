@@ -47,7 +47,7 @@ struct MlpOptions {
 // Makes a module: forward(x) -> output. SHAPE: x [B, widths.front()] fp32, output [B,
 // widths.back()]. Linear layers hidden.0, hidden.1, …, out with ReLU between. Draws weights and
 // biases from uniform(±1/sqrt(inputs)) as nn.Linear does. Throws Error{kUsage} for fewer than two
-// widths or one below 1.
+// widths or a width below 1.
 [[nodiscard]] Module make_mlp(const MlpOptions& options);
 
 // Returns the number of elements of all parameters; a shared parameter counts once.

@@ -397,7 +397,7 @@ at::Tensor with_factors(const Rope& rope, const std::vector<double>& factors) {
 at::Tensor frequencies(const Rope& rope, bool is_long) {
     switch (rope.kind) {
         case RopeKind::kDefault:
-        case RopeKind::kDynamic:  // of sequences within the first context
+        case RopeKind::kDynamic:  // for sequences within the original context
             return plain(rope);
         case RopeKind::kLinear:
             return plain(rope) / rope.factor;

@@ -19,8 +19,8 @@ struct Grid {
 };
 
 // Returns VALUES on the grid, in their shape and type. Computes in fp32. A group whose values are
-// all equal stays as it is, except that 2 bits make such a group zeros or keep it. REQUIRES:
-// floats; GRID.groups divides their number; a grid of 1 or 2 bits is symmetric and not stochastic.
+// all equal stays as it is; with 2 bits, it may become zeros instead. REQUIRES: floats; GRID.groups
+// divides their number; a grid of 1 or 2 bits is symmetric and not stochastic.
 [[nodiscard]] at::Tensor on_grid(const at::Tensor& values, const Grid& grid);
 
 // Returns VALUES on a grid of 2^BITS values for the range RANGE, [2] fp32: the least and the
@@ -28,8 +28,8 @@ struct Grid {
 [[nodiscard]] at::Tensor on_grid_of_range(const at::Tensor& values, const at::Tensor& range,
                                           int64_t bits, bool is_symmetric);
 
-// Returns a mask like SCORES, of bools: true for the ceil(RATIO * numel) largest scores. Of equal
-// scores the first ones count as larger.
+// Returns a mask like SCORES, of bools: true for the ceil(RATIO * numel) largest scores. Among
+// equal scores, earlier scores count as larger.
 [[nodiscard]] at::Tensor largest(const at::Tensor& scores, double ratio);
 
 // Bits that fall over the updates of a run.
@@ -37,8 +37,8 @@ struct BitSchedule {
     bool is_fixed = false;  // always `target`; false: from `start` to `target`
     int64_t start = 8;
     int64_t target = 8;
-    int64_t period = 1;       // the rounding, from 1, that drops the first bit; the next at 2, 4, 8
-                              // times
+    int64_t period = 1;       // number of the rounding that drops the first bit; the next bits
+                              // follow at 2, 4, 8 times this number
     int64_t offset = 0;       // updates before the first rounding
     double change_ratio = 0;  // decrease of the unrounded part with each rounding; 0: no unrounded
                               // part

@@ -199,8 +199,8 @@ at::Tensor scores_of(const Ring& ring, const at::Tensor& query, const KeyBlock& 
     return scores.masked_fill(later, -INFINITY);
 }
 
-// The attention with one block, and the logarithm of its sum of exponentials, -inf if the mask
-// hides all its keys.
+// The attention to one block of keys, and the logarithm of the sum of its exponentials; -inf if the
+// mask hides all keys of the block.
 struct Attended {
     at::Tensor out, log_sum;
 };

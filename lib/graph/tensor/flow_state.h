@@ -92,7 +92,7 @@ class FlowState {
     // of ranks is the cause. Both always return false.
     bool obstruct(Node& node, int parameter, std::string reason);
     bool obstruct_indivisible(Node& node, int parameter, std::string reason);
-    // Marks the last demand as one that was made because something does not divide evenly.
+    // Records that the last demand was made because something does not divide evenly.
     void mark_indivisible() { obstacle_->is_indivisible = true; }
     // Asks for the splits DEMANDS. REASON is reported if they do not help. Always returns false.
     bool demand(Node& node, TensorDemands demands, std::string reason);

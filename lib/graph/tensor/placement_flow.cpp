@@ -68,7 +68,7 @@ bool PlacementFlow::step(Node& node) {
     return (is_everywhere ? compute_whole(node) : step_on_all_positions(node)) && keeps_writes();
 }
 
-// Gathers the positions that NODE reads, and applies its rule to the rest.
+// Gathers the positions that NODE reads, and applies NODE's rule to the other inputs.
 bool PlacementFlow::step_on_all_positions(Node& node) {
     for (size_t i = 0; i < node.inputs().size(); ++i)
         if (state_.placement_of(node.input(i)).is_positions() && is_tensor(*node.input(i)))
@@ -83,8 +83,8 @@ bool PlacementFlow::step_on_all_positions(Node& node) {
 }
 
 // Returns false, with an obstacle, if an edit of the current node replaces a value by a copy
-// although a later node writes to an alias of that value. The write would change only one of the
-// two.
+// although a later node writes to an alias of that value. The write would change only the value or
+// only the copy.
 bool PlacementFlow::keeps_writes() {
     using Kind = TensorEdit::Kind;
     static const std::set<Kind> copying{Kind::kCopy,      Kind::kShare,   Kind::kRepeat,

@@ -322,9 +322,9 @@ bool demand_borders(FlowState& flow, Node& node, const TensorPlacement& x, Sizes
     return flow.demand_blocks(node, x.parameter, blocks, reason);
 }
 
-// Returns true if the slice takes every second (third, …) element of the whole split dimension, and
-// the slice of a share is the same as the share of the slice. For this, the elements that the slice
-// takes must be spread evenly over the shares.
+// Returns true if the slice takes every second (third, …) element of the whole split dimension,
+// and slicing a share gives the share of the slice. For this, the elements that the slice takes
+// must be spread evenly over the shares.
 bool takes_each(FlowState& flow, Node& node, const TensorPlacement& x) {
     const int64_t extent = flow.graph().sizes(node.input(0))[static_cast<size_t>(x.shard.dim)];
     const int64_t step = flow.graph().integer(node.input(4)).value_or(1);

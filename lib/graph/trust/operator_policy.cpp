@@ -51,8 +51,8 @@ const std::map<std::string_view, const char*>& denied() {
     return reasons;
 }
 
-// Text arguments with which the caller of a tensor operator chooses how it computes. Names of
-// dimensions are texts too.
+// Text arguments with which the caller of a tensor operator chooses how the operator computes.
+// Names of dimensions are texts too.
 constexpr std::string_view kOptionsInWords =
     "UPLO activation algorithm api_name approximate assert_msg device_type dim dim0 dim1 dim2 "
     "dims driver end_dim equation indexing interpolation mode names norm ord order out_dim "
@@ -109,8 +109,8 @@ constexpr std::string_view kPrivateOfModels =
     "_use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight _version _weight_int4pack_mm "
     "_weight_int8pack_mm _weight_norm _weight_norm_interface";
 
-// Nodes that graphs consist of, and TorchScript's own functions. Not listed are the nodes of its
-// compiler passes (fused groups, profiles), of Python and of other processes.
+// Nodes that graphs consist of, and TorchScript's own functions. The list leaves out the nodes of
+// its compiler passes (fused groups, profiles), of Python and of other processes.
 constexpr std::string_view kNodesOfGraphs =
     "AutogradAdd AutogradAllNonZero AutogradAllZero AutogradAnyNonZero AutogradZero "
     "BroadcastSizes CallFunction CallMethod ChunkSizes Constant ConstantChunk CreateObject "

@@ -15,7 +15,7 @@
 namespace dslaunch::graph {
 
 // Tells which values of a graph may be one of its inputs or constants, if each of these has
-// separate memory. More exact than MemorySets.
+// separate memory. This is more exact than MemorySets.
 class InputAliases {
   public:
     // GRAPH must not change while this object lives.

@@ -34,9 +34,10 @@ struct ResumeRequest {
 
 // Called by all ranks. Returns null if training starts over; rank 0 logs this if a checkpoint was
 // looked for. The ranks divide the files among them, read every byte and compare it with the
-// checksums. The search for the newest checkpoint skips a damaged one with a warning. Throws
+// checksums. The search for the newest checkpoint skips damaged checkpoints with a warning. Throws
 // Error{kCheckpoint} if a named folder has nothing usable, if the named checkpoint is damaged (the
-// message says which one to use instead), or if a run below OUTPUT did steps and saved nothing.
+// message says which checkpoint to use instead), or if a run below OUTPUT did steps and saved
+// nothing.
 [[nodiscard]] std::unique_ptr<storage::CheckpointReader> find_resume(
     storage::FileTree& tree, runtime::Collectives& collectives, const ResumeRequest& request);
 

@@ -1,6 +1,6 @@
 // The files that a rank of a job reads and writes in addition to its data: the checkpoint that
 // training resumes from, the checkpoints that it saves, and the trained weights. Data path: job
-// setup, communication -> [here] -> lib/runtime/save. Threads: the one that trains.
+// setup, communication -> [here] -> lib/runtime/save. Thread: the training thread.
 #pragma once
 
 #include <chrono>

@@ -54,7 +54,8 @@ struct JobArguments {
 struct SharingPlace {
     int index = 0;
     int size = 1;
-    bool positions = false;  // true: they divide the positions of each sample; false: the layers
+    bool positions = false;  // true: the ranks divide the positions of each sample; false: the
+                             // layers
     runtime::GroupPlace group;
 
     // Returns the index of the rank's shares of the parameters; 0 if they are whole.

@@ -180,8 +180,8 @@ void require_same_shares(const plan::TensorPlan& train, const plan::TensorPlan& 
 }
 
 // Checks that there is enough memory for the comparison in fp64: weights and gradients, of the
-// whole model and of all shares. An error before they are made is better than a host that runs out
-// of memory.
+// whole model and of all shares. An error at this point is better than a host that runs out of
+// memory.
 void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
     constexpr int64_t kBytesOfParameter = 32;
     Bytes need;

@@ -120,8 +120,8 @@ std::string trainable_form(const graph::ModelParameter& parameter) {
 }
 
 // Checks the types of parameters and buffers. A type that cannot be trained is reported before
-// anything is laid out for training, and a type that checkpoints cannot store before there is
-// something to save.
+// anything is laid out for training, and a type that checkpoints cannot store is reported before
+// there is something to save.
 void check_types(const JobSetup& setup) {
     const std::vector<int> unused = setup.segmented->unused_parameters();
     const std::vector<graph::ModelParameter>& parameters = setup.model->parameters();
@@ -263,8 +263,8 @@ void require_micro_batch(const JobSetup& setup, bool is_first) {
     if (is_first) log_warn("data", "{}: each micro batch repeats some rows", text);
 }
 
-// Warns if samples have more tokens than the model was made for, and its positions have no table
-// (rotary ones). The model then trains at positions that it has never seen.
+// Warns if samples have more tokens than the model was made for, and the model has no table of
+// positions (rotary positions). The model then trains at positions that it has never seen.
 void warn_of_length(const JobSetup& setup) {
     const int64_t tokens = setup.data->train.tokens_read();
     const int64_t positions = graph::longest_sequence(setup.model->module());

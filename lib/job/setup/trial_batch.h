@@ -1,5 +1,5 @@
 // A micro batch for passes that only examine the model, for its shapes, its times or its tensor
-// plan. Also chooses the length of the samples if nothing names it.
+// plan. Also chooses the length of the samples if no setting names it.
 #pragma once
 
 #include <cstdint>

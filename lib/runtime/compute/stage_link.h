@@ -23,7 +23,7 @@ namespace dslaunch::runtime {
                                         std::vector<at::Tensor>& tensors);
 // Returns the values that encode_values() has written to BYTES, with new tensors. The tensors are
 // also added to TENSORS, in the order in which encode_values() added them, and their elements are
-// not set yet. A tensor needs gradients if the encoded one did.
+// not set yet. A tensor needs gradients if the encoded tensor did.
 [[nodiscard]] std::vector<c10::IValue> decode_values(const std::string& bytes,
                                                      std::vector<at::Tensor>& tensors);
 

@@ -21,7 +21,7 @@ struct DoneStep {
     double step_ms = 0;
     double units_per_step = 0;  // tokens or samples, for the rate
     std::string_view unit;      // "tok", "samples"
-    double mfu = 0;             // share of the device's peak; 0: not known
+    double mfu = 0;             // share of the device's peak; 0 if not known
     Bytes rss;
 };
 

@@ -24,7 +24,7 @@ void AgentWorkers::start(const StartRequest& request, const WorkerSources& sourc
             fail(ExitCode::kSetup, "cannot make the shared arena: {}", errno_text(errno));
     }
     if (request.target_kind != TargetKind::kModel)
-        sources.rendezvous.socket.reset();  // a script's rank 0 binds the port itself
+        sources.rendezvous.socket.reset();  // a script or program binds the port itself
     oom_before_ = count_oom_kills();
     std::vector<RankPlace> places;
     try {

@@ -294,8 +294,8 @@ class Compressor {
         return dot == std::string::npos ? "" : tensor.substr(0, dot);
     }
 
-    // Returns the modules that have parameters and whose names contain PATTERN, in the model's
-    // order.
+    // Returns the modules that have parameters and whose names contain a match of PATTERN, in the
+    // model's order.
     [[nodiscard]] std::vector<std::string> modules_named(const std::string& pattern) const {
         const std::regex expression(pattern == kAll ? "" : pattern);
         std::vector<std::string> modules;

@@ -130,7 +130,7 @@ double measure_sums(const JobSetup& setup) {
 
 // Provides memory for the gradients of parameters. As in the arena during a real step, some time
 // passes before the same memory is written again: each place follows the previous one. The memory
-// is as large as all gradients together, but only as large as is needed to exceed every cache.
+// is as large as all gradients together, but not larger than is needed to exceed every cache.
 class GradientPlaces final : public runtime::MemoryLender {
   public:
     explicit GradientPlaces(const plan::ModelInfo& model) {

@@ -89,7 +89,7 @@ class WholeReference {
     WholeReference(const JobSetup& setup, const std::string& path, const std::string& scratch);
 
     // Returns the values of a parameter or buffer of the job at the beginning of the next step.
-    // Buffers have the values of the first data rank; other data ranks have different values,
+    // Buffers have the values of the first data rank; other data ranks may have different values,
     // unless the config broadcasts or averages buffers.
     [[nodiscard]] const at::Tensor& parameter(int index) const;
     // Returns null for a buffer that the reference does not have.

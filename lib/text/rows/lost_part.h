@@ -1,4 +1,4 @@
-// The parts of a sample that a chat template does not support, so that it does not write them.
+// The search for parts of a sample that a chat template does not support, and therefore leaves out.
 // Pure.
 #pragma once
 

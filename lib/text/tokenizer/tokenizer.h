@@ -51,8 +51,8 @@ class Tokenizer {
     // for a part of it, or if a pattern takes too long.
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               EncodeOptions options = {}) const;
-    // Does the same, and returns the span of each token. The span consists of the characters of
-    // which the token contains at least one byte, so the tokens of one character have equal spans.
+    // Does the same, and returns the span of each token. The span covers each character that has a
+    // byte in the token, so several tokens for one character have equal spans.
     // A mark that a normalizer puts before a text belongs to the first character, and dropped
     // characters belong to no token. Tokens that are added around the text have empty spans.
     // REQUIRES: valid UTF-8.

@@ -146,7 +146,7 @@ class Interpreter : public ExpressionEvaluator {
                 return Flow::kNext;
             case Of::kSet: {
                 Value value = eval(*statement.value, scope);
-                // In a loop over numbers, this is how the message of an iteration is found.
+                // A loop over indices uses `set` to get the message of an iteration.
                 if (!turn_) turn_ = message_in(value);
                 assign(statement.target, std::move(value), scope);
                 return Flow::kNext;

@@ -2,9 +2,9 @@
 // slots of the hosts, in which the ranks that communicate most are on the same host. Data path:
 // node sizes -> mesh -> groups of ranks, stages. Pure; every rank computes the same.
 //
-// The axes are in this order: the axis with the most communication comes first. A block consists of
-// the ranks that differ only on an axis and the axes before it.
-//   tensor    collectives in every layer, forward and backward, that nothing hides
+// The list of axes begins with the axis that communicates most. A block of an axis consists of the
+// ranks whose coordinates differ only on this axis and the axes before it.
+//   tensor    collectives in every layer, forward and backward; no computation hides them
 //   sequence  all-to-alls in every layer around attention
 //   shard     the ranks that together keep one copy of the states (ZeRO): parameters are gathered
 //             for every layer and gradients reduced after it, both hidden by computation
@@ -36,7 +36,7 @@ struct MeshSizes {
     int tensor = 1;
     int sequence = 1;
     int data = 1;
-    int shard = 0;  // ranks of a shard, a divisor of data; 0: all of data
+    int shard = 0;  // ranks that keep one copy of the states, a divisor of data; 0: all data ranks
     int pipeline = 1;
 };
 

@@ -11,7 +11,8 @@
 
 namespace dslaunch::plan {
 
-// A parameter that several stages read. Each of them has a copy, and their gradients are added.
+// A parameter that several stages read. Each of these stages has a copy, and the gradients of all
+// copies are added.
 struct TiedParameter {
     int parameter = 0;
     std::vector<int> stages;  // ascending
@@ -52,8 +53,8 @@ struct StageWork {
 
 // Returns the parts of WORK. Without a pipeline, this is one part with all SEGMENTS.
 [[nodiscard]] std::vector<StagePart> parts_of(const StageWork& work, size_t segments);
-// Returns the part that contains a segment of the plan. segment_of_model returns that segment's
-// index in the model.
+// Returns the index of the part that contains SEGMENT, an index in the plan. segment_of_model
+// returns the index of SEGMENT in the model.
 [[nodiscard]] size_t part_at(const std::vector<StagePart>& parts, int segment);
 [[nodiscard]] int segment_of_model(const std::vector<StagePart>& parts, int segment);
 

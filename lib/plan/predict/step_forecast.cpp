@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Returns true if no Post passes on the gradients of the first micro step when that micro step
-// ends. Later micro steps then add their gradients to them in place.
+// Returns true if no Post passes on the gradients of the first micro step. These gradients then
+// stay where they are, and later micro steps add their gradients in place.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;

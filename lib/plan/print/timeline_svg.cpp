@@ -62,8 +62,8 @@ TimeUnit unit_for(double end_s) {
     return {1e-6, "us"};
 }
 
-// Returns the smallest step that is 1, 2 or 5 times a power of ten and with which at most AT_MOST
-// steps cover WHOLE.
+// Returns the smallest step with which at most AT_MOST steps cover WHOLE. The step is 1, 2 or 5
+// times a power of ten.
 double tick_step(double whole, double at_most) {
     const double least = whole / at_most;
     const double power = std::pow(10, std::floor(std::log10(least)));

@@ -181,8 +181,8 @@ void ReduceAndUpdate::add_rest_update(int c) {
     const int b = chunk(c).bucket;
     Instruction& update = plan_.add(Op::kUpdateRest, Lane::kUpdate, b);
     update.chunk = c;
-    // The parameters that it reads are not listed: they do not change until Update, which comes
-    // after it.
+    // The parameters that kUpdateRest reads are not listed: they do not change before the Update
+    // that follows.
     update.reads = {kept_.choice};
     update.writes = {kept_.waiting[b], kept_.moments[b]};
     chunk_passes_.join_chunk(update);
@@ -276,8 +276,8 @@ void ReduceAndUpdate::add_select() {
     select.writes = {kept_.choice};
 }
 
-// Adds the exchange of bucket B. The exchanged values come from this rank's states, and the updates
-// after it use the average.
+// Adds the exchange of bucket B. It reads the values from this rank's states, and later updates use
+// the averages.
 void ReduceAndUpdate::add_exchange(int b) {
     Instruction& exchange = plan_.add(Op::kExchange, Lane::kCommunication, b);
     exchange.reads = {summed(b), kept_.norm};

@@ -164,7 +164,8 @@ struct StepPlan {
     std::vector<Instruction> instructions;  // in program order; so are the instructions of each
                                             // lane
     // The gradient buffer of each trained bucket, if buckets share memory (stages 2, 3), and the
-    // fp32 elements of each buffer, flags included. Empty: every bucket has its own buffer.
+    // fp32 elements of each buffer, flags included. Both are empty if every bucket has its own
+    // buffer.
     std::vector<int> gradient_buffer_of_bucket;
     std::vector<int64_t> gradient_buffer_numel;
     std::vector<int64_t> gather_buffer_numel;  // elements by gather buffer
@@ -174,8 +175,8 @@ struct StepPlan {
     // this chunk is not used again at once, it is written while the step computes.
     int swap_buffers = 0;
     std::vector<int> buffer_of_turn;
-    // The number of further buffers, which are used in rotation for the reduced gradients of chunks
-    // that wait for the norm (plan/step/chunk_passes.h). They are empty before a step.
+    // The number of further buffers for the sums of chunks' gradients, which wait for the norm
+    // (plan/step/chunk_passes.h). These buffers are empty before a step.
     int sum_buffers = 0;
 
     // Returns the FNV-1a hash of the parts that are the same in all plans of one data-parallel

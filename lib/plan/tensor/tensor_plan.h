@@ -112,12 +112,12 @@ struct TensorRules {
 };
 
 // Returns the rule named WORD: "column", "row", "vocabulary", "replicated". Throws Error{kConfig},
-// which lists these, for another word.
+// with the list of these words, for any other word.
 [[nodiscard]] TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word);
 
-// Returns the rule for each of NAMES; nullopt if there is none. IS_LINEAR: which names are weights
-// of linear layers. Throws Error{kConfig}, with the most similar name, if a pattern matches no
-// name, and if there are expressions and not one matches. REQUIRES: as many IS_LINEAR as NAMES.
+// Returns the rule for each of NAMES; nullopt if there is none. IS_LINEAR is true for weights of
+// linear layers. Throws Error{kConfig} if a pattern matches no name (naming the most similar one),
+// or if there are expressions and all of them match no name. REQUIRES: as many IS_LINEAR as NAMES.
 [[nodiscard]] std::vector<std::optional<TensorRule>> match_tensor_rules(
     const TensorRules& rules, std::span<const std::string> names,
     const std::vector<bool>& is_linear);

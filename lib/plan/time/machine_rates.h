@@ -75,8 +75,9 @@ struct GroupShape {
 struct MachineRates {
     double update_numel_per_s = 0;  // elements that the optimizer's step updates
     double sum_bytes_per_s = 0;     // bytes read and written by sums and copies in memory
-    // The fraction of its speed that computing, or updating, keeps while both run: one half if they
-    // share processors without loss, 1 if each has separate processors.
+    // The fraction of its full speed that the computation keeps while an update runs beside it, and
+    // the fraction that the update keeps: 0.5 if both share processors without loss, 1 if each has
+    // separate processors.
     double computing_beside = 0.5;
     double updating_beside = 0.5;
     double host_bytes_per_s = 0;  // bytes that a rank receives from another rank of its host

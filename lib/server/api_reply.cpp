@@ -133,8 +133,8 @@ OpenReply::Events OpenReply::next_events(bool with_usage) {
     Events events{"", true};
     for (Open& open : open_) {
         if (open.choice.end != TextEnd::kNone) continue;
-        // If there are several texts, this waits for each in turn; the caller checks the client
-        // after that.
+        // Waits for each of several texts in turn. Afterwards the caller checks whether the client
+        // has left.
         const auto piece =
             open.ticket->next(Duration(kLookInterval) / static_cast<int64_t>(open_.size()));
         if (piece) {

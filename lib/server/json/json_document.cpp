@@ -13,7 +13,7 @@
 
 namespace dslaunch::server {
 
-// Reads one text. Faults are thrown and caught inside this file only.
+// The reader of one text. Faults are thrown and caught inside this file only.
 class JsonReader {
   public:
     JsonReader(JsonDocument& document, MemoryLease& lease)

@@ -99,7 +99,8 @@ Value tool_call_of(const Value& call, const std::string& where) {
                               {jinja::plain_text("function"), function}});
 }
 
-// Returns the tool calls in VALUE: one object, a list of objects, or a string with JSON of these.
+// Returns the tool calls in VALUE, which is an object, a list of objects, or a string that has the
+// object or the list as JSON.
 Value tool_calls_of(const Value& value, const std::string& where) {
     Value held = value;
     if (held.is(ValueKind::kText)) {

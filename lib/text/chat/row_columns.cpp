@@ -18,7 +18,7 @@ namespace {
 using jinja::Value;
 using jinja::ValueKind;
 
-// Conditions for an unread column with a value. If its condition holds, it changes what is learned.
+// The condition under which an unread column with a value changes what the row teaches.
 enum class Counts {
     kNever,
     kAlways,

@@ -45,12 +45,13 @@ struct SegmentOptions {
 // A kPreference sample does not use the marks, because its answers are compared from the end of the
 // prompt on. Without marks, each answer is the text that the template's loops print for a message
 // of the assistant, without the prompt for an answer and with the end of the turn. If no loop
-// prints such a text, the answer is one of these:
+// prints such a text, the answer is found in one of two ways:
 //   Two shorter texts are rendered: the messages before the answer with the prompt for an answer,
 //   and the messages up to the answer. If the whole text begins with both, the answer is the text
 //   between their ends.
-//   Else the answer is the content, reasoning directly before it, and the end of the turn. A
-//   different content shows the place. The content must be a string that is not empty.
+//   Else a different content is rendered, to find the place of the content without its reasoning.
+//   The answer is this content with the reasoning directly before it and the end of the turn. The
+//   content must be a string that is not empty.
 // If the message does not contain an empty block of reasoning but the text does, the block belongs
 // to the template and is not learned. Marks and answers in the sample's prompt do not count.
 SegmentedText render_segments(const ChatSample& sample, const ChatTemplate* chat,

@@ -38,7 +38,7 @@ auto as_error(const Use& use) {
     }
 }
 
-// Throws Error{kSetup} if srun or mpirun started several processes but RANK is not set, because each
+// Throws Error{kSetup} if srun or mpirun started several processes but RANK is not set: then each
 // process would train alone.
 void require_named_rank() {
     if (std::getenv("RANK") != nullptr) return;

@@ -37,7 +37,7 @@ struct Ranks {
     // may be -1 if this host has only one rank.
     int memory_fd = -1;
     std::string devices;  // the GPUs of the host's ranks, as in CUDA_VISIBLE_DEVICES; empty: none
-    int restarts = 0;     // how often the job was started again after a failure
+    int restarts = 0;     // number of times that the job was restarted after a failure
 };
 
 // Returns the place that dslaunch wrote into the environment (RANK, WORLD_SIZE, LOCAL_RANK,
@@ -87,8 +87,8 @@ struct StepResult {
     int64_t step = 0;                     // steps done, including steps before a resume
     double loss = 0;                      // mean over all rows of all ranks, before the update
     bool skipped = false;                 // gradients were not finite (fp16), so nothing changed
-    double learning_rate = 0;             // of this step
-    double loss_scale = 1;                // of this step
+    double learning_rate = 0;             // learning rate of this step
+    double loss_scale = 1;                // loss scale of this step
     std::optional<double> gradient_norm;  // nullopt: the config asks for no norm
     // True if a rank called ask_to_end(), or if the time limit of dslaunch.save.time_limit or of
     // Slurm is near. The program should then save and end its loop.

@@ -20,8 +20,8 @@ namespace dslaunch {
 // A job to start.
 struct JobRequest {
     std::string target;                  // a model (.pt, .pt2, folder), a .py, or a program
-    std::vector<std::string> arguments;  // of TARGET if it is a program
-    std::vector<std::string> options;    // of dslaunch, such as {"--hostfile", "hosts"}
+    std::vector<std::string> arguments;  // arguments of TARGET if it is a program
+    std::vector<std::string> options;    // options of dslaunch, e.g. {"--hostfile", "hosts"}
     // Environment variables of the job: they are added, or replace variables of the same name.
     std::vector<std::pair<std::string, std::string>> environment;
     // The files to which output is appended; empty: the job uses this process's stdout and stderr.

@@ -16,7 +16,7 @@ namespace dslaunch {
 // The job to plan.
 struct PlanRequest {
     std::string model;                 // an archive (.pt, .pt2) or a Hugging Face folder
-    std::vector<std::string> options;  // of `dslaunch plan`, such as {"--world-size", "8"}
+    std::vector<std::string> options;  // options of `dslaunch plan`, e.g. {"--world-size", "8"}
     std::chrono::milliseconds time_limit{600'000};
     std::string program;  // see JobRequest::program
 };
@@ -29,7 +29,7 @@ struct PlanInstruction {
     int bucket = -1;
     int micro_step = -1;
     int64_t bytes = 0;
-    int64_t sent_bytes = 0;  // to other hosts
+    int64_t sent_bytes = 0;  // bytes sent to other hosts
     int64_t flops = 0;
     std::vector<int> waits;  // indices of the instructions that must be done first
 };
@@ -38,7 +38,7 @@ struct PlanInstruction {
 struct RankPlan {
     int rank = 0;
     std::vector<PlanInstruction> instructions;
-    int64_t sent_bytes = 0;  // to other hosts, in a step; the next two are also per step
+    int64_t sent_bytes = 0;  // bytes sent to other hosts in a step; the next two are per step too
     int64_t disk_read_bytes = 0;
     int64_t disk_written_bytes = 0;
 };
@@ -46,14 +46,14 @@ struct RankPlan {
 // A kind of memory: the need of the host with the most ranks, and the limit of this machine.
 struct PlanTier {
     std::string name;                    // "memory", …
-    int64_t need_bytes = 0;              // of all ranks of the host
+    int64_t need_bytes = 0;              // need of all ranks of the host together
     std::optional<int64_t> limit_bytes;  // nullopt: no limit is known
     std::string limited_by;
 };
 
 // The plan of a job.
 struct Plan {
-    std::vector<RankPlan> ranks;  // by rank
+    std::vector<RankPlan> ranks;  // one for each rank
     int64_t parameters = 0;
     int64_t trainable_parameters = 0;
     bool fits = true;    // the job fits on hosts like this machine

@@ -139,7 +139,7 @@ void refuse_advised(const std::string& word) {
         fail(ExitCode::kUsage, "`{}` is not a subcommand: {}", word, advice->second);
 }
 
-// Returns WORDS as a shell reads them, cut after a few.
+// Returns the first of WORDS, quoted for a shell.
 std::string command_text(std::span<const std::string> words) {
     constexpr size_t kWordsMax = 12;
     std::string text;
@@ -162,8 +162,8 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
         spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
     const std::string next = options.arguments.empty() ? "" : options.arguments.front();
     if (here && !is_in_path(target)) storage::refuse_download(target, next);
-    // `convert` and `list` are programs too, so only subcommands' names compete with a program, and
-    // `kill`, whose arguments would be processes of each host.
+    // Other words for subcommands do not compete with a program of the same name, such as
+    // `convert`. The exception is `kill`: as a program, it would end processes of each host.
     const auto guess =
         meant_subcommand(target, subcommands, /*others=*/target == "kill" || !is_in_path(target));
     const bool is_word = (guess && guess->distance == 0) || access(next.c_str(), F_OK) == 0;
@@ -333,7 +333,8 @@ void refuse_model_as_program(const launch::JobSpec& spec) {
          printable(std::filesystem::path(spec.target).replace_extension().string()));
 }
 
-// Gives the token to a job whose agents connect by themselves; they are recognized by it.
+// Gives the token to a job whose agents connect by themselves. The launcher recognizes these agents
+// by the token.
 void give_token(const RunOptions& options, const std::string& variable, launch::JobSpec& spec) {
     if (spec.transport != launch::TransportKind::kJoin) return;
     spec.token = launch::choose_token(variable, options.token_file);
@@ -360,7 +361,7 @@ struct JobRequest {
     RunOptions options;
     std::span<const std::string> words;  // the command line's words, for messages
     bool run_is_named = false;
-    std::span<const std::string> subcommands;  // empty: no mistyped ones are looked for
+    std::span<const std::string> subcommands;  // empty: mistyped names are not looked for
     launch::MetricsTap metrics = {};  // not empty: the job is a trial, which is not recorded
 };
 

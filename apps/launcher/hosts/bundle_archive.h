@@ -17,8 +17,8 @@ struct BundleFile {
     std::string name;  // in the bundle: bin/…, lib/dslaunch/…, files/…
 };
 
-// Called after each block with the bytes of files that are in the archive, and the bytes of all
-// files. May throw to give up.
+// Called after each block. BYTES counts the bytes of files that are in the archive so far,
+// BYTES_ALL the bytes of all files. May throw to give up.
 using BundleProgress = std::function<void(int64_t bytes, int64_t bytes_all)>;
 
 // Writes PATH whole or not at all and returns its size in bytes. Throws Error{kInput} if a file

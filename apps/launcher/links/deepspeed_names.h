@@ -1,6 +1,6 @@
-// The programs that DeepSpeed installs, by name, and what each means here. A link to dslaunch may
-// have one of these names: the program then translates its own command line. `dslaunch links` makes
-// such links.
+// The programs that DeepSpeed installs, by name, and the subcommands of dslaunch that replace them.
+// A link to dslaunch may have one of these names: the program then translates its own command line.
+// `dslaunch links` makes such links.
 #pragma once
 
 #include <span>

@@ -15,7 +15,7 @@
 
 namespace dslaunch::launcher {
 
-// Hosts whose agents connect to this machine by themselves, and which no option has named.
+// Hosts that no option has named. Their agents connect to this machine by themselves.
 struct JoiningHosts {
     std::vector<launch::Host> hosts;  // empty: none; the first is this machine
     std::string listen;               // HOST:PORT

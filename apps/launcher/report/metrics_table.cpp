@@ -19,7 +19,7 @@ class LineNumbers final : public nlohmann::json_sax<Json> {
   public:
     std::vector<std::pair<std::string, double>> values;
     std::optional<double> step;
-    bool is_training = false;  // the line has a loss, so that it is the line of a step
+    bool is_training = false;  // the line has a loss: it is the line of a training step
     bool is_skipped = false;
 
     bool null() override { return take(kNone); }

@@ -169,7 +169,7 @@ launch::Host Builder::this_machine() const {
 }
 
 // Corrects the address at which ranks meet: torchrun's endpoint may be on any of Slurm's nodes, but
-// the ranks of this job meet on the first.
+// the ranks of this job meet on the first node.
 void Builder::check_meeting() {
     launch::JobSpec& spec = job_.spec;
     if (source_ != HostSource::kSlurm || !is_later_host(hosts_, spec.master_address)) return;
@@ -188,8 +188,8 @@ void Builder::choose_device(launch::PlanRequest& request) {
     if (!request.local || options_.device == launch::DeviceRequest::kCpu) return;
     job_.spec.device =
         launch::resolve_local_device(options_.device, machine_.gpu_count, request.visible_devices);
-    // On a machine without a GPU, the plan gets kAuto: it then keeps the devices of gpus= and does
-    // not check them.
+    // If workers run on the CPU because there is no GPU, the plan gets kAuto. The plan then keeps
+    // the devices of gpus= without a check.
     request.device = job_.spec.device == launch::DeviceRequest::kCpu ? launch::DeviceRequest::kAuto
                                                                      : launch::DeviceRequest::kCuda;
     if (job_.spec.device == launch::DeviceRequest::kCpu)

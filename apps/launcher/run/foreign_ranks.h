@@ -8,9 +8,10 @@
 
 namespace dslaunch::launcher {
 
-// Returns a note if such variables say that this process is one of several ranks, which they do not
-// make it; else "". Variables of a rank of dslaunch itself are not foreign. Throws Error{kUsage} if
-// torchrun started this process as one of several copies: each would start the whole job.
+// Returns a note if such variables say that this process is one of several ranks, since they have
+// no effect; otherwise "". Variables of a rank of dslaunch itself are not foreign. Throws
+// Error{kUsage} if torchrun or MPICH's mpirun started this process as one of several copies, since
+// each copy would start the whole job.
 [[nodiscard]] std::string foreign_ranks_note(const Machine& machine);
 
 // Removes such variables from this process's environment and prints the note, before this process

@@ -250,8 +250,8 @@ std::optional<SlurmCopy> SlurmCopy::find(const RunOptions& options, const Machin
         copy.launcher_ = "task 0 of this step";
         return copy;
     }
-    // One task: there may be a separate step for each node, all with the command that torchrun
-    // would get.
+    // This step has one task. Each node may have a separate step, all with the command that
+    // torchrun would get.
     const int nodes = options.filter.num_nodes.value_or(1);
     const bool has_place = options.node_rank || !options.master_address.empty();
     if (nodes <= step.nodes || !has_place) return std::nullopt;

@@ -53,8 +53,8 @@ enum class HostSource {
 
 // Detects a command line in torchrun's form: every node runs the same command, all meet at one
 // endpoint (--nnodes N and --rdzv_endpoint or --master_addr), and no option names hosts that this
-// command could start. Such a command line is treated like --no_ssh. Node 0 is the one that
-// --node_rank says, otherwise the machine that has the endpoint's address.
+// command could start. Such a command line is treated like --no_ssh. Node 0 is the node with
+// --node_rank 0 or, without this option, the machine with the endpoint's address.
 void settle_meeting(RunOptions& options, const Machine& machine);
 
 // If this machine is a node other than 0 of a `--no_ssh` job, returns the request with which its
@@ -85,7 +85,7 @@ class SlurmCopy {
     [[nodiscard]] const std::string& held_name() const { return held_name_; }
     // Returns a phrase that names the copy that launches: "task 0 of this step".
     [[nodiscard]] const std::string& launcher() const { return launcher_; }
-    // Returns true for one copy on each node: it reports that it waits.
+    // Returns true if this copy reports that it waits. One copy on each node does so.
     [[nodiscard]] bool speaks() const { return speaks_; }
     // Waits until the job ends. Returns 0, because the launching copy returns the job's exit code.
     // REQUIRES: !launches(); end signals are held back.

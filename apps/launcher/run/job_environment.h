@@ -1,6 +1,6 @@
-// Finds the variables that the workers of a job get in addition to their place in it: from this
-// machine, from .deepspeed_env and from the options. Data path: options, this machine's environment
-// -> [here] -> JobSpec. Reads environment files.
+// Finds the variables that the workers of a job get in addition to RANK and the like: variables of
+// this machine, of .deepspeed_env and of the options. Data path: options, this machine's
+// environment -> [here] -> JobSpec. Reads environment files.
 #pragma once
 
 #include "launch/plan/job_spec.h"

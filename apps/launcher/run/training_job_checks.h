@@ -16,10 +16,10 @@ namespace dslaunch::launcher {
 
 // The findings about a training job.
 struct TrainingFacts {
-    // If the run to resume has ended and its weights are written, the step at which it ended; 0 if
-    // there is work left.
+    // The step at which the run to resume has ended and written its weights; 0 if there is work
+    // left.
     int64_t finished_step = 0;
-    config::MonitorsConfig monitors;  // the ones that the config wants; JobSpec has their files
+    config::MonitorsConfig monitors;  // monitors that the config wants; JobSpec has their files
 };
 
 // Reads the archive's directory or the model's folder, and the config (from --config, packed in the

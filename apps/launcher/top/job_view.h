@@ -57,7 +57,7 @@ class PlannedSteps {
   private:
     struct Known {
         std::filesystem::file_time_type changed_at;
-        std::string job;  // whose file it is
+        std::string job;  // the job that wrote the file
         std::optional<int64_t> steps;
     };
     std::map<std::string, Known> known_;  // by folder
@@ -65,7 +65,7 @@ class PlannedSteps {
 
 // Returns the view of JOB at this moment.
 [[nodiscard]] JobView view_job(const KnownJob& job, PlannedSteps& planned);
-// Returns the same, for a caller that looks once.
+// Returns the same view, for a caller that needs only one.
 [[nodiscard]] JobView view_job(const KnownJob& job);
 
 }  // namespace dslaunch::launcher

@@ -26,7 +26,7 @@ struct Forecasts {
     std::vector<TuneCandidate> candidates;
     int64_t train_rows = 0;  // rows of a step over all ranks
     int64_t step_flops = 0;  // of a step over all ranks, without recomputation
-    std::string kept;        // why the micro batch must not change; empty: it may
+    std::string kept;        // why the micro batch must not change; empty if it may
 };
 
 // Returns the forecasts for SPEC's hosts and ranks. Throws Error with the code and the message of

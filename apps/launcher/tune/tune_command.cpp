@@ -89,7 +89,7 @@ TuneOutcome conclude(const TuneOptions& options, const JobConfig& config,
     return {result.interrupted ? static_cast<int>(ExitCode::kInterrupted) : 0, set};
 }
 
-// Takes the signals that are pending at SIGNAL_FD, which the search has obeyed.
+// Discards the signals that are pending at SIGNAL_FD, because the search has obeyed them already.
 void drain(int signal_fd) {
     signalfd_siginfo taken{};
     while (::read(signal_fd, &taken, sizeof taken) == sizeof taken) {
@@ -111,7 +111,7 @@ TuneOutcome tune(TuneOptions options) {
     const BuiltJob job = build_job(options.run, machine);
     print_notes(job, options.run);
     JobConfig config = config_of_job(options.run, job.spec);
-    // A trial would refuse the same, once for each config.
+    // Otherwise each trial would refuse the same problem again.
     launch::JobSpec trial = job.spec;
     trial.output_directory.clear();
     static_cast<void>(look_into_training_job(options.run, trial));

@@ -25,8 +25,9 @@ namespace dslaunch::launcher {
 [[nodiscard]] std::string choice_text(const SearchResult& result);
 
 // Returns the text of a file with CONFIG and the overrides SET, which were chosen for the reason
-// WHY. A file whose NAME ends with .yaml, .yml or .hjson begins with comments that say this. Keeps
-// the order of CONFIG's keys and drops its comments. REQUIRES: CONFIG has no problems.
+// WHY. A file whose NAME ends with .yaml, .yml or .hjson begins with comments that state the
+// overrides and the reason. Keeps the order of CONFIG's keys and drops its comments. REQUIRES:
+// CONFIG has no problems.
 [[nodiscard]] std::string tuned_config_text(config::TrainConfig config,
                                             const std::vector<std::string>& set,
                                             const std::string& why, const std::string& name);

@@ -12,7 +12,7 @@
 
 namespace dslaunch::plan {
 
-// A rank that keeps more chunks leaves free this reserve, or an eighth of the free memory if that
+// A rank that keeps more chunks leaves this reserve free, or an eighth of the free memory if that
 // is more. If less than half of the reserve is free, the rank gives chunks back to disk. The gap
 // between the two limits keeps chunks from moving back and forth.
 inline constexpr Bytes kPlacementReserve = mib(64);
@@ -56,8 +56,8 @@ struct PlacementSpace {
 using PlacementChoice = Choice<int64_t, double>;
 
 // Returns how many chunks to keep in memory:
-// - If a step waits for the disk and memory is free, more chunks than now: as many as fit, but no
-//   more than make the disk lanes as fast as the computation and the communication. Each chunk
+// - If a step waits for the disk and memory is free, more chunks than now: as many as fit, but
+//   only until the disk lanes take no longer than the computation or the communication. Each chunk
 //   counts with its share of the measured time.
 // - If a step waits for the disk although no disk lane is the busiest lane, all chunks that fit,
 //   since other work cannot hide these transfers.

@@ -3,10 +3,10 @@
 // implementations for AVX-512 (with its conversion to bf16 if the processor has it), for AVX2 and
 // for NEON, and a scalar reference; one is chosen at run time. All give equal bits: no sum is
 // reassociated, multiply-adds are fused only where the code says so, and only the payload of a NaN
-// may differ. PyTorch 2.11's fused AVX-512 kernels (aten/src/ATen/native/cpu/Fused*Kernel.cpp;
-// Lion: its operators) give the same bits, except for the last elements of a tensor, which do not
-// fill a vector there. Sources: Kingma & Ba 2015 (Adam), Loshchilov & Hutter 2019 (AdamW), Duchi et
-// al. 2011 (Adagrad), Chen et al. 2023 (Lion). Threads: the caller's; callers split ranges
+// may differ. PyTorch 2.11's fused AVX-512 kernels (aten/src/ATen/native/cpu/Fused*Kernel.cpp; for
+// Lion, its operators) give the same bits, except for a tensor's last elements if these do not fill
+// a vector. Sources: Kingma & Ba 2015 (Adam), Loshchilov & Hutter 2019 (AdamW), Duchi et al. 2011
+// (Adagrad), Chen et al. 2023 (Lion). Threads: the caller's; callers split ranges
 // (kernels/thread_team.h).
 #pragma once
 

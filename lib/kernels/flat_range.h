@@ -16,12 +16,12 @@ namespace dslaunch::kernels {
 // updates it and packs it again with stochastic rounding, seeded by SEED (packing.h).
 struct PackedStates {
     std::array<StatePacking, kMomentsMax> packings = {};
-    std::array<std::byte*, kMomentsMax> states = {};  // by state; null: not packed
+    std::array<std::byte*, kMomentsMax> states = {};  // one for each state; null: it is not packed
     int64_t numel = 0;                                // the number of elements of each state
     int64_t begin = 0;  // the element of the states at which the range begins
     uint32_t seed = 0;
-    // The bf16 parameters from the range's first element on, if there are no fp32 parameters. They
-    // use stochastic rounding too. Null: the parameters are in FlatRange.
+    // The bf16 parameters, which begin with the range's first element; they use stochastic rounding
+    // too. Null if FlatRange has the parameters in fp32.
     uint16_t* parameters = nullptr;
 
     // Returns true if a state is packed or the parameters are in bf16.

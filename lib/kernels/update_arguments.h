@@ -23,7 +23,7 @@ namespace dslaunch::kernels {
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const LionStep& step);
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const SgdStep& step);
 
-// Return the numbers that the step has in fp32, computed in fp64.
+// Return the constants of the step, which are computed in fp64 and rounded to fp32.
 [[nodiscard]] AdamConstants constants_of(const AdamStep& step);
 [[nodiscard]] AdagradConstants constants_of(const AdagradStep& step);
 [[nodiscard]] LionConstants constants_of(const LionStep& step);

@@ -61,8 +61,8 @@ class StepRunner {
                                                            // sequence
     [[nodiscard]] virtual int64_t pages() const = 0;       // pages in the cache
     [[nodiscard]] virtual int64_t rows_max() const = 0;    // largest number of rows in a batch
-    // Returns true if run() threw after it had sent the batch to other ranks, which are now blocked
-    // in it.
+    // Returns true if run() threw after it had sent the batch to the other ranks. They are then
+    // blocked in this batch.
     [[nodiscard]] virtual bool is_stuck() const { return false; }
     // Returns the number of positions that a text can have if no other text is in the cache. The
     // context and the size of the cache limit it.

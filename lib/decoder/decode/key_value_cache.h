@@ -16,7 +16,7 @@ namespace dslaunch::decoder {
 // The dimensions of a rank's cache.
 struct CacheShape {
     int64_t layers = 0;
-    int64_t heads = 0, key_heads = 0;  // of this rank
+    int64_t heads = 0, key_heads = 0;  // numbers of heads on this rank
     int64_t pages = 0;
     DType dtype = DType::kF32;  // type of keys and values: kF32, kBF16 or kF16
 };
@@ -53,7 +53,7 @@ class KeyValueCache {
     PageMemory memory_;
     kernels::AttendScratch scratch_;
     std::vector<kernels::AttendRow> attend_rows_;
-    std::vector<const void*> key_pages_, value_pages_;  // of all sequences, one after the other
+    std::vector<const void*> key_pages_, value_pages_;  // one sequence after the other
 };
 
 }  // namespace dslaunch::decoder

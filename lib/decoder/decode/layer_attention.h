@@ -34,7 +34,7 @@ class LayerAttention {
     void norm_whole(const LayerWeights& layer, int64_t rows);
 
     const storage::TransformerConfig& config_;
-    const int64_t heads_, key_heads_;  // of this rank
+    const int64_t heads_, key_heads_;  // numbers of heads on this rank
     RowMath& math_;
     RankSum* ranks_;
     RotaryTable rotary_;

@@ -10,7 +10,7 @@
 
 namespace dslaunch::decoder {
 
-// Threads: one; other threads may read the weights.
+// The weights of each layer that are mapped from a file. Threads: one; other threads may read them.
 class WeightStream {
   public:
     // WEIGHTS must outlive this object. Weights that are not mapped from a file are left out.

@@ -117,8 +117,8 @@ TextEnd Engine::end_of(const Sequence& sequence) const {
     if (std::ranges::find(sequence.end_tokens, sequence.text.back()) != sequence.end_tokens.end())
         return TextEnd::kStop;
     if (sequence.tokens_left == 0) return TextEnd::kLength;
-    // The next step would compute the position of the last token, so this may be the last position,
-    // but not beyond it.
+    // The next step would compute the position of the last token. The text ends if the model or the
+    // cache has no such position.
     const int64_t positions = runner_.positions_max();
     return std::ssize(sequence.text) > positions ? TextEnd::kContext : TextEnd::kNone;
 }

@@ -8,7 +8,7 @@
 
 namespace dslaunch::decoder {
 
-// Used by one thread at a time.
+// Allocates and frees pages. One thread at a time.
 class PagePool {
   public:
     // All PAGES pages, with the numbers from 0, are free.

@@ -28,7 +28,7 @@ struct LinearWeights {
     OwnedMatrix weight;       // [outputs of the part, inputs of the part]
     std::vector<float> bias;  // [outputs]; empty: none, or another rank adds it
     std::optional<LowRank> adapter;
-    std::string name;  // of the stored weight; layers that are parts of one weight share it
+    std::string name;  // name of the stored weight, also if this layer is a part of it
     storage::InputRounding inputs = storage::InputRounding::kNone;  // before the product
 };
 
@@ -63,7 +63,7 @@ struct LayerWeights {
 // All weights of a rank.
 struct DecoderWeights {
     DecoderPart part;
-    int64_t heads = 0, key_heads = 0;  // number on this rank
+    int64_t heads = 0, key_heads = 0;  // numbers of heads on this rank
     Range vocabulary;                  // the rows of the output layer on this rank
     OwnedMatrix embedding;             // [vocabulary, width]; on the first stage
     OwnedMatrix positions;             // [context, width]; on the first stage, if learned
@@ -71,7 +71,7 @@ struct DecoderWeights {
     NormWeights norm;          // on the last stage
     LinearWeights head;        // [vocabulary.numel, width]; on the last stage
     int64_t bytes = 0;         // bytes that a step with one row reads
-    int64_t mapped_bytes = 0;  // of these, the bytes that are mapped from files
+    int64_t mapped_bytes = 0;  // the part of `bytes` that is mapped from files
 };
 
 // Loads PART of the model that CONFIG describes from SOURCE. Throws SOURCE's Error{kInput};

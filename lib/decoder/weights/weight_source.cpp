@@ -91,8 +91,8 @@ bool holds_pair(const WeightChange& change) {
     return change.pair && (change.magnitude || change.pair->is_of_table);
 }
 
-// Scales each row of NUMBERS (or each column, if BY_ROW is false) to the norm that MAGNITUDES has
-// for it.
+// Scales each row of NUMBERS to its norm in MAGNITUDES. If BY_ROW is false, does the same to each
+// column.
 void set_norms(std::vector<float>& numbers, int64_t columns, const std::vector<float>& magnitudes,
                bool by_row) {
     const int64_t rows = std::ssize(numbers) / columns;

@@ -29,7 +29,7 @@ inline void read_group(const PanelSource& source, int64_t g, PanelGroup& to) {
 }
 
 // Returns the largest magnitude of each output, or NaN if one of the output's numbers is not
-// finite. It does for 16 outputs at once what largest_bits() does for one row.
+// finite. largest_bits() does the same for one row; this function does it for 16 outputs at once.
 inline Floats largest_magnitudes(const PanelGroup& group, int64_t numel) {
     Floats largest = fill(0), poison = fill(0);
     for (int64_t k = 0; k < numel; ++k) {

@@ -25,7 +25,7 @@ struct Norm {
 // 2 · pairs <= width.
 struct Rotation {
     int64_t heads = 0;
-    int64_t width = 0;           // of a head
+    int64_t width = 0;           // elements in a head
     const float* cos = nullptr;  // [pairs]
     const float* sin = nullptr;  // [pairs]
     int64_t pairs = 0;

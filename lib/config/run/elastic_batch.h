@@ -36,8 +36,8 @@ struct ElasticBatch {
 // and micro_rows is not empty and has no number above elastic_rows_limit().
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch(const ElasticityConfig& config);
 
-// Returns the batch for COPIES ranks with different rows. It is elastic_batch(), if COPIES can
-// share that; if not, version 0.2 computes another batch for exactly COPIES. Returns nullopt if
+// Returns the batch for COPIES ranks with different rows. This is elastic_batch() if COPIES can
+// share that batch. Otherwise version 0.2 computes a batch for exactly COPIES. Returns nullopt if
 // there is no such batch. REQUIRES: as elastic_batch(), and COPIES > 0.
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch_for(const ElasticityConfig& config,
                                                             int64_t copies);

@@ -24,7 +24,7 @@ struct LoraConfig {
     // names, as above.
     std::vector<std::string> modules_to_save;
     LoraBase base = LoraBase::kAsIs;
-    std::string init;  // folder of an adapter to start from; empty: a new one
+    std::string init;  // folder of an adapter to start from; empty for a new adapter
 
     // Returns true if adapters are trained.
     [[nodiscard]] bool on() const { return r > 0; }

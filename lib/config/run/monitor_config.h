@@ -9,7 +9,7 @@ namespace dslaunch::config {
 // `tensorboard` or `csv_monitor`.
 struct MonitorFolder {
     bool enabled = false;
-    std::string output_path;  // as given; empty: the folder in which the job was started
+    std::string output_path;  // as given; empty for the folder in which the job was started
     std::string job_name = "DeepSpeedJobName";  // the folder below output_path
 
     bool operator==(const MonitorFolder&) const = default;

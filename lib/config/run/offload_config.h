@@ -13,8 +13,8 @@ namespace dslaunch::config {
 
 // kNone: values stay where they are used. kCpu: in CPU memory. kNvme: on disks.
 enum class OffloadDevice { kNone, kCpu, kNvme };
-// The form in which the disk tier's requests are made; kAuto: io_uring, or threads if it is
-// missing.
+// The way in which the disk tier makes its requests. kAuto means io_uring, or threads if io_uring
+// is missing.
 enum class OffloadEngine { kAuto, kIoUring, kThreads };
 // The form in which an optimizer's moments are stored.
 enum class MomentFormat { kFp32, kBf16, kInt8 };

@@ -28,7 +28,7 @@ namespace dslaunch::config {
 
 // kAuto: a GPU if the machine has one that this rank may see.
 enum class DeviceChoice { kAuto, kCpu, kCuda };
-// The last four are preference losses: a sample is a pair of answers, the chosen one first.
+// The last four are preference losses: a sample is a pair of answers, the chosen answer first.
 enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits, kDpo, kIpo, kSimPo, kOrpo };
 // kMicroBatch: the mean of the micro batches' means. kToken: the mean over all targets of a step.
 enum class LossMean { kMicroBatch, kToken };
@@ -58,7 +58,8 @@ struct WireConfig {
     // The type to which gradients are rounded: kF32, kBF16 or kF16. From communication_data_type or
     // torch_autocast.
     DType gradient_dtype = DType::kF32;
-    // The classes of modules whose gradients are rounded to that type; not set: all.
+    // The classes of modules whose gradients are rounded to gradient_dtype; not set for all
+    // modules.
     std::optional<std::vector<std::string>> gradient_modules;
     bool modules_given = false;  // gradient_modules is from the config, not the default
     // Rounded gradients are divided by this number before they travel, and multiplied by it
@@ -84,16 +85,16 @@ struct ZeroConfig {
     // Used at stage 3.
     int64_t prefetch_bucket_numel = 50'000'000;  // limit of elements gathered ahead of use
     int64_t live_numel_max = 1'000'000'000;      // limit of elements gathered at one time
-    int64_t reuse_distance_numel_max = 0;        // kept if used again within this many elements
+    int64_t reuse_distance_numel_max = 0;        // parameters stay if their next use is this near
     int64_t persistent_parameter_numel = 0;      // parameters up to this size stay whole
-    // The largest number of elements that all parameters that stay whole may have together.
+    // The largest number of elements in all parameters that stay whole, together.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
 
     bool operator==(const ZeroConfig&) const = default;
 };
 
-// The name of the argument, and of the column, that holds the reference model's log-probabilities
-// for a preference loss.
+// The name of a preference loss's argument for the reference model's log-probabilities. The column
+// with these values has the same name.
 inline constexpr const char* kReferenceArgument = "reference";
 
 // The loss and its arguments; a field that a loss does not use keeps its default.
@@ -165,7 +166,7 @@ struct PipelineConfig {
     int64_t stages = 1;
     ScheduleKind schedule = ScheduleKind::k1F1B;
     int64_t chunks = 1;               // parts of the model that a stage has
-    std::vector<int> first_segments;  // first segment of each part after the first; empty: by cost
+    std::vector<int> first_segments;  // first segment of parts 2, 3, …; empty to divide by cost
 
     bool operator==(const PipelineConfig&) const = default;
 };
@@ -174,7 +175,7 @@ struct PipelineConfig {
 struct TensorConfig {
     int64_t size = 1;                                        // ranks that share every layer
     std::vector<std::pair<std::string, std::string>> rules;  // pattern of names, name of a rule
-    // The same with regular expressions, from DeepSpeed's layer_specs.
+    // Rules whose patterns are regular expressions, from DeepSpeed's layer_specs.
     std::vector<std::pair<std::string, std::string>> expressions;
     bool share_positions = false;  // ranks share positions between split layers (Megatron's
                                    // sequence)
@@ -202,7 +203,7 @@ struct CommsLoggerConfig {
     bool operator==(const CommsLoggerConfig&) const = default;
 };
 
-// flops_profiler: a table of what each module of the model costs in one step.
+// flops_profiler: a table of each module's cost in one step.
 struct FlopsProfilerConfig {
     bool enabled = false;
     int64_t profile_step = 1;   // steps done before the step that is profiled
@@ -247,7 +248,7 @@ struct RunConfig {
     std::vector<std::string> op_libraries;  // files that are loaded before the model
     bool tf32 = false;  // on GPUs: fp32 products may round their factors to TF32
     bool broadcast_buffers = false;
-    bool average_buffers = false;  // at most one of these two is true
+    bool average_buffers = false;  // false if broadcast_buffers is true
     int64_t eval_interval = 0;     // steps between evaluations, 0: only at the end
     int64_t patience = 0;          // evaluations without a gain after which the run ends; 0: never
     double patience_gain = 0;      // only a gain above this counts

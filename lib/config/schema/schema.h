@@ -64,7 +64,7 @@ struct KeySpec {
 // Returns the values of SECTION.type that this version supports; SECTION is "optimizer" or
 // "scheduler".
 [[nodiscard]] const std::vector<std::string>& available_types(std::string_view section);
-// Returns them as a text: "A, B or C".
+// Returns these values as a text: "A, B or C".
 [[nodiscard]] std::string types_text(std::string_view section);
 
 // Returns true if `auto` lets dslaunch choose the value. For a key that accepts any string, "auto"

@@ -284,9 +284,9 @@ bool has_data(const RunOptions& options) {
 }
 
 // Prints why no program with the target's name can be started on this machine, and returns 127, as
-// a shell does. Returns 0 if the program exists, or if other machines may have it. If the target is
-// a link without a file, or if TRAINS, because --data is given, it can only be a model: then throws
-// Error{kInput}.
+// a shell does. Returns 0 if the program exists, or if other machines may have it. Throws
+// Error{kInput} if the target can only be a model: a model's name on a hub, a URL, or a missing
+// file that is a broken link or, if TRAINS, a missing file of any kind.
 int find_program(const launch::JobSpec& spec, bool trains) {
     constexpr int kNotFound = 127;
     if (spec.target_kind != launch::TargetKind::kProgram) return 0;

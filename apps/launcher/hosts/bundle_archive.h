@@ -29,9 +29,10 @@ int64_t write_bundle(
     const BundleProgress& progress = [](int64_t, int64_t) {});
 
 // Unpacks PATH into FOLDER, which must be empty and not used by others, and returns the entries.
-// Throws Error{kInput} unless PATH is a bundle whose files match its manifest: for damage, a
-// truncated file, links, and files that the manifest does not name. Names that check_bundle_name()
-// refuses are found before anything is unpacked. Throws Error{kDisk} if FOLDER cannot be written.
+// Throws Error{kInput} if PATH is not a bundle or does not match its manifest: if it is damaged or
+// truncated, or contains links or files that the manifest does not name. Names that
+// check_bundle_name() refuses are found before anything is unpacked. Throws Error{kDisk} if FOLDER
+// cannot be written.
 [[nodiscard]] std::vector<BundleEntry> unpack_bundle(const std::string& path,
                                                      const std::string& folder);
 

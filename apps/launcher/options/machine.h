@@ -21,7 +21,7 @@ struct JoiningHosts {
     std::string listen;               // HOST:PORT
 };
 
-// The facts about this machine that a job depends on; tests construct it with other values.
+// The facts about this machine that a job depends on. Tests fill in different values.
 struct Machine {
     std::string host_name;
     int gpu_count = 0;             // /dev/nvidia[0-9]*

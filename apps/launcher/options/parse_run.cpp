@@ -22,8 +22,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Chooses the device. --device and --set dslaunch.device=… mean the same, and either of them also
-// decides which hosts are used. Two different values are an error.
+// Chooses the device. --device and --set dslaunch.device=… mean the same; both also affect the
+// choice of hosts. Two different values are an error.
 void settle_device(RunOptions& options) {
     constexpr std::string_view kKey = "dslaunch.device=";
     for (const std::string& assignment : options.set) {

@@ -13,8 +13,8 @@
 
 namespace dslaunch::launcher {
 
-// Each of the structs below has one group of the options, as they were given. A member whose option
-// is missing has its default.
+// Each of the structs below has one group of options with the values that were given. If an option
+// was not given, its member has the default value.
 
 // The options that choose the hosts of a job, and the restarts.
 struct HostOptions {

@@ -114,7 +114,7 @@ class TableReader {
         series.push_back(point);
     }
 
-    // Forgets the points of STEP and later ones: a restarted job does these steps again.
+    // Removes the points of STEP and of later steps: a restarted job does these steps again.
     void drop_from(double step) {
         table_.repeated_steps += static_cast<int64_t>(newest_ - step) + 1;
         for (auto& [name, series] : table_.series)

@@ -21,7 +21,8 @@ bool has_allocation(const Machine& machine) {
     return machine.variable("SLURM_JOB_ID") && machine.variable("SLURM_JOB_NODELIST");
 }
 
-// Returns the endpoint of a --no_ssh job: the address at which node 0 waits and the others join.
+// Returns the endpoint of a --no_ssh job: the address at which node 0 waits and the other nodes
+// join.
 launch::JoinEndpoint meeting_place(const RunOptions& options) {
     if (options.master_address.empty()) {
         fail(ExitCode::kUsage,

@@ -19,7 +19,7 @@ namespace dslaunch::launcher {
 // The source of a job's hosts.
 enum class HostSource {
     kThisMachine,
-    kHostfile,  // --hostfile, or deepspeed's default one
+    kHostfile,  // --hostfile, or deepspeed's default hostfile
     kSlurm,     // the allocation that dslaunch runs in
     kMpi,       // copies of dslaunch that mpirun started
     kJoin,      // --launcher join, --no_ssh: agents connect by themselves
@@ -57,8 +57,8 @@ enum class HostSource {
 // --node_rank 0 or, without this option, the machine with the endpoint's address.
 void settle_meeting(RunOptions& options, const Machine& machine);
 
-// If this machine is a node other than 0 of a `--no_ssh` job, returns the request with which its
-// agent joins node 0; otherwise nullopt.
+// Returns the request with which this machine's agent joins node 0 of a `--no_ssh` job; nullopt if
+// this machine is node 0, or if the job is of a different kind.
 [[nodiscard]] std::optional<launch::JoinRequest> agent_by_hand(const RunOptions& options);
 
 // Applies RunOptions::host_list and left_out_list to HOSTS, which come from a hostfile. Without a

@@ -32,7 +32,7 @@ class TrialSteps {
     // Returns true if no further step is needed.
     [[nodiscard]] bool is_done() const;
     // Returns the median of the measured steps, or of all steps if the job has ended before the
-    // first measured one; nullopt if there was no step.
+    // first measured step; nullopt if there was no step.
     [[nodiscard]] std::optional<double> step_s() const;
     // Returns the largest resident set of a rank so far; 0: not known.
     [[nodiscard]] int64_t peak_bytes() const { return peak_bytes_; }

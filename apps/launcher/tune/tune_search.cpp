@@ -10,7 +10,7 @@ namespace dslaunch::launcher {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kFirstTrialS = 3;  // expected time of a trial before one has ended
+constexpr double kFirstTrialS = 3;  // expected time of a trial until the first has ended
 
 double seconds_until(Clock::time_point time) {
     return std::chrono::duration<double>(time - Clock::now()).count();

@@ -106,8 +106,8 @@ class Ladder {
         return false;
     }
 
-    // Tries recomputation with more and more groups. It costs one extra forward pass, whatever the
-    // number of groups.
+    // Tries recomputation with more and more groups. Recomputation costs one extra forward pass for
+    // any number of groups.
     bool recompute() {
         for (int64_t groups = 2; groups < 2 * search_.segments; groups *= 2) {
             MemoryChoice choice = best_;

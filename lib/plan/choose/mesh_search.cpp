@@ -64,7 +64,7 @@ class Searcher {
         }
     }
 
-    // Tries all ZeRO stages for one mesh and schedule. Keeps the best one, or all of them if the
+    // Tries all ZeRO stages for one mesh and schedule. Keeps the best stage, or all stages if the
     // search asks for each stage.
     void try_stages(MeshChoice choice) {
         std::optional<MeshFinding> best;

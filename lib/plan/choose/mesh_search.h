@@ -36,7 +36,7 @@ struct MeshFinding {
 struct MeshFindings {
     // The findings with the shortest steps that fit, shortest first. Each has a different mesh or
     // schedule, or a different ZeRO stage if the search asks for each stage. If two steps are
-    // equally short, the one that needs less memory is preferred.
+    // equally short, the finding that needs less memory comes first.
     std::vector<MeshFinding> best;
     int64_t looked_at = 0;
     int64_t fitting = 0;

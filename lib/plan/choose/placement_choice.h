@@ -37,8 +37,8 @@ struct PlacementFacts {
     Bytes free;  // memory that a rank may still use, if all ranks of its host use as much
 };
 
-// Returns the facts from which all ranks choose: the longest times and the least free memory. The
-// time of communication is the shortest, since a longer one includes the wait for slower ranks.
+// Returns the facts from which all ranks choose: the longest times and the least free memory. For
+// communication, it is the shortest time, since a longer time includes the wait for slower ranks.
 // REQUIRES: RANKS is not empty.
 [[nodiscard]] PlacementFacts agreed_facts(std::span<const PlacementFacts> ranks);
 

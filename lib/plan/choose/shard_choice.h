@@ -13,9 +13,10 @@
 
 namespace dslaunch::plan {
 
-// The cost of one way of sharding in a step. Costs that are the same for every way are left out: a
-// chunk is one extent on disk however many pieces it has, and it is moved in requests of the same
-// size. A single host sends nothing, and its disks move the same bytes with every way of sharding.
+// The cost of one way of sharding in a step. Costs that are the same for every way are left out.
+// For example, a chunk with any number of pieces is one extent on disk and is moved in requests of
+// the same size. A single host sends nothing, and its disks move the same bytes with every way of
+// sharding.
 struct ShardCost {
     ShardBy by = ShardBy::kFlat;
     PartitionBalance balance;

@@ -59,8 +59,8 @@ struct StageChoice {
     std::vector<TiedParameter> tied;  // by parameter
 };
 
-// The moments of a schedule at which a stage may hold the most activations, whatever its parts
-// cost. With these moments, many choices of parts can be compared quickly: no choice needs a run
+// The moments of a schedule at which a stage may hold the most activations, for any costs of its
+// parts. With these moments, many choices of parts can be compared quickly: no choice needs a run
 // through the whole schedule.
 class LiveFront {
   public:
@@ -76,7 +76,7 @@ class LiveFront {
     // backward_weights that are not finished yet, and backwards that are running.
     using Moment = std::vector<int>;
 
-    std::vector<Moment> moments_;  // each moment exceeds every other one in at least one count
+    std::vector<Moment> moments_;  // each moment exceeds every other moment in at least one count
 };
 
 // Chooses the segments of the stages. The slowest stage decides the time of a step. If each stage
@@ -104,10 +104,11 @@ inline constexpr double kSlowestSlack = 1.02;
 // Returns a request without schedule, shape, memory limit and link rate, which the caller fills in.
 // TIMES are indexed by segment. OPTIONS are for the data-parallel ranks of one stage; their ZeRO
 // stage decides how much of a parameter each rank holds. The activations of a segment are the
-// tensors that autograd keeps and the live values before the segment. With recomputation they are
-// only the live values, and a backward takes one more forward and the memory that this forward
-// keeps. The bytes held between the two halves of a backward come from MODEL. If MODEL has no
-// measured value, they are the bytes that autograd keeps for the backward.
+// tensors that autograd keeps and the live values before the segment. With recomputation, the
+// activations are only the live values; a backward then takes the time of one more forward, and the
+// memory that autograd keeps in this forward. The bytes held between the two halves of a backward
+// come from MODEL. If MODEL has no measured value, they are the bytes that autograd keeps for the
+// backward.
 [[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
                                               const StepPlanOptions& options,
                                               const std::vector<SegmentTimes>& times);

@@ -1,6 +1,6 @@
-// Decides which settings of a job are tried next, when the search ends, and which are the best.
-// Data path: forecasts -> [here] <-> measured trials -> table, config. Pure: the caller runs the
-// trials and knows the time. One thread.
+// Decides which settings of a job are tried next, when the search ends, and which settings are the
+// best. Data path: forecasts -> [here] <-> measured trials -> table, config. Pure: the caller runs
+// the trials and knows the time. One thread.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,8 @@ enum class WhyUntried { kTried, kDoesNotFit, kExpectedSlower, kNoGain, kTrialsMa
 // A search: its candidates, their measurements, and the choice of the next candidate.
 class TrialOrder {
   public:
-    // The first candidate is the given config, which is tried first. REQUIRES: there is one.
+    // The first candidate is the given config, which is tried first. REQUIRES: at least one
+    // candidate.
     TrialOrder(std::vector<TrialCandidate> candidates, const TrialRules& rules);
 
     // Returns the candidate to measure next, perhaps again; nullopt if the search has ended.

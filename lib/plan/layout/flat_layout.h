@@ -95,8 +95,8 @@ struct FlatLayoutOptions {
     std::vector<int> part_begins = {};
 };
 
-// Returns the layout of the parameters that some segment reads; all others are left out. A
-// parameter that is read through the module itself (opaque) may be read in any segment, so the
+// Returns the layout of the parameters that some segment reads; all other parameters are left out.
+// A parameter that is read through the module itself (opaque) may be read in any segment, so the
 // caller lists it in every segment's parameters.
 [[nodiscard]] FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options);
 
@@ -105,7 +105,8 @@ struct FlatLayoutOptions {
 // are in order and do not touch each other.
 [[nodiscard]] std::vector<Range> exact_ranges(const FlatLayout& layout, int bucket);
 
-// A part of a slice that no shard cuts, with one scale if the bucket is sent in 1 bit an element.
+// A part of a slice. It lies within one shard, and has one scale if its bucket is sent in 1 bit an
+// element.
 struct LayoutBlock {
     int bucket = 0;
     int slice = 0;

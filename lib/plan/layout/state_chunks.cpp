@@ -102,7 +102,7 @@ std::vector<int> spread_order(int count) {
 
 // Keeps parameters in memory as far as the config allows (parameter_numel_in_memory). Trained
 // parameters come first, because on disk they would also be written. Each chunk counts with its
-// size on the rank that has most of it, so that all ranks choose the same.
+// size on the rank with the largest part, so that all ranks make the same choice.
 void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t left = options.offload.parameter_numel_in_memory;
     std::vector<int> order = options.update_order;

@@ -22,7 +22,7 @@
 
 namespace dslaunch::plan {
 
-// The axes of the grid, the one with the most communication first.
+// The axes of the grid, in the order of the list above.
 enum class MeshAxis : uint8_t { kTensor, kSequence, kShard, kReplica, kPipeline };
 inline constexpr int kMeshAxes = 5;
 // Returns the name of AXIS as in the list above, such as "tensor".
@@ -80,8 +80,8 @@ class Mesh {
 };
 
 // Returns the largest shard, a divisor of SIZES.data, for which every shard group can lie on one
-// host: the slots of each host are a multiple of tensor x sequence x shard. Returns 1 if there is
-// no larger one.
+// host: the slots of each host are a multiple of tensor x sequence x shard. Returns 1 if no larger
+// shard does.
 [[nodiscard]] int largest_shard_on_hosts(const MeshSizes& sizes,
                                          const std::vector<int>& node_sizes);
 

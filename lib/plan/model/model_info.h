@@ -27,7 +27,7 @@ struct ParameterInfo {
     // True if its type cannot be stored in buckets (integers, fp64, complex numbers). Each rank
     // then has the whole parameter, outside of the flat buffer, and it is not trained.
     bool own_type = false;
-    bool exact_gradient = false;  // sent between hosts exactly, even if others are sent in 16 bits
+    bool exact_gradient = false;  // sent between hosts exactly, even if other gradients are packed
 };
 
 // The parameters and the measured costs of a segment, for one micro batch.

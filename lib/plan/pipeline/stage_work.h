@@ -18,7 +18,7 @@ struct TiedParameter {
     std::vector<int> stages;  // ascending
 };
 
-// The stage that live values come from or go to, on one side of a part.
+// One side of a part: the stage from which live values come, or to which they go.
 struct StageSide {
     int stage = -1;   // stage of the part on that side; -1: no part, but batches or the loss
     bool up = false;  // true: the values pass on the upward half of a V
@@ -51,7 +51,7 @@ struct StageWork {
     [[nodiscard]] bool stay(const StageSide& side) const { return side.stage == stage; }
 };
 
-// Returns the parts of WORK. Without a pipeline, this is one part with all SEGMENTS.
+// Returns the parts of WORK. Without a pipeline, returns one part with all SEGMENTS.
 [[nodiscard]] std::vector<StagePart> parts_of(const StageWork& work, size_t segments);
 // Returns the index of the part that contains SEGMENT, an index in the plan. segment_of_model
 // returns the index of SEGMENT in the model.

@@ -69,8 +69,8 @@ inline constexpr Bytes kDeviceGroup = mib(296);
 
 // Returns the memory and disk that a host needs. PLANS are the plans of its ranks. ARENA is the
 // size of the whole arena; each rank touches all of it. PROGRAM is the memory of a rank after the
-// trial run of its model. EXTRA is what its GPU needs in addition to the plan. REQUIRES: at least
-// one plan.
+// trial run of its model. EXTRA is the memory that a rank's GPU needs in addition to the plan.
+// REQUIRES: at least one plan.
 [[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena,
                                  const ProgramMemory& program, Bytes extra = {});
 

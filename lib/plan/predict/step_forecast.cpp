@@ -73,8 +73,8 @@ class InstructionTimes {
     }
 
   private:
-    // Returns the time of an update. If updates lag, it updates only the important units and adds
-    // the other gradients to the waiting ones.
+    // Returns the time of an update. If updates lag, an update changes only the important units;
+    // the gradients of the other units are added to the waiting gradients.
     [[nodiscard]] double update_s(const Instruction& update) const {
         const int64_t numel = chunk_numel(update);
         if (plan_.lag.kind == Lag::kWhole) return rates_.update_s(static_cast<double>(numel));

@@ -20,7 +20,7 @@ struct RankStep {
 };
 
 // Returns how many seconds each instruction takes if no other instruction of the rank runs.
-// Instructions that only wait take no time; neither do transfers between hosts or to disks whose
+// Instructions that only wait take no time. Transfers between hosts or to disks take no time if the
 // rate is not known.
 [[nodiscard]] std::vector<double> instruction_seconds(const RankStep& step,
                                                       const MachineRates& rates);

@@ -1,6 +1,6 @@
-// The tables of flops_profiler: what each module of a model costs in one step of a rank, as
-// DeepSpeed's profiler prints it. Data path: graph/measure/module_profiler.h, ModelInfo -> [here]
-// -> log or file. Pure.
+// The tables of flops_profiler: the costs of each module of a model in one step of a rank, in the
+// form that DeepSpeed's profiler prints. Data path: graph/measure/module_profiler.h, ModelInfo ->
+// [here] -> log or file. Pure.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace {
 
 // Okabe and Ito's colours, which most people with colour blindness can tell apart.
 constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"};
-constexpr double kShadeStep = 0.38;  // fraction by which each shade is lighter than the one before
+constexpr double kShadeStep = 0.38;  // fraction by which a shade is lighter than the previous shade
 
 // Sizes in the picture. UNITS: pixels.
 constexpr double kMargin = 12;

@@ -1,7 +1,7 @@
 // The bytes that the collectives of a plan send from this rank's host to other hosts. Pure. Source
 // of the volumes: Rajbhandari et al. 2019 (ZeRO), section 7. With H hosts, a gradient bucket of n
-// elements costs 2 n (H - 1) / H at stage 0; from stage 1 on, n (H - 1) / H to reduce it and as
-// much to gather the parameters.
+// elements costs 2 n (H - 1) / H at stage 0; from stage 1 on, n (H - 1) / H to reduce the bucket,
+// and the same to gather the parameters.
 #pragma once
 
 #include "plan/step/step_plan.h"

@@ -159,7 +159,8 @@ class Adder {
     [[nodiscard]] int64_t numel_on_disk(int b) const {
         return std::min(plan_.chunks.numel_where(&StateChunk::states_on_disk, b), owned_numel(b));
     }
-    // Adds a buffer in memory and, if ON_DISK is not 0, one on disk. Returns the buffer in memory.
+    // Adds a buffer in memory and, if ON_DISK is not 0, a buffer on disk. Returns the buffer in
+    // memory.
     int add_tiers(const std::string& name, BufferKind kind, Bytes in_memory, Bytes on_disk) {
         if (on_disk.value > 0) plan_.add({name + " on disk", kind, Tier::kDisk, on_disk, true});
         return plan_.add({name, kind, Tier::kMemory, in_memory, true});

@@ -104,8 +104,8 @@ namespace {
 
 // Returns, for each segment, the trained buckets to which its backward adds. If several parts of
 // the stage read a parameter, only the part that contains the bucket's ready segment adds to the
-// bucket. The sums of the other parts wait outside the bucket until that part runs its backward of
-// the same micro step.
+// bucket. The sums of the other parts wait outside the bucket until the part with the ready segment
+// runs its backward of the same micro step.
 std::vector<std::vector<int>> gradient_buckets_of_segments(const ModelInfo& model,
                                                            const FlatLayout& layout,
                                                            const StepPlanOptions& options) {

@@ -187,7 +187,7 @@ struct StepPlan {
 
     // Adds a buffer and returns its index.
     int add(PlanBuffer buffer);
-    // Adds an instruction. The reference is valid until the next one is added.
+    // Adds an instruction. The reference is valid until the next instruction is added.
     Instruction& add(Op op, Lane lane, int bucket = -1, int micro_step = -1);
 };
 

@@ -96,7 +96,7 @@ struct TensorPlan {
 };
 
 // The rules that a user gives: patterns of parameter names, in which `*` stands for any characters.
-// If several patterns match a name, the first one applies. If no pattern matches, the graph
+// If several patterns match a name, the first of them applies. If no pattern matches, the graph
 // decides.
 struct TensorRules {
     int size = 1;

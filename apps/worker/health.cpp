@@ -214,7 +214,7 @@ void HealthRole::try_operations(runtime::PairSearchResult search) {
     }
 }
 
-// Announces that this rank still answers, and reports the ranks that do not.
+// Announces that this rank still answers, and reports the ranks that do not answer.
 void HealthRole::explain(const Error& error) {
     if (error.code() != ExitCode::kHang) throw error;
     const std::string place = watch_.where();

@@ -142,8 +142,8 @@ TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* w
          "with --prompt '' the model begins by itself");
 }
 
-// Returns text that says which kind of file is at PATH instead of lines of JSON, and what to do
-// about it. LINE is the file's first line.
+// Returns a message for a file at PATH that is not lines of JSON: its actual kind, and advice. LINE
+// is the file's first line.
 std::string other_kind_text(std::string_view line, const std::string& path,
                             const std::string& model) {
     std::string begin(kKindBytes, '\0');

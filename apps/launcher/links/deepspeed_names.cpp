@@ -41,7 +41,7 @@ class Translation {
     }
 
     // Declares an option without effect, with its other names: "read,validate". It takes a value
-    // unless VALUE_NAME is empty. If it is given, a note names it, unless IS_QUIET.
+    // unless VALUE_NAME is empty. Unless IS_QUIET, a note names the option when it is given.
     Translation& dropped(std::string_view names, std::string_view value_name,
                          bool is_quiet = false) {
         options_.push_back({names, value_name, "",
@@ -52,7 +52,7 @@ class Translation {
         return *this;
     }
 
-    // Declares an option that is refused for REASON, which says what to use.
+    // Declares an option that is refused. REASON tells why, and names an alternative.
     Translation& refused(std::string_view names, std::string_view value_name,
                          std::string_view reason) {
         options_.push_back({names, value_name, reason, {}});

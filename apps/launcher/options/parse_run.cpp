@@ -60,9 +60,9 @@ const OptionRow* row_of_any_name(const std::string& word) {
     return nullptr;
 }
 
-// Refuses the word ARGUMENTS[INDEX] if it is a value after an option that takes none, as in `--bf16
-// True`, which transformers' Trainer accepts. A program may be called `true`, so only True and
-// False are refused after options that are not for training.
+// Refuses the word ARGUMENTS[INDEX] if it is a value after an option without a value, as in `--bf16
+// True`. (transformers' Trainer accepts this form.) A program may be called `true`, so only True
+// and False are refused after options that are not for training.
 void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
     static constexpr std::array<std::string_view, 4> kValues = {"True", "False", "true", "false"};
     const std::string& word = arguments[index];
@@ -113,8 +113,8 @@ std::string word_advice(const RunOptions& o, std::span<const std::string> argume
     return resume_advice(o, word);
 }
 
-// Refuses a target that is missing or not a model, if training options show that it is meant as a
-// model.
+// Refuses a target that is missing or is not a model, although training options show that it is
+// meant as a model.
 void require_model_here(const RunOptions& o, launch::TargetKind kind) {
     if (kind != launch::TargetKind::kProgram || o.no_python ||
         (o.first_training_option.empty() && !o.verifies))

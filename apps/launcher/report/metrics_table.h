@@ -13,7 +13,7 @@
 
 namespace dslaunch::launcher {
 
-// A value at a step; NaN if the file says null, which stands for a number that is not finite.
+// A value at a step; NaN for a null in the file: null stands for a number that is not finite.
 struct MetricPoint {
     double step = 0;
     double value = 0;

@@ -58,7 +58,8 @@ void refuse_other_ending(const std::string& output, bool is_page) {
     }
 }
 
-// Returns ARGUMENTS with the options that `--html=FILE`, a form that people use, stands for.
+// Returns ARGUMENTS with `--html=FILE`, a form that people use, split into `--html` and the output
+// option.
 std::vector<std::string> plain_words(std::span<const std::string> arguments) {
     constexpr std::string_view kPage = "--html=";
     std::vector<std::string> words;

@@ -107,7 +107,7 @@ launch::EnvironmentRules environment_of(const RunOptions& options, const Machine
                                         const launch::JobSpec& spec) {
     launch::EnvironmentRules rules = spec.environment;
     // An agent that srun started has this whole environment. An agent that connects by itself has
-    // its container's environment, which is meant for the workers.
+    // its container's environment. This environment is meant for the workers.
     rules.inherit_all = spec.transport == launch::TransportKind::kLocal ||
                         spec.transport == launch::TransportKind::kSlurm ||
                         spec.transport == launch::TransportKind::kJoin;

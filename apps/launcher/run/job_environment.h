@@ -10,8 +10,8 @@
 namespace dslaunch::launcher {
 
 // Returns the rules for the environment of SPEC's workers. Throws Error{kUsage} for a bad
-// environment file, for an --env that is not set here or that dslaunch sets itself, and for a bad
-// OMP_NUM_THREADS. REQUIRES: SPEC has its working folder, its target and its transport.
+// environment file, for an --env variable that is not set here or is reserved for dslaunch, and for
+// a bad OMP_NUM_THREADS. REQUIRES: SPEC has its working folder, its target and its transport.
 [[nodiscard]] launch::EnvironmentRules environment_of(const RunOptions& options,
                                                       const Machine& machine,
                                                       const launch::JobSpec& spec);

@@ -33,7 +33,7 @@ struct JobView {
     // The newest lines of metrics: all that fit into kTailBytes of metrics.jsonl, or only the
     // newest line if the job keeps no results.
     MetricsTable metrics;
-    std::optional<int64_t> steps;  // of the whole job; nothing: not known
+    std::optional<int64_t> steps;  // steps of the whole job; nothing: not known
     std::vector<RankView> ranks;
 
     static constexpr int64_t kTailBytes = int64_t{4} << 20;
@@ -50,8 +50,8 @@ struct JobView {
 // The planned steps of runs. run.json is read again only after it was changed.
 class PlannedSteps {
   public:
-    // Returns the value of dslaunch.steps in run.json of JOB's output folder; nothing if it is not
-    // there yet, or if the file is another job's.
+    // Returns the value of dslaunch.steps in run.json of JOB's output folder; nothing if the value
+    // is not there yet, or if the file belongs to another job.
     [[nodiscard]] std::optional<int64_t> of(const KnownJob& job);
 
   private:

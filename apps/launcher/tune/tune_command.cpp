@@ -101,7 +101,7 @@ TuneOutcome tune(TuneOptions options) {
     const auto deadline =
         began + std::chrono::milliseconds(static_cast<int64_t>(options.minutes * 60'000));
     const UniqueFd signals = launch::open_end_signals();
-    ::signal(SIGPIPE, SIG_IGN);  // a search of minutes does not end because nobody reads its lines
+    ::signal(SIGPIPE, SIG_IGN);  // a search goes on even if no program reads its lines
     set_log_level(options.run.log.quiet ? LogLevel::kWarn : parse_log_level(options.run.log.level));
     const Machine machine = Machine::this_one();
     if (MpiCopies::is_one(options.run, machine))

@@ -13,7 +13,7 @@ namespace dslaunch::launcher {
 
 // The options of a search.
 struct TuneOptions {
-    RunOptions run;             // of the trials
+    RunOptions run;             // options of the trials
     double minutes = 10;        // for the whole search
     std::optional<int> trials;  // configs that are tried; not set: the config's number
     std::string tuner;          // model, grid or random; empty: the config's tuner

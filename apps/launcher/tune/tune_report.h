@@ -16,8 +16,8 @@ namespace dslaunch::launcher {
 [[nodiscard]] std::string search_text(const Forecasts& forecasts, const SearchResult& result,
                                       const std::string& metric, size_t width);
 
-// Returns the same as one JSON object: {"tried": [{settings, "step_s": [...], …}], "untried":
-// [{"why", "configs"}], "chosen", "set"}.
+// Returns the contents of search_text() as one JSON object: {"tried": [{settings, "step_s": [...],
+// …}], "untried": [{"why", "configs"}], "chosen", "set"}.
 [[nodiscard]] std::string search_json(const Forecasts& forecasts, const SearchResult& result);
 
 // Returns "micro batch 4 x 2, …: 12.3 ms a step, 1.41 times as fast as the given config".

@@ -13,7 +13,7 @@
 namespace dslaunch::plan {
 namespace {
 
-constexpr int kAllToAlls = 4;  // of a segment with attention: queries, keys, values, outputs
+constexpr int kAllToAlls = 4;  // per segment with attention: queries, keys, values, outputs
 
 size_t at(MeshAxis axis) {
     return static_cast<size_t>(axis);
@@ -329,8 +329,8 @@ class MeshCoster {
             }
     }
 
-    // Counts the outputs that each part sends to the rank of the next part, and the gradients that
-    // come back.
+    // Counts the outputs that each part sends to the rank of the next part, and the returning
+    // gradients.
     void count_pipeline() {
         AxisTraffic& traffic = cost_.traffic[at(MeshAxis::kPipeline)];
         for (int part = 0; part + 1 < shape().parts(); ++part) {

@@ -1,5 +1,5 @@
-// Chooses the way of sharding that suits a job (dslaunch.shard auto), from the bytes that each way
-// would read from disks, write to them and send. Data path: flat layout -> shard choice ->
+// Chooses the best way of sharding for a job (dslaunch.shard auto). For each way, it computes the
+// bytes read from disks, written to disks, and sent. Data path: flat layout -> shard choice ->
 // partition. Pure; every rank computes the same.
 #pragma once
 
@@ -27,7 +27,7 @@ struct ShardCost {
     int64_t extents_max = 0;  // extents of the rank that reads and writes most
     Bytes sent;               // bytes sent by the host that sends most
 
-    // Returns the bytes that pass through the disks of the host that moves most.
+    // Returns the bytes read and written by the disks of the host that moves most.
     [[nodiscard]] Bytes moved() const { return read + written; }
 };
 

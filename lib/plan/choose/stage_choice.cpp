@@ -227,8 +227,7 @@ class StageChooser {
                std::tuple(excess(b), b.slowest_s, b.sent_bytes);
     }
 
-    // Throws an error which says that nothing fits. RANGES is the choice that comes nearest to
-    // fitting.
+    // Throws an error: no choice fits. RANGES is the choice that comes nearest to fitting.
     [[noreturn]] void refuse(const std::vector<SegmentRange>& ranges) const {
         const StageChoice choice = weigh(ranges);
         const auto fullest = std::max_element(

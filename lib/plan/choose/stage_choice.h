@@ -72,19 +72,19 @@ class LiveFront {
     [[nodiscard]] Bytes peak(const std::vector<PartCost>& costs) const;
 
   private:
-    // Three counts for each chunk, one chunk after the other: forwards whose activations are held,
-    // backward_weights that are not finished yet, and backwards that are running.
+    // Three counts for each chunk, one chunk after the other: forwards with held activations,
+    // backward_weights that are not finished yet, and running backwards.
     using Moment = std::vector<int>;
 
     std::vector<Moment> moments_;  // each moment exceeds every other moment in at least one count
 };
 
 // Chooses the segments of the stages. The slowest stage decides the time of a step. If each stage
-// has one chunk, the result is exact: among the choices that fit in memory_max, it takes those with
-// a slowest stage within kSlowestSlack of the best, and of these the choice that sends least. If
-// stages have several chunks, the search begins with parts that take equally long. It moves borders
-// by one segment at a time, as long as the slowest stage becomes faster, or stays as fast and fewer
-// bytes are sent. Throws Error{kConfig} if there are fewer segments than parts, or if nothing fits.
+// has one chunk, the result is exact: among the choices that fit in memory_max and are at most
+// kSlowestSlack times as slow as the best, it takes the choice that sends least. If stages have
+// several chunks, the search begins with parts that take equally long. It moves borders by one
+// segment at a time, as long as the slowest stage becomes faster, or stays as fast and fewer bytes
+// are sent. Throws Error{kConfig} if there are fewer segments than parts, or if nothing fits.
 [[nodiscard]] StageChoice choose_stages(const StageRequest& request);
 inline constexpr double kSlowestSlack = 1.02;
 

@@ -21,8 +21,8 @@ class SignRuns {
     // REQUIRES: at least one host and one bridge.
     SignRuns(const FlatLayout& layout, int bucket, int nodes, int bridges);
 
-    // Returns the blocks that bridge BRIDGE of every host exchanges and that host NODE averages.
-    // of_bridge returns all blocks of bridge BRIDGE.
+    // Returns the blocks of one run: bridge BRIDGE of every host exchanges them, and host NODE
+    // averages them. of_bridge returns all blocks of bridge BRIDGE.
     [[nodiscard]] std::span<const LayoutBlock> run(int bridge, int node) const;
     [[nodiscard]] std::span<const LayoutBlock> of_bridge(int bridge) const;
 

@@ -27,8 +27,7 @@ struct ChunkLayout {
     int64_t disk_parameters = 0;
     int64_t disk_states = 0;
 
-    // Return the largest number of bytes that an update writes to disk, and the number that it
-    // reads from there.
+    // Return the largest numbers of bytes that an update writes to disk and reads from disk.
     [[nodiscard]] int64_t disk_written() const { return disk_parameters + disk_states; }
     [[nodiscard]] int64_t disk_read() const {
         return disk_states + (read_from == 0 ? disk_parameters : 0);

@@ -61,10 +61,10 @@ struct FlatLayout {
     std::vector<ParameterSlice> slices;  // sorted by kind, first_segment, parameter
     std::vector<Bucket> buckets;         // by offset
     int64_t numel = 0;                   // padding included
-    int64_t trained_numel = 0;           // elements of the buckets that are not frozen, which come
+    int64_t trained_numel = 0;           // elements of the buckets that are not frozen; these come
                                          // first
-    int trained_buckets = 0;             // buckets that are not frozen, which come first
-    int trained_slices = 0;              // slices that are not frozen, which come first
+    int trained_buckets = 0;             // buckets that are not frozen; these come first
+    int trained_slices = 0;              // slices that are not frozen; these come first
     int64_t block_numel = int64_t{16} * 1024;  // see FlatLayoutOptions
 
     // Returns the index of a parameter's slice. Returns -1 if no segment uses the parameter, if it

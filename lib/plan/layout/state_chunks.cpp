@@ -15,7 +15,7 @@ namespace {
 // An automatically chosen size is a multiple of this, so that a chunk fills whole pages in any
 // dtype.
 constexpr int64_t kChunkStepNumel = int64_t{16} * 1024;
-// The largest size that is chosen automatically: large enough to use a disk's full rate, and small
+// The largest automatically chosen size. It is large enough to use a disk's full rate, and small
 // enough that the few chunks in memory are a small part of all chunks.
 constexpr int64_t kChunkNumelMax = 2 << 20;
 constexpr int64_t kChunksWanted = 64;

@@ -78,7 +78,7 @@ struct StepPlanOptions {
     // True if updates need whole tensors. At stage 0, the local ranks then share the writing of
     // parameters tensor by tensor. REQUIRES, from stage 1 on: the partition cuts no tensor.
     bool whole_tensors = false;
-    // True if everything that is not on disk is in the memory of a GPU that no other rank uses.
+    // True if the rank has a GPU of its own, with everything in its memory that is not on disk.
     // REQUIRES: hosts of one rank each.
     bool on_device = false;
     Exchange exchange = Exchange::kExact;  // between hosts in this step

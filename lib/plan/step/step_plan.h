@@ -55,11 +55,11 @@ enum class Op : uint8_t {
 };
 
 // Transfers in the two directions run at the same time, so each direction has a lane. Between
-// stages, values and the gradients that come back have separate lanes, so that neither kind waits
-// for a neighbour that is busy with the other kind. If parts go up the stages again (kZeroBubbleV),
-// the upward direction has separate lanes too. Thus both ends of a lane have the same messages in
-// the same order in every schedule. Updates that lag have a separate lane beside the lane of a
-// step's other updates.
+// stages, live values and gradients have separate lanes, so that values do not wait until a
+// neighbour has sent or received gradients, and vice versa. If parts go up the stages again
+// (kZeroBubbleV), the upward direction has separate lanes too. Thus both ends of a lane have the
+// same messages in the same order in every schedule. Updates that lag have a separate lane beside
+// the lane of a step's other updates.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,

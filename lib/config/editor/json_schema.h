@@ -1,5 +1,5 @@
 // The config's keys as a JSON Schema, for editors and checkers: `dslaunch config schema`. It is
-// made from the same table as everything else (config/schema/keys.tsv). Pure.
+// made from the table of all keys (config/schema/keys.tsv). Pure.
 #pragma once
 
 #include <string>

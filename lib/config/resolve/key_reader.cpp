@@ -161,8 +161,8 @@ void KeyReader::note_auto(const std::string& path, const Value& value) {
 }
 
 // Adds a note on the keys with `auto`. In configs made for Hugging Face's Trainer, the Trainer's
-// command line gives the values of such keys. They decide how well a model learns, so each value
-// that is chosen here is printed.
+// command line gives the values of such keys. These values decide how well a model learns, so
+// each value that is chosen here is printed.
 void KeyReader::note_autos() {
     if (autos_.empty()) return;
     result_.notes.push_back(fmt::format(

@@ -74,7 +74,7 @@ class MethodReader {
         return groups;
     }
 
-    // Warns if a run of so many STEPS (0: not known) ends before the method begins.
+    // Warns if a run of STEPS steps ends before the method begins. STEPS is 0 if it is not known.
     void check_offset(int64_t steps) const {
         const int64_t offset = integer("schedule_offset");
         if (steps > 0 && steps <= offset)

@@ -30,7 +30,7 @@ constexpr int64_t kMicroTokens = 1024;
 constexpr int64_t kMicroStepsOfStage = 4;
 
 struct HighestRate {
-    double value = 0;              // 0: not known before the run
+    double value = 0;              // 0 if it is not known before the run
     const char* option = "--lr ";  // the option that changes it
 };
 

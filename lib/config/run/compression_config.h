@@ -11,8 +11,8 @@ namespace dslaunch::config {
 // One of `different_groups`: modules, and the numbers of a method for them.
 struct CompressedGroup {
     std::string name;
-    // Regular expressions. A group contains each module in whose name one of them is found; `*`
-    // alone is found in every name.
+    // Regular expressions. A group contains a module if an expression is found in the module's
+    // name; `*` alone is found in every name.
     std::vector<std::string> modules;
     // For each expression in `modules`, the modules that lose the same rows or columns.
     std::vector<std::vector<std::string>> related;
@@ -51,7 +51,7 @@ struct ActivationQuantization {
 
 // sparse_pruning, row_pruning, head_pruning or channel_pruning.
 struct Pruning {
-    bool learns = false;  // true: topk, by trained scores; false: l1, by the first weights
+    bool learns = false;  // true for topk, by trained scores; false for l1, by the first weights
     int64_t offset = 0;   // updates before it begins
     int64_t heads = 0;    // of head_pruning
     std::vector<CompressedGroup> parts;  // empty: off
@@ -75,7 +75,7 @@ enum class DistillKind : uint8_t { kLogits, kHidden };
 
 // dslaunch.distill: a larger model that this one learns from.
 struct DistillConfig {
-    std::string teacher;  // path of the model; empty: there is none
+    std::string teacher;  // path of the model; empty if there is none
     DistillKind kind = DistillKind::kLogits;
     double temperature = 1.0;
     double weight = 0.5;  // of the teacher's loss; the data's loss has 1 - weight

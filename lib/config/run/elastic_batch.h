@@ -20,7 +20,7 @@ struct ElasticityConfig {
     int64_t ranks_per_node = 1;                // num_gpus_per_node
     int64_t ranks_of_copy = 1;                 // model_parallel_size
     bool prefers_larger = true;                // prefer_larger_batch
-    bool counts_nodes = true;                  // version 0.2; false: version 0.1
+    bool counts_nodes = true;                  // true for version 0.2, false for version 0.1
 };
 
 // A batch, and the numbers of ranks that can share it.

@@ -37,8 +37,8 @@ struct OffloadConfig {
     // Folders, one on each disk; data is striped over them if there are several. Empty unless
     // on_disk().
     std::vector<std::string> nvme_paths;
-    int64_t chunk_numel = 0;  // elements updated at once, at most sub_group_numel; 0: the plan
-                              // chooses
+    int64_t chunk_numel = 0;  // elements updated at once, at most sub_group_numel; 0 if the plan
+                              // chooses it
     int64_t sub_group_numel = 1'000'000'000;
     int64_t optimizer_buffer_count = 4;           // buffers that chunks pass through, at least 2
     EvictionRule eviction = EvictionRule::kFifo;  // selects the chunk that loses its buffer

@@ -94,7 +94,7 @@ struct ParameterGroup {
     std::optional<double> weight_decay;
     std::optional<double> beta1, beta2;
     std::optional<double> eps;
-    std::optional<bool> muon;  // with Muon: true: updated by Muon, false: by AdamW
+    std::optional<bool> muon;  // with Muon: true for updates by Muon, false for AdamW
 
     bool operator==(const ParameterGroup&) const = default;
 };

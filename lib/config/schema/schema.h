@@ -44,7 +44,7 @@ struct KeySpec {
     std::string doc;
     std::string only_for;
     std::string note;
-    std::string same_as;  // the key for which PATH is another name; empty: none
+    std::string same_as;  // the key for which PATH is another name; empty if there is none
 };
 
 // Returns all keys; a section stands before its keys.

@@ -10,7 +10,7 @@ namespace dslaunch::text {
 
 // Returns the name of the first part that CHAT leaves out of the text of SIDE: "tool_calls",
 // "tools", "documents" or "reasoning" (the reasoning of the last answer). Returns "" if CHAT writes
-// all of them.
+// all parts.
 [[nodiscard]] std::string lost_part(const ChatSample& sample, const ChatTemplate& chat,
                                     PreferenceSide side);
 

@@ -185,7 +185,7 @@ class Interpreter : public ExpressionEvaluator {
         return body(statement.otherwise, scope);
     }
 
-    // Returns the index of VALUE in `messages`, or nothing if it is not one of them.
+    // Returns the index of VALUE in `messages`, or nothing if VALUE is no message.
     [[nodiscard]] std::optional<size_t> message_in(const Value& value) const {
         if (!value.is(ValueKind::kDict)) return std::nullopt;
         const auto found = messages_.find(&value.dict());

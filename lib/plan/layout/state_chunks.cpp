@@ -85,8 +85,8 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     }
 }
 
-// Returns the numbers from 0 to COUNT - 1 in an order of which every prefix is spread about evenly
-// over the range: bit-reversed counting, without the numbers that are too large.
+// Returns the numbers from 0 to COUNT - 1 in bit-reversed order, without the numbers that are too
+// large. Every prefix of this order is spread about evenly over the range.
 std::vector<int> spread_order(int count) {
     int bits = 0;
     while ((1 << bits) < count) ++bits;

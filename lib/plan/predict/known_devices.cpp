@@ -16,7 +16,7 @@ namespace {
 struct KnownDevice {
     std::string_view name;
     std::string_view full_name;  // the name that the driver reports
-    int64_t mib;                 // the size that nvidia-smi reports, with ECC if ECC is on by default
+    int64_t mib;                 // the size that nvidia-smi reports, with ECC if on by default
     double gb_per_s;
     double fp32, tf32, half;  // TFLOP/s
 };

@@ -13,8 +13,8 @@ namespace dslaunch::plan {
 
 // The treatment of the rest in a step.
 enum class Lag : uint8_t {
-    kWhole,    // everything is updated. The rest uses the mean of its waiting gradients and this
-               // step's gradients; if no gradients wait, it uses this step's alone
+    kWhole,    // everything is updated. The rest uses the mean of this step's gradients and the
+               // waiting gradients, if any wait
     kPartial,  // this step's gradients of the rest are added to its waiting gradients
     kLate,     // waiting gradients become an update while the step computes. This update takes
                // effect with the step's other updates; this step's gradients of the rest wait

@@ -78,8 +78,8 @@ struct StepPlanOptions {
     // True if updates need whole tensors. At stage 0, the local ranks then share the writing of
     // parameters tensor by tensor. REQUIRES, from stage 1 on: the partition cuts no tensor.
     bool whole_tensors = false;
-    // True if the rank has a GPU of its own, with everything in its memory that is not on disk.
-    // REQUIRES: hosts of one rank each.
+    // True if the rank has a GPU of its own. Everything that is not on disk is then in this GPU's
+    // memory. REQUIRES: hosts of one rank each.
     bool on_device = false;
     Exchange exchange = Exchange::kExact;  // between hosts in this step
     // REQUIRES, if lag.on: `exchange` is kExact, parameters are not offloaded, nothing is packed.

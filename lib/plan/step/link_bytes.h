@@ -14,8 +14,8 @@ class LinkBytes {
     // LAYOUT, OPTIONS and the objects that OPTIONS points to must outlive this object.
     LinkBytes(const FlatLayout& layout, const StepPlanOptions& options);
 
-    // Returns the bytes of a bucket's gradients, in fp32 or packed. At stage 0, and if each host
-    // holds a copy of the states, they are sent to all hosts. Otherwise they are sent to the
+    // Returns the bytes of a bucket's gradients, in fp32 or packed. The gradients are sent to all
+    // hosts if each host holds a copy of the states, as at stage 0. Otherwise they are sent to the
     // owners' hosts, which send the sums to the hosts of the other copies. Flags are always sent to
     // all hosts.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;

@@ -33,8 +33,8 @@ enum class HostSource {
 [[nodiscard]] launch::SlurmAllocation slurm_allocation(const RunOptions& options,
                                                        const Machine& machine);
 
-// Returns the allocation's hosts. Adds a note to NOTES for each choice made for the user. REQUIRES:
-// the source is kSlurm.
+// Returns the allocation's hosts. Adds notes for the user about the hosts and their slots to NOTES.
+// REQUIRES: the source is kSlurm.
 [[nodiscard]] std::vector<launch::Host> slurm_hosts(const RunOptions& options,
                                                     const Machine& machine,
                                                     std::vector<std::string>& notes);

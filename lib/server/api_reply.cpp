@@ -104,8 +104,8 @@ OpenReply::~OpenReply() {
 }
 
 void OpenReply::add(TextService::Ticket ticket, const std::string& prompt) {
-    // The vector has room reserved, so that this cannot fail. From here on the destructor cancels
-    // the text, whatever fails later.
+    // The vector has room reserved, so that this cannot fail. From here on, if anything
+    // fails, the destructor cancels the text.
     open_.push_back(
         {std::move(ticket), {static_cast<int>(open_.size()), "", TextEnd::kNone}, true});
     if (echo_) open_.back().choice.text = prompt;

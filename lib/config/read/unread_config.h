@@ -1,4 +1,4 @@
-// The config file that is not read because the model's archive contains a config.
+// A warning about a config file that is not read, because the model's archive contains a config.
 #pragma once
 
 #include <string>

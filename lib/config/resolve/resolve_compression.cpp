@@ -163,8 +163,8 @@ void check_bits(const MethodReader& method, const WeightQuantization& weights,
         keys.problem(params + "target_bits", "1 and 2 bits need rounding nearest, as in DeepSpeed");
 }
 
-// Returns the updates after which the bits of GROUP do not fall any more (graph/rounding has the
-// whole schedule).
+// Returns the number of updates after which the bits of GROUP no longer fall (graph/rounding has
+// the whole schedule).
 int64_t updates_to_target(const WeightQuantization& weights, const CompressedGroup& group) {
     int64_t rounding = 0, period = group.period;
     for (int64_t bits = group.start_bits; bits > group.target_bits && rounding < INT64_MAX / 4;

@@ -68,7 +68,7 @@ std::string pairs_loss(const Value& root) {
     return std::ranges::find(kLosses, loss->text) == kLosses.end() ? "" : loss->text;
 }
 
-// REQUIRES: lora() has run.
+// Returns the usual learning rate. REQUIRES: resolve_lora() has run.
 double usual_rate(KeyReader& keys, RunConfig& run) {
     const bool adapters = run.lora.on();
     if (pairs_loss(keys.root()).empty()) return adapters ? kAdapterRate : kFullRate;

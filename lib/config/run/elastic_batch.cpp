@@ -26,7 +26,8 @@ int64_t copies_per_node(const ElasticityConfig& config) {
                                : 1;
 }
 
-// Version 0.1 counts ranks, and version 0.2 nodes. A largest number below one node is no limit.
+// Returns the limits of CONFIG. Version 0.1 counts ranks, and version 0.2 counts nodes. A largest
+// number below one node is no limit.
 Limits limits_of(const ElasticityConfig& config) {
     Limits limits{elastic_rows_limit(config), config.ranks_min, config.ranks_max};
     if (config.counts_nodes) {

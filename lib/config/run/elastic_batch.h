@@ -38,7 +38,7 @@ struct ElasticBatch {
 
 // Returns the batch for COPIES ranks with different rows. This is elastic_batch() if COPIES can
 // share that batch. Otherwise version 0.2 computes a batch for exactly COPIES. Returns nullopt if
-// there is no such batch. REQUIRES: as elastic_batch(), and COPIES > 0.
+// there is no such batch. REQUIRES: the same as elastic_batch(), and COPIES > 0.
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch_for(const ElasticityConfig& config,
                                                             int64_t copies);
 

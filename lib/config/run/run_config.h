@@ -55,8 +55,8 @@ struct WireConfig {
     WireChoice frozen = WireChoice::kOff;      // zero_quantized_nontrainable_weights, stage 3
     WireChoice gradients = WireChoice::kOff;   // zero_quantized_gradients, stages 1 to 3
     bool error_feedback = false;               // dslaunch.communication.error_feedback
-    // The type to which gradients are rounded: kF32, kBF16 or kF16. From communication_data_type or
-    // torch_autocast.
+    // The type to which gradients are rounded: kF32, kBF16 or kF16. It comes from
+    // communication_data_type or torch_autocast.
     DType gradient_dtype = DType::kF32;
     // The classes of modules whose gradients are rounded to gradient_dtype; not set for all
     // modules.

@@ -120,8 +120,8 @@ class Engine {
     // An engine that was moved from can only be destroyed; its other calls throw kUsage.
     Engine(Engine&&) noexcept;
     Engine& operator=(Engine&&) = delete;
-    // Does not wait for other ranks. Leaves an unfinished save as a crash would: call close()
-    // first. Keeps the memory of a broken engine until the process ends.
+    // Does not wait for other ranks. Abandons a save that is under way: call close() first. Keeps
+    // the memory of a broken engine until the process ends.
     ~Engine();
 
     // Takes one step of the optimizer with this rank's rows: forward, backward and update run as
@@ -139,9 +139,9 @@ class Engine {
     [[nodiscard]] double evaluate(const std::vector<at::Tensor>& inputs);
 
     // Saves everything that a resumed run needs as a checkpoint in `output`; dslaunch can read it
-    // too. If WAITS, returns when the checkpoint is durable. Otherwise writing continues during the
-    // next steps, until the next save, close() or export_weights() waits for its end. Throws kUsage
-    // without `output`, kCheckpoint, kDisk.
+    // too. If WAITS is true, returns when the checkpoint is durable. Otherwise, writing continues
+    // during the next steps; the next save, close() or export_weights() then waits for its end.
+    // Throws kUsage without `output`, kCheckpoint, kDisk.
     void save_checkpoint(bool waits = true);
 
     // Writes the trained weights into `output` as model.safetensors and model.pt; with LoRA, writes

@@ -116,8 +116,8 @@ struct HealthNote {
 using HealthRecord = std::variant<HealthMember, HealthTiming, LinkSample, HostSample, HealthFault,
                                   HealthNote, GpuPairSample>;
 
-// The encoding of a record in a message: the number of its kind, from 1 in the order of
-// HealthRecord, then its members. read() throws Error{kInternal} for an unknown kind, and for
+// Write and read a record in a message: the number of its kind (from 1, in the order of
+// HealthRecord), then its members. read() throws Error{kInternal} for an unknown kind, and for
 // figures below 0 or over 2^48.
 void write(WireWriter& wire, const HealthRecord& record);
 void read(WireReader& wire, HealthRecord& record);

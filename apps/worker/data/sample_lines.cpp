@@ -44,8 +44,8 @@ constexpr std::array<Packing, 8> kPackings = {{{"\x1f\x8b", "gzip", "gunzip -c"}
                                                {"Rar!\x1a", "rar", "unrar p -inul"},
                                                {"\x04\x22\x4d\x18", "lz4", "lz4 -dc"}}};
 
-// Returns the error message for PATH if it is a folder. If Python's datasets wrote the folder, the
-// message tells how to convert it to lines of JSON. Otherwise it suggests files of the folder.
+// Returns the error message for PATH, which is a folder. If Python's datasets wrote the folder, the
+// message tells how to convert it to lines of JSON. Otherwise, it suggests files of the folder.
 std::string folder_text(const std::string& path) {
     std::set<std::string> names, endings;
     std::error_code unreadable;

@@ -18,8 +18,8 @@
 
 namespace dslaunch::worker {
 
-// Finds the objects in a JSON file. They are in a list, or each object spans several lines. It only
-// follows brackets, and does not check the contents.
+// Finds the objects in a JSON file that has a list of objects, or objects that span several lines.
+// The search only follows brackets, and does not check the contents.
 class JsonObjects {
   public:
     // Returns true if LINE, the first line of a file, begins a list or an object of several lines.

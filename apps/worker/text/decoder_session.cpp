@@ -131,8 +131,8 @@ std::optional<storage::AdapterChanges> open_adapter(const std::string& folder,
     return adapter;
 }
 
-// Makes a folder for a model that is a GGUF file, and names it in ARGUMENTS. Returns null for any
-// other model.
+// Makes a folder for the model if it is a GGUF file, and names the folder in ARGUMENTS. Returns
+// null for any other model.
 std::unique_ptr<storage::GgufFolder> folder_of_gguf(DecoderArguments& arguments) {
     if (!storage::is_gguf_file(arguments.model)) return nullptr;
     auto folder = std::make_unique<storage::GgufFolder>(arguments.model);

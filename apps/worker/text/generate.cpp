@@ -148,7 +148,7 @@ std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFil
     return prompts_of_file(given, files, arguments.decoder.model);
 }
 
-// Returns the options for writing texts: the values in ARGUMENTS, otherwise those in the folder's
+// Returns the options for writing texts. Values that ARGUMENTS lack come from the folder's
 // generation_config.json.
 WritingOptions writing_of(const GenerateArguments& arguments, const TextFiles& files) {
     const storage::GenerationConfig& config = files.generation();

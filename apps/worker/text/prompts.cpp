@@ -83,7 +83,7 @@ bool is_message(const Value& value) {
 }
 
 // Returns the messages in TEXT if it is JSON: one message, or a list of them. Returns an empty list
-// for any other text, and warns if it begins like such a list.
+// for any other text. Warns if TEXT looks like messages but is not JSON.
 text::jinja::Values messages_in(const std::string& text) {
     const std::string_view begin = trim(text);
     if (!begin.starts_with('[') && !begin.starts_with('{')) return {};

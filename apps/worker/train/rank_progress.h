@@ -23,9 +23,9 @@ class RankProgress {
 
     // Sends heartbeats from now on, until follow() or the end of this object.
     void start();
-    // Notes that WHAT begins, which is a part of the set-up.
+    // Notes that WHAT, a part of the set-up, begins.
     void set_up(std::string_view what);
-    // Notes that the work WHAT begins after the set-up; empty: the trainer's steps.
+    // Notes that the work WHAT begins after the set-up. An empty WHAT means the trainer's steps.
     void begin(std::string_view what) { activity_.begin(what); }
     // Sends heartbeats about TRAINER from now on, until the result is destroyed. TRAINER must
     // outlive the result.

@@ -51,7 +51,7 @@ struct Batch {
 [[nodiscard]] std::string batch_bytes(const Batch& batch);
 [[nodiscard]] Batch parse_batch(std::string_view bytes);
 
-// Runs batches, either with a decoder of this process or with a group of ranks that share one.
+// Runs batches with a decoder of this process, or with a group of ranks that share a decoder.
 class StepRunner {
   public:
     virtual ~StepRunner() = default;

@@ -1,5 +1,5 @@
 // The paged cache of keys and values, and attention to it. A batch contains only the numbers of
-// pages; this object alone knows their memory. Data path: keys and values -> [here] -> attention's
+// pages; this object has their memory. Data path: keys and values -> [here] -> attention's
 // output. One thread calls; the team's threads compute.
 #pragma once
 
@@ -27,7 +27,7 @@ class KeyValueCache {
     // CONFIG must outlive this object. Throws Error{kSetup} if there is no memory for the cache.
     KeyValueCache(const storage::TransformerConfig& config, const CacheShape& shape);
 
-    // Returns the number of bytes that a page takes in all layers. Reads layers, key_heads and
+    // Returns the number of bytes that a page takes in all layers. Uses only layers, key_heads and
     // dtype of SHAPE.
     [[nodiscard]] static int64_t page_bytes(const storage::TransformerConfig& config,
                                             const CacheShape& shape);

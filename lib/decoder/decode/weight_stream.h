@@ -1,5 +1,5 @@
-// Reads weights that do not fit in memory: each step reads them from their file again, and this
-// object asks the system to read the next ones while the step computes.
+// Reads weights that do not fit in memory. Each step reads them from their file again; this object
+// asks the system to read the next layer's weights while the step computes.
 #pragma once
 
 #include <cstddef>

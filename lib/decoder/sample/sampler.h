@@ -1,4 +1,4 @@
-// Chooses the next token from a row of logits: the likeliest one, or a random one among those that
+// Chooses the next token from a row of logits: the likeliest one, or a random one from the set that
 // temperature, top-k, top-p and min-p leave. Data path: decoder -> [here] -> engine. The steps have
 // the order of transformers' generate(): biases, penalties, bans, temperature, top-k, top-p, min-p.
 // Pure except for the sampler's own random numbers; one thread at a time.
@@ -58,10 +58,10 @@ class Sampler {
     // Throws Error{kUsage} that names the option that is out of range.
     explicit Sampler(const SamplingOptions& options, TextBounds bounds = {});
 
-    // Returns the token that follows TEXT, chosen from its LOGITS. SHAPE: [vocabulary] fp32; they
-    // are changed. If several tokens have the highest logit, the lowest of them counts as the
-    // likeliest. REQUIRES: not empty, are_finite(); TEXT ends with all tokens that this sampler
-    // returned.
+    // Chooses the token that follows TEXT from LOGITS, and returns it. Changes LOGITS. SHAPE:
+    // [vocabulary] fp32. If several tokens have the highest logit, the lowest token counts as the
+    // likeliest. REQUIRES: LOGITS are not empty and are_finite(); TEXT ends with all tokens that
+    // this sampler returned.
     [[nodiscard]] int32_t next(std::span<float> logits, std::span<const int32_t> text);
 
     // Returns the options that the constructor was given.

@@ -1,5 +1,5 @@
-// The weights of a decoder that one rank holds: some consecutive layers, and its share of each
-// layer's heads, of the MLP's width and of the vocabulary. Data path: weight_source.h -> [here] ->
+// The weights of a decoder that one rank holds: some consecutive layers, and the rank's share of
+// their heads and MLP width and of the vocabulary. Data path: weight_source.h -> [here] ->
 // decode/decoder.h. Any number of threads may read them.
 #pragma once
 
@@ -74,9 +74,9 @@ struct DecoderWeights {
     int64_t mapped_bytes = 0;  // the part of `bytes` that is mapped from files
 };
 
-// Loads PART of the model that CONFIG describes from SOURCE. Throws SOURCE's Error{kInput};
-// Error{kInput} for heads that are larger than attention supports; Error{kUsage} if the key heads
-// cannot be divided evenly among the tensor ranks.
+// Loads PART of the model that CONFIG describes from SOURCE. Throws Error{kInput} if SOURCE does,
+// or if heads are larger than attention supports. Throws Error{kUsage} if the key heads cannot be
+// divided evenly among the tensor ranks.
 [[nodiscard]] DecoderWeights load_decoder(const storage::TransformerConfig& config,
                                           const DecoderPart& part, WeightSource& source);
 

@@ -183,7 +183,7 @@ FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> si
     const bool is_head = name == storage::head_of(stored_) + ".weight";
     std::vector<int64_t> there = sizes;
     if (is_head || name == table) there[0] = stored_.vocabulary;
-    // An output layer that shared its weight with the embedding table until now starts with the
+    // If the folder's output layer shares its weight with the embedding table, it starts with the
     // table's values.
     FolderWeight weight = weights_.take(is_head && stored_.is_tied ? table : name, there);
     const WeightChange* const change = change_of(name);

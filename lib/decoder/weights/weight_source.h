@@ -56,8 +56,8 @@ using TakeOutBeginning = std::function<void(std::span<float> weight,
 // Makes each weight once; require_all_taken() finds the weights that nobody asked for.
 class WeightSource {
   public:
-    // FORM: the form of the matrices that are used in products; empty: as they are stored. FOLDER
-    // and TEAM must outlive this object. Throws Error{kInput} that names the file.
+    // FORM is the form of the matrices that are used in products. If it is empty, they keep their
+    // stored form. FOLDER and TEAM must outlive this object. Throws Error{kInput} naming the file.
     WeightSource(const storage::ModelFolder& folder, std::optional<kernels::MatrixForm> form,
                  kernels::ThreadTeam& team);
 

@@ -32,7 +32,7 @@ struct WeightQuantization {
     bool is_stochastic = false;
     int64_t groups = 1;  // parts of a weight with a scale each
     int64_t offset = 0;  // updates before it begins
-    bool mixes = false;  // a falling part of the unrounded weight is added
+    bool mixes = false;  // the unrounded weight is mixed in, with a falling share
     double change_ratio = 0.001;
     std::vector<CompressedGroup> parts;  // empty: off
 

@@ -12,8 +12,8 @@
 
 namespace dslaunch::text {
 
-// A sample's text and its learned ranges, which are in order, not empty and without overlaps; or
-// the reason why there are no ranges.
+// A sample's text and its learned ranges, or the reason why there are no ranges. The ranges are in
+// order, are not empty and do not overlap.
 struct [[nodiscard]] SegmentedText {
     std::string text;
     std::vector<TextRange> answers;

@@ -1,5 +1,5 @@
-// The normal forms of Unicode as in the Python package `tokenizers`. It uses an old version of
-// Unicode, so newer characters stay unchanged. Threads: any.
+// The normal forms of Unicode as in the Python package `tokenizers`. The package uses an old
+// version of Unicode, so newer characters stay unchanged. Threads: any.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Work on flat arrays in a device's memory, done in the order in which it is submitted: immediately
 // on the host, later on a stream of a GPU. The results are equal, bit for bit, to the results of
-// kernels/flat_optimizer.h. Data path: ZeRO state -> [here] -> kernels of the
-// host, or of lib/kernels/cuda. Threads: a queue belongs to its lane; one thread at a time.
+// kernels/flat_optimizer.h. Data path: ZeRO state -> [here] -> kernels of the host, or of
+// lib/kernels/cuda. Threads: a queue belongs to its lane; one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -59,8 +59,8 @@ struct HealthTiming {
     bool operator==(const HealthTiming&) const = default;
 };
 
-// The path from one host to another, measured by the sender. `pass` counts from 1: a path that
-// looked bad is measured again.
+// The path from one host to another, measured by the sender. `pass` counts from 1: the next pass
+// measures paths that looked bad again.
 struct LinkSample {
     int64_t from = 0;  // node ranks; equal: inside the host
     int64_t to = 0;

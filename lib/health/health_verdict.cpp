@@ -16,8 +16,8 @@ namespace {
 
 // A rate below this part of the other rates' median is slow, however much they vary.
 constexpr double kSlowPart = 0.25;
-// A rate is also slow if it is this many deviations below the median, if there are enough rates
-// (kSpreadSamples) to know the deviation.
+// A rate is also slow if it is this many deviations below the median. With fewer rates than
+// kSpreadSamples, the deviation is not known.
 constexpr double kDeviations = 6;
 constexpr double kSpreadLeast = 0.08;  // least deviation, as a part of the median; values that are
                                        // equal by chance have none

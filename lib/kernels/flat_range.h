@@ -78,8 +78,8 @@ struct AdamStep {
     // so it gets no momentum, and only weight decay changes it. REQUIRES: decoupled decay, no bias
     // correction.
     bool frozen_variance = false;
-    // If true, the root of the largest variance so far, the third state, divides (Reddi et al.
-    // 2018, in the form of torch.optim).
+    // If true, the update divides by the root of the largest variance so far, which is the third
+    // state (Reddi et al. 2018, in the form of torch.optim).
     bool amsgrad = false;
     // If true, eps is added to the variance, not to its root. REQUIRES: no bias correction.
     bool eps_inside_sqrt = false;

@@ -44,7 +44,7 @@ class DecoderRanks {
     // Returns null if no other rank shares this rank's layers. REQUIRES: open().
     [[nodiscard]] decoder::GroupSum* sum() { return sum_ ? &*sum_ : nullptr; }
     [[nodiscard]] decoder::GroupParts parts(decoder::Decoder& decoder);
-    // Releases the ranks that wait for this one.
+    // Makes the ranks that wait for this rank fail with the message WHY.
     void poison(const std::string& why) const;
 
   private:

@@ -110,7 +110,7 @@ class DecoderSession {
     std::optional<storage::AdapterChanges> adapter_;
     int64_t stored_context_ = 0;             // the folder's context, without --context
     std::shared_ptr<DecoderRanks> ranks_;    // shared with PROCESS.on_failure
-    decoder::GroupRunner* group_ = nullptr;  // runner_, if ranks share the decoder
+    decoder::GroupRunner* group_ = nullptr;  // equals runner_ if ranks share the decoder; else null
     std::unique_ptr<kernels::ThreadTeam> team_;
     std::unique_ptr<decoder::Decoder> decoder_;
     std::unique_ptr<decoder::StepRunner> runner_;

@@ -249,7 +249,7 @@ bool ends_with_answer(const Value& messages) {
     return role != nullptr && role->is(ValueKind::kText) && role->text() == "assistant";
 }
 
-// Throws Error{kInput}.
+// Returns the prompt in LINE. Throws Error{kInput}.
 Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVariables& more) {
     const LineReader reader(line);
     if (reader.has("prompt"))

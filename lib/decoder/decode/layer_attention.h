@@ -21,7 +21,7 @@ class LayerAttention {
     LayerAttention(const storage::TransformerConfig& config, const CacheShape& shape,
                    const storage::RotaryFrequencies& frequencies, RowMath& math, RankSum* ranks);
 
-    // Computes what all layers need to know about BATCH. Call it before run().
+    // Computes the rotation of BATCH, which all layers use. Call it before run().
     void prepare(const Batch& batch) { rotary_.prepare(batch); }
     // Computes OUT from X for the layer INDEX, and stores the keys and values of BATCH. SHAPE of X
     // and OUT: [rows, width]. With several ranks, OUT must be summed over them.

@@ -11,7 +11,7 @@ namespace dslaunch::decoder {
 // Allocates and frees pages. One thread at a time.
 class PagePool {
   public:
-    // All PAGES pages, with the numbers from 0, are free.
+    // Makes a pool of PAGES free pages, which are numbered from 0.
     explicit PagePool(int32_t pages);
 
     // Return the number of all pages, and of the free ones.

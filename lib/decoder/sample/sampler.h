@@ -55,7 +55,7 @@ struct TextBounds {
 // Chooses the tokens of one text.
 class Sampler {
   public:
-    // Throws Error{kUsage} that names the option that is out of range.
+    // Throws Error{kUsage}, naming an option that is out of range.
     explicit Sampler(const SamplingOptions& options, TextBounds bounds = {});
 
     // Chooses the token that follows TEXT from LOGITS, and returns it. Changes LOGITS. SHAPE:

@@ -170,7 +170,7 @@ storage::InputRounding WeightSource::input_rounding(const std::string& name) {
                                                              : storage::InputRounding::kNone;
 }
 
-// Returns the adapter's tensor with that name if it has one, else the folder's.
+// Returns the tensor NAME: the one that replace() gave, else the adapter's, else the folder's.
 FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> sizes) {
     if (const auto found = replaced_.find(name); found != replaced_.end()) {
         FolderWeight weight{

@@ -34,7 +34,7 @@ struct OwnedMatrix {
 // A part of a stored tensor, which becomes a matrix [outputs, inputs].
 struct MatrixPart {
     std::string name;  // the tensor's name, "model.layers.0.mlp.up_proj.weight"
-    int64_t out = 0;   // dimensions of the whole
+    int64_t out = 0;   // dimensions of the whole tensor
     int64_t in = 0;
     bool transposed = false;  // the file stores [in, out]
     Range outputs;            // the part that is needed
@@ -53,7 +53,7 @@ struct LowRank {
 using TakeOutBeginning = std::function<void(std::span<float> weight,
                                             const storage::WeightChange& change, bool transposed)>;
 
-// Makes each weight once; require_all_taken() finds the weights that nobody asked for.
+// Makes each weight once; require_all_taken() finds the weights that were not used.
 class WeightSource {
   public:
     // FORM is the form of the matrices that are used in products. If it is empty, they keep their

@@ -12,8 +12,8 @@
 namespace dslaunch::kernels {
 namespace {
 
-// Returns a * b + c, rounded once on every processor. It is used wherever PyTorch's build of its
-// kernels fuses the two; the compilers fuse nothing else (-ffp-contract=off, -fmad=false).
+// Returns a * b + c, rounded once on every processor. It is used wherever PyTorch's build fuses a
+// product and a sum; the compilers fuse nothing else (-ffp-contract=off, -fmad=false).
 DSL_HOST_DEVICE inline float fma(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
     return __fmaf_rn(a, b, c);

@@ -64,8 +64,8 @@ struct PackedLayout {
     int64_t panel_scale_bytes = 0;
     int64_t panel_factor_bytes = 0;
 
-    // Return, in bytes: where the scales begin, where the factors begin, and the size of the
-    // matrix.
+    // Return the offset of the scales, the offset of the factors, and the size of the matrix, in
+    // bytes.
     [[nodiscard]] int64_t scales_offset() const { return panels * panel_code_bytes; }
     [[nodiscard]] int64_t factors_offset() const {
         return scales_offset() + panels * panel_scale_bytes;

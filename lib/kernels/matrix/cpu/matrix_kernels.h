@@ -79,7 +79,7 @@ struct MatrixKernels {
     void (*to_int8)(const PanelSource&, const PanelTarget&);
     void (*to_int4)(const PanelSource&, const PanelTarget&);
     void (*to_nf4)(const PanelSource&, const PanelTarget&);
-    // Null unless products with bf16 weights use bf16 activations. Splits ROWS <= kTileRowsMax rows
+    // Null if products with bf16 weights use fp32 activations. Splits ROWS <= kTileRowsMax rows
     // into bf16 parts. For each kTileInputs inputs it writes [16 pairs, high parts of the rows then
     // low parts, 2], or, above kNarrowRows rows, [high then low, 16 pairs, rows, 2]. Inputs are
     // padded with zeros.

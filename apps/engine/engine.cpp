@@ -56,7 +56,7 @@ void require_named_rank() {
     }
 }
 
-// Returns the object of POINTER. Throws if POINTER is null because the engine was moved from.
+// Returns the object of POINTER. Throws Error{kUsage} if it is null: the engine was moved from.
 template <typename Object>
 Object& object_of(const std::unique_ptr<Object>& pointer) {
     if (pointer == nullptr) throw Error(ExitCode::kUsage, "the engine was moved from");

@@ -30,7 +30,7 @@ struct Ranks {
     int world_size = 1;
     int local_rank = 0;                        // index among the ranks of its host
     int host_rank = 0;                         // index of its host
-    std::vector<int> ranks_of_host = {1};      // number for each host; the sum is world_size
+    std::vector<int> ranks_of_host = {1};      // ranks of each host; their sum is world_size
     std::string master_address = "127.0.0.1";  // address of rank 0's host, for several hosts
     int master_port = 0;                       // free port, on which rank 0 listens
     // The file descriptor of the memory that the ranks of this host share; dslaunch opens it. It
@@ -57,7 +57,7 @@ enum class EngineLog {
 struct EngineOptions {
     std::string model;   // an archive (.pt, .pt2) or a Hugging Face folder
     std::string config;  // ds_config.json; empty: the file in or beside the archive, or defaults
-    std::vector<std::string> set;  // "key=value", as `dslaunch --set`
+    std::vector<std::string> set;  // "key=value", as for `dslaunch --set`
     // An example of train_batch()'s inputs, with one row or more: a tensor for each argument of
     // forward, in forward's order, and then the target if the config has dslaunch.loss. Only types
     // and shapes matter, but integers must be valid. All ranks give the same shapes.
@@ -155,8 +155,8 @@ class Engine {
     void close();
 
     // Asks all ranks to end: the next train_batch() sets should_end on every rank. May be called in
-    // a signal handler and on any thread, even while another thread closes the engine, but not
-    // while one moves or destroys it. Does not wait.
+    // a signal handler and on any thread, even during or after close(), but not while the engine is
+    // moved or destroyed. Does not wait.
     void ask_to_end() noexcept;
 
     // Return the number of steps done, and the number of rows that all ranks used in them. Both

@@ -75,7 +75,7 @@ struct LinkSample {
     int64_t lost = 0;        // segments that had to be sent again
     int64_t duplicated = 0;  // segments that arrived twice but were sent once
     int64_t wrong = 0;       // 8-byte words that arrived changed
-    std::string error;       // not empty: why the path does not work, in words
+    std::string error;       // why the path does not work; empty if it works
 
     bool operator==(const LinkSample&) const = default;
 };

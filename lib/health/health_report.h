@@ -34,7 +34,7 @@ struct HealthRow {
     double seconds = 0;
 
     [[nodiscard]] double algorithm_bandwidth() const;  // GB/s, 0 for the barrier
-    // Returns GB/s that a link carries (bus_factor()); 0 for the barrier.
+    // Returns the GB/s that a link carries (bus_factor()); 0 for the barrier.
     [[nodiscard]] double bus_bandwidth(int world_size) const;
 };
 

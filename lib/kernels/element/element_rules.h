@@ -34,7 +34,7 @@ DSL_HOST_DEVICE inline float square_root(float value) {
 enum class AdamForm {
     kUsual,
     kFrozen,    // the variance is only read
-    kLargest,   // the third state is the largest variance so far, whose root divides
+    kLargest,   // divides by the root of the largest variance so far, the third state
     kEpsInside  // eps is added to the variance, not to its root
 };
 

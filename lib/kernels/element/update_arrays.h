@@ -39,7 +39,7 @@ struct ElementRange {
     int64_t numel;
 };
 
-// The numbers of AdamStep as an update needs them for each element.
+// The constants of AdamStep, in the form that the update of an element needs.
 struct AdamConstants {
     float parameter_keep;  // 1 - lr * decoupled decay
     float beta1_rest;      // 1 - beta1

@@ -82,11 +82,11 @@ class Attention {
 
   private:
     struct Part {
-        int64_t chunk = 0;  // of the group
+        int64_t chunk = 0;  // index in the group
         int64_t kv_head = 0;
     };
     struct Query {
-        int64_t chunk = 0;  // of the group
+        int64_t chunk = 0;  // index in the group
         int64_t row = 0;
         int64_t head = 0;
     };

@@ -39,7 +39,7 @@ enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSqu
 struct AttendQuery {
     const float* q;
     float* gathered;
-    int64_t begin, length;  // the positions it attends to: [begin, length)
+    int64_t begin, length;  // the query attends to positions [begin, length)
 };
 
 // Positions [first, last) of a cache, for queries that share one of its heads.

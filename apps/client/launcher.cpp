@@ -16,7 +16,7 @@ namespace dslaunch {
 
 namespace {
 
-// Opens FILE to append to it; empty: a copy of the descriptor OTHERWISE.
+// Opens FILE for appending. If FILE is empty, returns a copy of the descriptor OTHERWISE.
 UniqueFd open_output(const std::string& file, int otherwise) {
     if (file.empty()) return UniqueFd(::fcntl(otherwise, F_DUPFD_CLOEXEC, 3));
     UniqueFd opened(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
@@ -41,7 +41,7 @@ class Job::Process {
         }
     }
 
-    // Returns the exit code; nullopt: it runs, which only WNOHANG in FLAGS allows.
+    // Returns the exit code. With WNOHANG in FLAGS, returns nullopt if the process still runs.
     std::optional<int> look(int flags) {
         while (!code_) {
             int status = 0;

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Memory that a child writes to and that is read after its end.
+// Memory for the output of a child process; it is read after the child has ended.
 class WrittenText {
   public:
     WrittenText() : fd_(::memfd_create("dslaunch-plan", MFD_CLOEXEC)) {
@@ -41,7 +41,7 @@ class WrittenText {
     UniqueFd fd_;
 };
 
-// Throws the error with which the child ended.
+// Throws the error of a child that ended with CODE and wrote SAID to stderr.
 [[noreturn]] void fail_as(int code, std::string said) {
     constexpr std::string_view kPrefix = "dslaunch: error: ";
     if (const size_t at = said.rfind(kPrefix); at != std::string::npos)

@@ -14,7 +14,7 @@ namespace dslaunch::client {
 
 namespace {
 
-// Returns true if PATH is a program: lib/dslaunch beside the library is a folder.
+// Returns true if PATH is an executable file. The folder lib/dslaunch beside the library is not.
 bool is_program(const std::string& path) {
     struct stat info {};
     return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
@@ -30,7 +30,7 @@ std::string find_dslaunch(const std::string& given) {
     Dl_info info{};
     if (::dladdr(reinterpret_cast<const void*>(&find_dslaunch), &info) != 0) {
         const std::string folder = folder_of(info.dli_fname);
-        // Below a prefix, and in the folder of a build.
+        // The first path is for an installed library, the second one for a build folder.
         for (const std::string& path : {folder + "/../bin/dslaunch", folder + "/dslaunch"})
             if (is_program(path)) return path;
     }

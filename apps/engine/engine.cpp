@@ -16,9 +16,9 @@ namespace dslaunch {
 namespace {
 
 std::atomic<bool> has_engine{false};
-std::atomic<bool> memory_is_used{false};  // the ranks of a host shared it once
+std::atomic<bool> memory_is_used{false};  // an engine has used the memory that ranks share
 
-// Returns the reason of ERROR, whatever was thrown.
+// Returns the exit code and the message for ERROR, an exception of any type.
 job::RankFailure reason_of(const std::exception_ptr& error) {
     try {
         return job::failure_of(error);
@@ -27,7 +27,7 @@ job::RankFailure reason_of(const std::exception_ptr& error) {
     }
 }
 
-// Returns what USE returns. Throws Error for any exception.
+// Returns the result of USE. If USE throws, throws an Error with the same message.
 template <typename Use>
 auto as_error(const Use& use) {
     try {
@@ -38,7 +38,8 @@ auto as_error(const Use& use) {
     }
 }
 
-// Refuses to be one of several ranks that do not know each other: each would train alone.
+// Throws Error{kSetup} if srun or mpirun started several processes but RANK is not set: then each
+// process would train alone.
 void require_named_rank() {
     if (std::getenv("RANK") != nullptr) return;
     constexpr std::pair<const char*, const char*> kCounts[] = {{"SLURM_STEP_NUM_TASKS", "srun"},
@@ -55,14 +56,14 @@ void require_named_rank() {
     }
 }
 
-// Returns the object of POINTER, which an engine that was moved from does not have.
+// Returns the object of POINTER. Throws Error{kUsage} if it is null: the engine was moved from.
 template <typename Object>
 Object& object_of(const std::unique_ptr<Object>& pointer) {
     if (pointer == nullptr) throw Error(ExitCode::kUsage, "the engine was moved from");
     return *pointer;
 }
 
-// The right to be the one engine of this process, until its destruction.
+// The right to be the only engine of this process; the destructor gives it up.
 class OneEngine {
   public:
     explicit OneEngine(const Ranks& ranks) {
@@ -81,7 +82,7 @@ class OneEngine {
 
 }  // namespace
 
-// An engine's rank, and what became of it.
+// The rank of an engine, and the error that broke the engine if there was one.
 class Engine::Session {
   public:
     Session(const EngineOptions& options, const Ranks& ranks)
@@ -92,13 +93,13 @@ class Engine::Session {
     Session& operator=(const Session&) = delete;
     ~Session() {
         if (run_ == nullptr) return;
-        // The other ranks may wait for calls that this one will not make.
+        // The other ranks may wait for calls that this rank will not make.
         if (std::uncaught_exceptions() > 0)
             run_->poison("rank " + std::to_string(rank_) + " left its engine by an exception");
         if (failure_) leave();
     }
 
-    // Returns what USE returns with the rank. Any error breaks the engine.
+    // Calls USE with the rank and returns the result. Any error breaks the engine.
     template <typename Use>
     auto use(const Use& use) {
         require_open();
@@ -109,7 +110,8 @@ class Engine::Session {
             throw_failure();
         }
     }
-    // The same for a check before anything else: alone, a rank goes on after a refusal.
+    // Calls USE to check arguments before a call. Errors break the engine, except kInput and kUsage
+    // if this is the only rank.
     template <typename Use>
     void check(const Use& use) {
         require_open();
@@ -123,7 +125,7 @@ class Engine::Session {
             throw_failure();
         }
     }
-    // Returns what USE returns with the rank, which computes nothing.
+    // Calls USE with the rank, which does not change, and returns the result.
     template <typename Use>
     auto look(const Use& use) const {
         require_open();
@@ -135,12 +137,12 @@ class Engine::Session {
         use([](engine::EngineRun& run) { run.close(); });
         end();
     }
-    // Lets go of everything.
+    // Destroys the rank, and allows another engine in this process.
     void end() {
         run_.reset();
         one_.reset();
     }
-    // Stays valid when the rank ends, since a signal handler or another thread may call it then.
+    // A signal handler or another thread may call this at any time, even after the rank has ended.
     void ask_to_end() noexcept { asked_->store(true, std::memory_order_relaxed); }
 
   private:
@@ -152,10 +154,10 @@ class Engine::Session {
     void give_up(const job::RankFailure& why) {
         failure_ = why;
         run_->poison("rank " + std::to_string(rank_) + " failed: " + why.message);
-        // The program may end at any time now. Files on the list are this library's own.
+        // The program may end at any time now. This removes only files of this library.
         remove_files_of_process();
     }
-    // Keeps everything until the process ends: threads may be stuck in calls that use it.
+    // Keeps all objects until the process ends: threads may be stuck in calls that use them.
     void leave() {
         static_cast<void>(run_.release());
         static_cast<void>(one_.release());
@@ -163,7 +165,7 @@ class Engine::Session {
 
     const std::shared_ptr<std::atomic<bool>> asked_ = std::make_shared<std::atomic<bool>>(false);
     std::unique_ptr<OneEngine> one_;
-    std::unique_ptr<engine::EngineRun> run_;  // null once closed
+    std::unique_ptr<engine::EngineRun> run_;  // null after the engine was closed
     int rank_;
     std::optional<job::RankFailure> failure_;
 };

@@ -1,6 +1,6 @@
-// The reporter of a rank in a program of its own: metrics go to the run's folder, progress to the
-// log, nothing to a launcher, and the program itself asks to end. Data path: trainer -> [here] ->
-// file, log. Threads: one.
+// The reporter of a rank in a program that uses the library. It writes metrics to the run's folder
+// and progress to the log. It sends nothing to a launcher; the program itself asks the rank to end.
+// Data path: trainer -> [here] -> file, log. Threads: one.
 #pragma once
 
 #include <atomic>
@@ -14,11 +14,11 @@
 
 namespace dslaunch::engine {
 
-// Passes results on; see the top of this file.
+// Writes metrics and progress; see the top of this file.
 class EngineReporter final : public runtime::Reporter {
   public:
-    // Metrics go to metrics.jsonl in OUTPUT, which the first of them opens; empty: nowhere.
-    // asked_to_end() returns ASKED, which any thread or signal handler may set.
+    // Writes metrics to metrics.jsonl in OUTPUT, and opens this file for the first line. If OUTPUT
+    // is empty, drops them. asked_to_end() returns ASKED, which any thread may set.
     EngineReporter(std::string output, std::shared_ptr<const std::atomic<bool>> asked)
         : output_(std::move(output)), asked_(std::move(asked)) {}
 

@@ -32,8 +32,8 @@ namespace dslaunch::engine {
 
 namespace {
 
-// Returns RANKS as the parts of a rank read them. Throws Error{kUsage} if they contradict each
-// other.
+// Converts RANKS. Throws Error{kUsage} if its numbers contradict each other, and Error{kSetup} if
+// the ranks of this host have no memory to share.
 launch::WorkerEnvironment environment_of(const Ranks& ranks) {
     const auto host = static_cast<size_t>(ranks.host_rank);
     int sum = 0, before = 0;
@@ -61,7 +61,7 @@ launch::WorkerEnvironment environment_of(const Ranks& ranks) {
     environment.master_port = ranks.master_port;
     environment.devices = ranks.devices;
     environment.restart_count = ranks.restarts;
-    // A rank that is alone on its host has memory of its own.
+    // The only rank of a host allocates its own memory.
     environment.arena_fd = environment.local_world_size > 1 ? ranks.memory_fd : -1;
     if (environment.local_world_size > 1 && environment.arena_fd < 0)
         fail(ExitCode::kSetup,
@@ -78,7 +78,8 @@ std::string own_folder() {
     return folder_of(info.dli_fname);
 }
 
-// Sets the number of LibTorch's threads, and returns it. WANTED is 0 for a fair share.
+// Sets the number of LibTorch's threads to WANTED, and returns it. If WANTED is 0, OMP_NUM_THREADS
+// gives the number, or else each rank gets an equal share of the host's processors.
 int set_threads(int wanted, const launch::WorkerEnvironment& environment) {
     if (wanted == 0 && std::getenv(launch::kThreadsVariable) == nullptr) {
         const int granted = launch::processors_granted("");
@@ -105,22 +106,22 @@ void set_log(EngineLog log, const launch::WorkerEnvironment& environment) {
             set_log_level(LogLevel::kDetail);
             break;
     }
-    // dslaunch marks each line of a program with its rank.
+    // If dslaunch started this program, it puts the rank in front of each line.
     const bool is_marked = std::getenv(launch::kLaunchIdVariable) != nullptr;
     set_log_speaker(is_marked ? ""
                               : fmt::format("r{}@{}", environment.rank, launch::machine_name()));
 }
 
-// Gives the calling thread the number of LibTorch's threads: OpenMP has one for each thread, and
-// another number changes the order of sums.
+// Sets the number of LibTorch's threads for the calling thread. OpenMP keeps this number for each
+// calling thread separately, and a different number would change the order of sums.
 struct ThreadCount {
     explicit ThreadCount(int wanted) {
         if (at::get_num_threads() != wanted) at::set_num_threads(wanted);
     }
 };
 
-// Keeps LibTorch's random numbers as they were: the steps seed the generator that the program uses
-// too.
+// Restores the state of LibTorch's default generator when it is destroyed. Steps seed this
+// generator, but the program uses it too.
 class KeptGenerator {
   public:
     KeptGenerator() : before_(locked([](at::Generator& all) { return all.get_state(); })) {}
@@ -143,7 +144,7 @@ class KeptGenerator {
     at::Tensor before_;
 };
 
-// The state of the thread for a call, whatever modes of LibTorch the program has set.
+// Sets the state of the thread for a call, whatever modes of LibTorch the program has set.
 struct CallScope {
     explicit CallScope(job::TrainingRank& rank)
         : threads(rank.options().threads),
@@ -157,7 +158,7 @@ struct CallScope {
     graph::TensorGroupScope group;
 };
 
-// Returns the function of Engine that makes a call.
+// Returns the name of the function of Engine that makes CALL.
 template <typename Call>
 const char* call_name(Call call) {
     switch (call) {
@@ -184,13 +185,13 @@ FedPlace place_of(const job::TrainingRank& rank) {
 
 runtime::EvaluatorParts evaluator_parts(job::TrainingRank& rank) {
     runtime::EvaluatorParts parts = rank.evaluator_parts();
-    parts.leaves = {};  // the program ends its evaluations itself
+    parts.leaves = {};  // nothing ends an evaluation early
     return parts;
 }
 
 }  // namespace
 
-// The parts that refer to each other while there are steps.
+// The parts that exist while the rank takes steps; they refer to each other.
 struct EngineRun::Running {
     explicit Running(EngineRun& run)
         : segments(run.rank_.make_segments([&run](int64_t, int64_t micro_step) {
@@ -282,7 +283,7 @@ void EngineRun::set_up() {
     running_->trainer.begin();
 }
 
-// A schedule that ends needs to know when.
+// Throws Error{kConfig} if the learning rate schedule has an end but no number of steps.
 void EngineRun::require_schedule() const {
     const config::SchedulerConfig& scheduler = rank_.config().scheduler;
     const bool ends = scheduler.kind == config::SchedulerKind::kWarmupDecayLr ||
@@ -296,7 +297,8 @@ void EngineRun::require_schedule() const {
              "program takes: give their number, or dslaunch.steps");
 }
 
-// Ranks that resume from different places, or save to different folders, would wait for each other.
+// Compares the options of all ranks. Ranks that resumed from different places, or saved to
+// different folders, would wait for each other.
 void EngineRun::compare_options() const {
     const job::TrainingOptions& own = rank_.options();
     for (const auto& [name, value] :
@@ -311,8 +313,9 @@ void EngineRun::compare_options() const {
     }
 }
 
-// Compares what the program has set: a learning rate of one rank would train its share alone.
-// Derived values may follow from the host, and folders for offload are the host's own.
+// Compares the values of the config that the user set: if one rank had a different learning rate,
+// its share of the model would train differently. Leaves out derived values, because they may
+// depend on the host, and the folders for offload, because each host may have its own.
 void EngineRun::compare_settings() const {
     if (is_alone()) return;
     std::string own;
@@ -335,7 +338,8 @@ void EngineRun::compare_settings() const {
     }
 }
 
-// Compares the model's file on each host with rank 0's, and the names on one host with each other.
+// Compares the contents of the model on each host with rank 0's model, and the model's names on the
+// ranks of one host with each other.
 void EngineRun::compare_models() const {
     if (is_alone()) return;
     const runtime::Topology& place = rank_.place();
@@ -360,7 +364,7 @@ void EngineRun::compare_models() const {
     }
 }
 
-// Warns of settings for which the program has its own code.
+// Warns of settings that have no effect here, because only dslaunch's own loop reads them.
 void EngineRun::tell_unused() const {
     std::vector<std::string> names;
     for (const config::ResolvedValue& value : rank_.setup().resolved.values) {
@@ -397,8 +401,8 @@ void EngineRun::take_rows(const std::vector<at::Tensor>& inputs) {
                 input.narrow(0, m * batch().micro_rows, batch().micro_rows));
 }
 
-// Compares CALL and its ROWS with the other ranks', so that ranks which do different things, such
-// as one that alone saves, are named and do not wait for each other.
+// Compares CALL and ROWS with the calls of all other ranks. Throws Error{kDiverged} that names a
+// rank with a different call, for example the only rank that saves. Otherwise ranks would hang.
 void EngineRun::agree(Call call, int64_t rows) const {
     if (is_alone()) return;
     struct Made {

@@ -1,6 +1,6 @@
-// A rank of a job inside a program that has its own loop: the same parts as a rank of dsworker,
-// with batches that the program brings. Data path: include/dslaunch/engine.h -> [here] -> lib/job.
-// Threads: one at a time; any thread may set ASKED.
+// A rank of a job inside a program that has its own loop. It has the same parts as a rank of
+// dsworker, but the program gives it the batches. Data path: include/dslaunch/engine.h -> [here] ->
+// lib/job. Threads: one at a time; any thread may set ASKED.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,30 +23,30 @@ namespace dslaunch::engine {
 // A rank in training; see the top of this file. Functions throw the errors of their parts.
 class EngineRun {
   public:
-    // Sets up the rank: see Engine::open(). ASKED: the program asks to end. Blocks until all ranks
-    // have come.
+    // Sets up the rank: see Engine::open(). ASKED becomes true when the program asks to end. Blocks
+    // until all ranks have connected.
     EngineRun(const EngineOptions& options, const Ranks& ranks,
               std::shared_ptr<const std::atomic<bool>> asked);
     EngineRun(const EngineRun&) = delete;
     EngineRun& operator=(const EngineRun&) = delete;
     ~EngineRun();
 
-    // Checks and copies the rows of the next step; nothing waits for another rank. Throws
+    // Checks and copies the rows for the next step. Does not wait for another rank. Throws
     // Error{kInput}.
     void take_rows(const std::vector<at::Tensor>& inputs);
-    // Takes a step with these rows. REQUIRES: take_rows() came before.
+    // Takes a step with the rows of take_rows(). REQUIRES: take_rows() was called before.
     [[nodiscard]] StepResult step();
-    // The same for an evaluation.
+    // Do the same for an evaluation: check and copy its rows, and compute their mean loss.
     void take_held_out(const std::vector<at::Tensor>& inputs);
     [[nodiscard]] double evaluate();
 
-    // Throws Error{kUsage} if the options name no folder, for DOES.
+    // Throws Error{kUsage} if the options name no output folder. The message names the call DOES.
     void require_output(const char* does) const;
     void save(bool waits);
     void export_weights();
-    // Ends saves and leaves the other ranks. Nothing may follow.
+    // Finishes saves and leaves the other ranks. No other call may follow.
     void close();
-    // Releases the ranks that wait for this one. Any thread.
+    // Makes the ranks that wait for this rank fail with the message WHY. Any thread.
     void poison(const std::string& why) const { rank_.poison(why); }
 
     [[nodiscard]] int rank() const { return rank_.place().rank(); }
@@ -74,8 +74,8 @@ class EngineRun {
     EngineReporter reporter_;
     std::optional<FedForm> form_;
     job::TrainingRank rank_;
-    std::vector<std::vector<c10::IValue>> micro_batches_;  // of the step under way
-    std::unique_ptr<Running> running_;                     // uses all the others
+    std::vector<std::vector<c10::IValue>> micro_batches_;  // for the next step
+    std::unique_ptr<Running> running_;                     // uses all other members
 };
 
 }  // namespace dslaunch::engine

@@ -14,7 +14,7 @@ namespace dslaunch::engine {
 
 namespace {
 
-// Returns the type in which forward gets TENSOR, as rows of a file are read.
+// Returns the type to which TENSOR is converted for forward; it is the same as for rows of a file.
 c10::ScalarType fed_type(const at::Tensor& tensor) {
     if (tensor.scalar_type() == at::kBool) return at::kBool;
     return tensor.is_floating_point() ? at::kFloat : at::kLong;
@@ -29,7 +29,7 @@ std::vector<int64_t> sample_shape(const at::Tensor& tensor) {
     return {tensor.sizes().begin() + 1, tensor.sizes().end()};
 }
 
-// Checks what every tensor of rows must be.
+// Throws Error{kInput} if TENSOR, the rows for ARGUMENT, is not a dense CPU tensor with elements.
 void require_rows(const char* where, const std::string& argument, const at::Tensor& tensor) {
     const auto refuse = [&](const std::string& why) {
         fail(ExitCode::kInput, "{}: the tensor for argument '{}' {}", where, printable(argument),
@@ -87,7 +87,7 @@ std::vector<at::Tensor> FedForm::take(const char* where,
     if (rows.size() != inputs_.size())
         fail(ExitCode::kInput, "{}: got {}, but the example had {}", where,
              counted(std::ssize(rows), "tensor"), inputs_.size());
-    const c10::InferenceMode inference(false);  // tensors of this mode cannot be trained with
+    const c10::InferenceMode inference(false);  // LibTorch cannot train with inference tensors
     std::vector<at::Tensor> taken;
     for (size_t i = 0; i < rows.size(); ++i) {
         const runtime::DataInput& input = inputs_[i];
@@ -107,7 +107,7 @@ std::vector<at::Tensor> FedForm::take(const char* where,
             fail(ExitCode::kInput, "{}: argument '{}' has {} rows, but '{}' has {}", where,
                  printable(input.argument), rows[i].size(0), printable(inputs_[0].argument),
                  rows[0].size(0));
-        // Forward may write to its arguments, which are the caller's.
+        // Copies the rows, because forward may write to its arguments and the caller owns ROWS.
         taken.push_back(rows[i].detach().to(input.dtype).clone(at::MemoryFormat::Contiguous));
     }
     for (const auto& [input, limit] : limits_)
@@ -140,7 +140,7 @@ std::vector<c10::IValue> FedSamples::batch(int64_t first, std::span<const int64_
 }
 
 void FedSamples::check_indices(size_t input, const runtime::IndexLimit& limit) const {
-    if (form_.inputs()[input].dtype != at::kLong) return;  // the trial pass says what is wrong
+    if (form_.inputs()[input].dtype != at::kLong) return;  // the trial pass reports the error
     check_limit(fmt::format("{}: argument '{}'", path_, printable(form_.inputs()[input].argument)),
                 rows_[input], limit);
     form_.limit(input, limit);

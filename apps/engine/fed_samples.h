@@ -1,6 +1,6 @@
-// Rows that a program brings itself, in the place of a data file: an example from which a job is
-// set up, or the rows of one evaluation. Data path: tensors of the caller -> [here] -> job setup,
-// evaluator, training loop. Threads: one.
+// Rows that a program gives instead of a data file: an example for the setup of a job, or the rows
+// of one evaluation. Data path: tensors of the caller -> [here] -> job setup, evaluator, training
+// loop. Threads: one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,22 +15,22 @@
 
 namespace dslaunch::engine {
 
-// The form of the rows: an input for each argument of forward, and the integers that the model's
-// tables allow. Made from the example, it checks all later rows.
+// The form of the rows: an input for each argument of forward, and limits on integers, which index
+// the model's tables. It is made from the example and checks all later rows.
 class FedForm {
   public:
     // Throws Error{kInput} if EXAMPLE does not fit REQUEST.
     FedForm(const runtime::DataRequest& request, const std::vector<at::Tensor>& example);
 
     [[nodiscard]] const std::vector<runtime::DataInput>& inputs() const { return inputs_; }
-    // Limits the integers of INPUT from now on.
+    // Makes take() check the integers of input number INPUT against LIMIT from now on.
     void limit(size_t input, runtime::IndexLimit limit) {
         limits_.emplace_back(input, std::move(limit));
     }
-    // Returns the ROWS in the form of batches: contiguous copies with the inputs' types. Throws
-    // Error{kInput}, naming argument, row and value, if they differ from the example in their
-    // number, kind or shape, have unequal numbers of rows, or contain integers outside a limit.
-    // WHERE names the call.
+    // Returns contiguous copies of ROWS with the types of the inputs. Throws Error{kInput}, naming
+    // argument, row and value, if the tensors differ from the example in number, type or shape, if
+    // they have unequal numbers of rows, or if an integer is outside its limit. WHERE names the
+    // call in the message.
     [[nodiscard]] std::vector<at::Tensor> take(const char* where,
                                                const std::vector<at::Tensor>& rows) const;
 
@@ -39,17 +39,17 @@ class FedForm {
     std::vector<std::pair<size_t, runtime::IndexLimit>> limits_;
 };
 
-// The ranks between which rows are dealt: micro batch number k of all belongs to rank k % ranks.
+// The division of rows among ranks: micro batch k belongs to rank k % ranks.
 struct FedPlace {
     int64_t micro_rows = 1;
     int64_t ranks = 1;
 };
 
-// Rows of this rank as samples of all ranks; see the top of this file.
+// The rows of this rank, numbered as part of the samples of all ranks; see the top of this file.
 class FedSamples final : public runtime::Samples {
   public:
-    // FORM must outlive this object. ROWS are of FORM. REQUIRES: with several ranks, their number
-    // is a multiple of micro_rows, the same on all ranks.
+    // FORM must outlive this object. ROWS come from FORM.take(). REQUIRES: with several ranks, the
+    // number of rows is a multiple of micro_rows, and is the same on all ranks.
     FedSamples(FedForm& form, std::vector<at::Tensor> rows, const FedPlace& place);
 
     [[nodiscard]] const std::string& path() const override { return path_; }
@@ -58,11 +58,11 @@ class FedSamples final : public runtime::Samples {
         return form_.inputs();
     }
     [[nodiscard]] int64_t tokens_per_sample() const override { return 0; }
-    // REQUIRES: the samples are this rank's.
+    // REQUIRES: the samples belong to this rank.
     [[nodiscard]] std::vector<c10::IValue> batch(int64_t first,
                                                  std::span<const int64_t> offsets) const override;
-    void check_vocabulary(int64_t) const override {}  // a check of token files
-    // Checks these rows, and all that the form takes later.
+    void check_vocabulary(int64_t) const override {}  // only token files have a vocabulary
+    // Checks the integers of these rows, and makes the form check all later rows.
     void check_indices(size_t input, const runtime::IndexLimit& limit) const override;
 
   private:

@@ -88,9 +88,10 @@ void print_error(const char* message) {
 }  // namespace dslaunch::launcher
 
 int main(int argc, char** argv) {
-    // Without this, the first file that is opened would get stdin's number, and rank 0 would read
-    // it; or stdout's or stderr's, and lines would be written into it. Writing to a closed
-    // descriptor fails as before, since the file is open for reading only.
+    // Opens standard descriptors that are closed. Otherwise the next file would get the number of a
+    // closed descriptor: rank 0 would read the file as stdin, or lines for stdout and stderr would
+    // be written into it. Writing to a closed descriptor fails as before, since the file is open
+    // for reading only.
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
         if (::fcntl(fd, F_GETFD) < 0)
             static_cast<void>(::open("/dev/null", O_RDONLY));  // gets FD, the lowest free number

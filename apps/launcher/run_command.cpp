@@ -152,7 +152,7 @@ void refuse_advised(const std::string& word) {
         fail(ExitCode::kUsage, "`{}` is not a subcommand: {}", word, advice->second);
 }
 
-// Returns WORDS as a shell reads them, cut after a few.
+// Returns the first of WORDS, quoted for a shell.
 std::string command_text(std::span<const std::string> words) {
     constexpr size_t kWordsMax = 12;
     std::string text;
@@ -301,9 +301,9 @@ bool has_data(const RunOptions& options) {
 }
 
 // Prints why no program with the target's name can be started on this machine, and returns 127, as
-// a shell does. Returns 0 if the program exists, or if other machines may have it. If the target is
-// a link without a file, or if TRAINS, because --data is given, it can only be a model: then throws
-// Error{kInput}.
+// a shell does. Returns 0 if the program exists, or if other machines may have it. Throws
+// Error{kInput} if the target can only be a model: a model's name on a hub, a URL, or a missing
+// file that is a broken link or, if TRAINS, a missing file of any kind.
 int find_program(const launch::JobSpec& spec, bool trains) {
     constexpr int kNotFound = 127;
     if (spec.target_kind != launch::TargetKind::kProgram) return 0;
@@ -350,7 +350,8 @@ void refuse_model_as_program(const launch::JobSpec& spec) {
          printable(std::filesystem::path(spec.target).replace_extension().string()));
 }
 
-// Gives the token to a job whose agents connect by themselves; they are recognized by it.
+// Gives the token to a job whose agents connect by themselves. The launcher recognizes these agents
+// by the token.
 void give_token(const RunOptions& options, const std::string& variable, launch::JobSpec& spec) {
     if (spec.transport != launch::TransportKind::kJoin) return;
     spec.token = launch::choose_token(variable, options.token_file);
@@ -377,7 +378,7 @@ struct JobRequest {
     RunOptions options;
     std::span<const std::string> words;  // the command line's words, for messages
     bool run_is_named = false;
-    std::span<const std::string> subcommands;  // empty: no mistyped ones are looked for
+    std::span<const std::string> subcommands;  // empty: mistyped names are not looked for
     launch::MetricsTap metrics = {};  // not empty: the job is a trial, which is not recorded
 };
 

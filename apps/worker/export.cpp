@@ -73,8 +73,8 @@ std::vector<Wanted> wanted_of(const graph::Model& model) {
 }
 
 // Returns for each wanted tensor its index in SOURCE, or -1 if the archive's own values stay.
-// Throws one Error{kInput} with all mismatches; a tensor that shares memory in the archive, but is
-// a separate tensor in SOURCE, is a mismatch too.
+// Throws one Error{kInput} with all mismatches. It is also a mismatch if tensors share memory in
+// the archive but are separate in SOURCE.
 std::vector<int> match(const storage::TensorSource& source, const std::vector<Wanted>& wanted,
                        const std::string& archive) {
     std::map<std::string, int> by_name;

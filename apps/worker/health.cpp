@@ -214,7 +214,7 @@ void HealthRole::try_operations(runtime::PairSearchResult search) {
     }
 }
 
-// Announces that this rank still answers, and reports the ranks that do not.
+// Announces that this rank still answers, and reports the ranks that do not answer.
 void HealthRole::explain(const Error& error) {
     if (error.code() != ExitCode::kHang) throw error;
     const std::string place = watch_.where();
@@ -224,7 +224,7 @@ void HealthRole::explain(const Error& error) {
     std::string silent;
     for (int rank = 0; rank < environment_.world_size; ++rank) {
         if (group_->get(fmt::format("alive/{}", rank), limit)) continue;
-        limit = std::chrono::milliseconds(100);  // the other ranks had the same time
+        limit = std::chrono::milliseconds(100);  // the other ranks have had as much time
         const std::string text =
             fmt::format("rank {} does not answer: it was lost during {}", rank, place);
         report(health::HealthFault{rank, text});

@@ -1,6 +1,6 @@
-// Starts and ends a process that is a rank of a job, and runs the roles of dsworker that one
-// process can do alone or the ranks of a job together. Data path: dslaunch -> environment -> [here]
-// -> the role. One thread, except for the heartbeats.
+// Starts and ends a process that is a rank of a job. Also runs roles of dsworker that need either
+// one process or all ranks of a job. Data path: dslaunch -> environment -> [here] -> the role. One
+// thread, except for the heartbeats.
 #pragma once
 
 #include <exception>
@@ -14,8 +14,8 @@
 
 namespace dslaunch::worker {
 
-// Sets up LibTorch's log and our own as the launcher's variables say, and returns this rank's place
-// in its job.
+// Sets up the logs of LibTorch and of dslaunch from the launcher's variables. Returns this rank's
+// place in its job.
 [[nodiscard]] launch::WorkerEnvironment begin_rank();
 
 // Tells the launcher why this rank fails, logs the reason under the name SPEAKER, and ends the
@@ -28,8 +28,8 @@ namespace dslaunch::worker {
 struct RankProcess {
     launch::WorkerEnvironment environment;
     std::unique_ptr<runtime::Reporter> reporter;
-    // Called when the rank fails, before the process ends: it releases the ranks that wait for this
-    // one.
+    // Called when the rank fails, before the process ends. It makes the ranks that wait for this
+    // rank fail too.
     std::function<void(const std::string& why)> on_failure;
 
     // Returns true for the rank that reads the input and writes the result.
@@ -38,8 +38,8 @@ struct RankProcess {
     [[nodiscard]] bool asked_to_end() const { return reporter && reporter->asked_to_end(); }
 };
 
-// Runs WORK and returns 0. If WORK throws in a rank of a job, tells the launcher why and ends the
-// process. Outside a job, the caller gets the error.
+// Runs WORK and returns 0. If WORK throws in a rank of a job, reports the error to the launcher and
+// ends the process. Outside a job, throws the error of WORK.
 int run_as_rank(const std::function<void(RankProcess& process)>& work);
 
 }  // namespace dslaunch::worker

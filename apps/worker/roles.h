@@ -10,7 +10,7 @@ namespace dslaunch::worker {
 inline constexpr const char* kOpLibraryHelp =
     "load this library of operators (.so), e.g. torchvision's, before the model; repeatable";
 
-// The help of --trust-model, an option of the same roles.
+// The help of --trust-model, an option of each role that loads a model.
 inline constexpr const char* kTrustModelHelp =
     "let the model's code use operators that access files, memory or processes";
 

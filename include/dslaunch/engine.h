@@ -1,14 +1,14 @@
-// Training in a program that has its own loop and its own data: what `deepspeed.initialize` is in
-// Python. The program is started by `dslaunch ./program`, one process for each rank, or by itself
-// as the only rank. Guide: docs/guide/engine.md. Link with dslaunch::engine, which needs LibTorch
-// of the version that this library was built with.
+// Trains a model in a program that has its own loop and its own data, as `deepspeed.initialize`
+// does in Python. `dslaunch ./program` starts one process for each rank; a program that is started
+// directly is the only rank. Guide: docs/guide/engine.md. Link with dslaunch::engine, which needs
+// the version of LibTorch that this library was built with.
 //
-// Every function throws dslaunch::Error and nothing else, and writes nothing to stdout. The library
-// handles one signal, SIGBUS, and for one cause: if a file of the model cannot be read any more
-// (its disk failed, or it was shortened), a line on stderr names it and the process ends with
-// code 66. All other SIGBUS go to the handler that was there before. With several hosts, Gloo lets
-// the process ignore SIGPIPE. All ranks of a job make the same calls in the same order; a call
-// waits for the other ranks unless it says otherwise.
+// Functions throw only dslaunch::Error, and write nothing to stdout. The library handles one
+// signal, SIGBUS, and only if a file of the model can no longer be read, because its disk failed or
+// the file became shorter. The library then names the file on stderr and ends the process with
+// code 66. Every other SIGBUS goes to the previous handler. With several hosts, Gloo makes the
+// process ignore SIGPIPE. All ranks of a job make the same calls in the same order. A call waits
+// for the other ranks unless its comment says otherwise.
 #pragma once
 
 #include <ATen/core/Tensor.h>  // torch::Tensor is the same type
@@ -28,21 +28,21 @@ namespace dslaunch {
 struct Ranks {
     int rank = 0;
     int world_size = 1;
-    int local_rank = 0;                        // among the ranks of its host
-    int host_rank = 0;                         // of its host among the hosts
-    std::vector<int> ranks_of_host = {1};      // by host rank; their sum is world_size
-    std::string master_address = "127.0.0.1";  // of rank 0's host; used with several hosts
-    int master_port = 0;                       // free on that host; rank 0 listens on it
-    // The memory that the ranks of this host share: a descriptor that dslaunch opened. -1: there is
-    // none, and a host may have one rank only.
+    int local_rank = 0;                        // index among the ranks of its host
+    int host_rank = 0;                         // index of its host
+    std::vector<int> ranks_of_host = {1};      // ranks of each host; their sum is world_size
+    std::string master_address = "127.0.0.1";  // address of rank 0's host, for several hosts
+    int master_port = 0;                       // free port, on which rank 0 listens
+    // The file descriptor of the memory that the ranks of this host share; dslaunch opens it. It
+    // may be -1 if this host has only one rank.
     int memory_fd = -1;
     std::string devices;  // the GPUs of the host's ranks, as in CUDA_VISIBLE_DEVICES; empty: none
-    int restarts = 0;     // how often the job was started again after a failure
+    int restarts = 0;     // number of times that the job was restarted after a failure
 };
 
 // Returns the place that dslaunch wrote into the environment (RANK, WORLD_SIZE, LOCAL_RANK,
-// MASTER_ADDR, …); one rank alone if RANK is not set. Throws kSetup, naming a variable that is
-// missing or contradicts another. Does not wait.
+// MASTER_ADDR, …). If RANK is not set, returns the place of a job's only rank. Throws kSetup that
+// names a variable if it is missing or contradicts another variable. Does not wait.
 [[nodiscard]] Ranks ranks_from_environment();
 
 // The log lines on stderr that the library writes.
@@ -53,122 +53,125 @@ enum class EngineLog {
     kDetail,  // also the plan's choices
 };
 
-// The parts of an engine.
+// The options of an engine.
 struct EngineOptions {
     std::string model;   // an archive (.pt, .pt2) or a Hugging Face folder
-    std::string config;  // ds_config.json; empty: the one in the archive or beside it, or defaults
-    std::vector<std::string> set;  // "key=value", as `dslaunch --set`
-    // One row or more of what train_batch() will get: a tensor for each argument of forward, in
-    // forward's order (and the target of dslaunch.loss last). Only types and shapes matter, except
-    // that integers must be valid. All ranks give the same shapes.
+    std::string config;  // ds_config.json; empty: the file in or beside the archive, or defaults
+    std::vector<std::string> set;  // "key=value", as for `dslaunch --set`
+    // An example of train_batch()'s inputs, with one row or more: a tensor for each argument of
+    // forward, in forward's order, and then the target if the config has dslaunch.loss. Only types
+    // and shapes matter, but integers must be valid. All ranks give the same shapes.
     std::vector<at::Tensor> example;
-    // The folder for checkpoints, weights and metrics.jsonl, as `dslaunch --output`. It must hold
-    // no other run unless `resume` is set. Empty: nothing is written. All ranks name one folder.
+    // The folder for checkpoints, weights and metrics.jsonl, as in `dslaunch --output`. It must not
+    // contain another run unless `resume` is set. If it is empty, nothing is written. All ranks
+    // give the same folder.
     std::string output;
-    // "auto": from the newest whole checkpoint of `output`, or from the start if there is none; or
-    // a checkpoint's folder, which must be whole. Empty: from the start. After a restart by
-    // `dslaunch --max-restarts`, "auto" is taken by itself.
+    // The checkpoint to resume from: the folder of a complete checkpoint, or "auto" for the newest
+    // complete one in `output`. If it is empty, or if "auto" finds none, training begins at the
+    // first step. After a restart by `dslaunch --max-restarts`, every run resumes as with "auto".
     std::string resume;
-    // The processors that LibTorch uses in this rank. 0: OMP_NUM_THREADS, or without it the host's
-    // processors divided by its ranks. It is set for the process, and for each thread that calls.
-    // Another number may change the last bits of sums.
+    // The number of threads that LibTorch uses in this rank. If it is 0, OMP_NUM_THREADS gives the
+    // number; without this variable, it is the host's processors divided by its ranks. It is set
+    // for the process and for each calling thread. It may change the last bits of sums.
     int threads = 0;
     std::chrono::milliseconds time_limit{300'000};  // for each wait for another rank
     EngineLog log = EngineLog::kWarnings;
     bool trust_model = false;  // lets the model's code use files, memory and processes
-    // Lets malloc and LibTorch keep freed memory for the next step, as dslaunch does: faster, but
-    // it holds for the whole process. It changes no result.
+    // If true, malloc and LibTorch keep freed memory for the next step, as in dslaunch. This makes
+    // steps faster, applies to the whole process, and changes no result.
     bool keeps_memory = true;
 };
 
 // The result of a step, equal on all ranks.
 struct StepResult {
-    int64_t step = 0;                     // steps done, from 1, with those before a resume
+    int64_t step = 0;                     // steps done, including steps before a resume
     double loss = 0;                      // mean over all rows of all ranks, before the update
     bool skipped = false;                 // gradients were not finite (fp16), so nothing changed
-    double learning_rate = 0;             // of this step
-    double loss_scale = 1;                // of this step
+    double learning_rate = 0;             // learning rate of this step
+    double loss_scale = 1;                // loss scale of this step
     std::optional<double> gradient_norm;  // nullopt: the config asks for no norm
-    // True if a rank called ask_to_end(), or if the time is nearly over that
-    // dslaunch.save.time_limit or Slurm gives: save and end the loop.
+    // True if a rank called ask_to_end(), or if the time limit of dslaunch.save.time_limit or of
+    // Slurm is near. The program should then save and end its loop.
     bool should_end = false;
 };
 
-// A model in training on this rank. One engine at a time in a process; of several ranks on a host,
-// one in the process's life, since they share one memory. One thread at a time calls it, and other
-// threads may use LibTorch meanwhile; if they draw random numbers, each with an at::Generator of
-// its own, since a call seeds LibTorch's default generator for dropout and restores it at its end.
-// It starts threads of its own: a fork() must be followed by exec().
+// A model in training on this rank. A process may have one engine at a time. If a host has several
+// ranks, a process may have only one engine in its life, because these ranks share one memory. One
+// thread at a time may call the engine; other threads may use LibTorch meanwhile. A call seeds
+// LibTorch's default generator for dropout and restores it at its end. Other threads that draw
+// random numbers therefore need an at::Generator of their own. The engine starts threads, so a
+// fork() must be followed by exec().
 //
-// Ranks that make different calls get kDiverged, which names them.
+// Ranks that make different calls get kDiverged, whose message names these ranks.
 //
-// After an Error, an engine is broken: every call throws the first error again, the other ranks get
-// kPeerLost with its message, and the process should end, because threads may be stuck in calls
-// that nothing can end. Files of offloaded states are removed at once. An Error{kInput} or {kUsage}
-// about the arguments of a call of the only rank of a job leaves it as it was.
+// After an Error, an engine is broken: every call throws the first error again, and the other ranks
+// get kPeerLost with its message. The process should then end, because threads may be stuck in
+// calls that nothing can end. Files of offloaded states are removed at once. But if a job has only
+// one rank, an Error{kInput} or {kUsage} about a call's arguments does not break its engine.
 class Engine {
   public:
     // Reads model and config, plans the step, meets the other ranks, and places the weights of the
     // model or of the checkpoint. Throws kConfig with all problems of the config, kInput for model
     // and example, kUsage for a second engine, kSetup if memory is short, kDisk if `output` has no
-    // room for the weights and a checkpoint, kDiverged if ranks have other configs or models than
-    // rank 0, kCheckpoint, kHosts, kHang.
+    // room for the weights and a checkpoint, kDiverged if a rank's config or model differs from
+    // rank 0's, kCheckpoint, kHosts, kHang.
     [[nodiscard]] static Engine open(const EngineOptions& options, const Ranks& ranks);
 
-    // The engine moved from only can be destroyed; other calls throw kUsage.
+    // An engine that was moved from can only be destroyed; its other calls throw kUsage.
     Engine(Engine&&) noexcept;
     Engine& operator=(Engine&&) = delete;
-    // Waits for no other rank. A save that is under way is left as after a crash: call close()
-    // first. Of a broken engine, the memory is kept until the process ends.
+    // Does not wait for other ranks. Abandons a save that is under way: call close() first. Keeps
+    // the memory of a broken engine until the process ends.
     ~Engine();
 
     // Takes one step of the optimizer with this rank's rows: forward, backward and update run as
-    // one plan, in gradient_accumulation_steps micro batches. INPUTS are as EngineOptions::example:
-    // contiguous or not, on the CPU, with rows_per_step() rows each. Integers are read as int64 and
-    // floats as fp32. Ranks with equal data_rank() give equal rows. Throws kInput, naming argument
-    // and row, before anything is computed; kDiverged for a loss that is not finite (fp16: the step
-    // is skipped), kRankFailed if an operator fails, and kCheckpoint if the save failed that
-    // save_checkpoint(false) began.
+    // one plan, in gradient_accumulation_steps micro batches. INPUTS have the types and shapes of
+    // EngineOptions::example, with rows_per_step() rows each. They are on the CPU, contiguous or
+    // not. Integers are read as int64 and floats as fp32. Ranks with equal data_rank() give equal
+    // rows. Throws kInput, naming argument and row, before anything is computed. Throws kDiverged
+    // if the loss is not finite (fp16 skips the step instead), kRankFailed if an operator fails,
+    // and kCheckpoint if a save that save_checkpoint(false) began has failed.
     StepResult train_batch(const std::vector<at::Tensor>& inputs);
 
     // Returns the mean loss of INPUTS with the present weights in eval mode. Each rank gives its
-    // own rows, all ranks equally many; of several data ranks, a multiple of micro_rows(). Changes
-    // nothing. Throws as train_batch() does.
+    // own rows, and all ranks give the same number of rows. With several data ranks, this number is
+    // a multiple of micro_rows(). Changes nothing. Throws as train_batch() does.
     [[nodiscard]] double evaluate(const std::vector<at::Tensor>& inputs);
 
-    // Saves everything that a resumed run needs as a checkpoint of `output`, which dslaunch reads
-    // too. WAITS: until it is durable; else writing goes on during the next steps, and the next
-    // save, close() or export_weights() waits. Throws kUsage without `output`, kCheckpoint, kDisk.
+    // Saves everything that a resumed run needs as a checkpoint in `output`; dslaunch can read it
+    // too. If WAITS is true, returns when the checkpoint is durable. Otherwise, writing continues
+    // during the next steps; the next save, close() or export_weights() then waits for its end.
+    // Throws kUsage without `output`, kCheckpoint, kDisk.
     void save_checkpoint(bool waits = true);
 
-    // Writes the trained weights, model.safetensors and model.pt, or with LoRA the adapter, into
-    // `output`, with the config and tokenizer of a Hugging Face folder, and closes the engine.
-    // Throws kUsage without `output`, kDisk, kCheckpoint if a save that was under way failed, and
+    // Writes the trained weights into `output` as model.safetensors and model.pt; with LoRA, writes
+    // the adapter instead. Adds the config and tokenizer of a Hugging Face folder. Then closes the
+    // engine. Throws kUsage without `output`, kDisk, kCheckpoint if an unfinished save failed, and
     // kDiverged if all steps were skipped.
     void export_weights();
 
-    // Ends a save that is under way, and lets go of the other ranks and of all memory. Every call
-    // but another close() throws kUsage from then on.
+    // Finishes a save that is under way, leaves the other ranks, and frees all memory. From then
+    // on, every call except close() and ask_to_end() throws kUsage.
     void close();
 
-    // Asks all ranks to end: the next train_batch() says so on each. Safe in a signal handler and
-    // on any thread, also while the engine is closed, but not while it is moved or destroyed. Does
-    // not wait.
+    // Asks all ranks to end: the next train_batch() sets should_end on every rank. May be called in
+    // a signal handler and on any thread, even during or after close(), but not while the engine is
+    // moved or destroyed. Does not wait.
     void ask_to_end() noexcept;
 
     // Return the number of steps done, and the number of rows that all ranks used in them. Both
-    // include the run that was resumed, so they tell where the caller's data go on. Do not wait.
+    // include the run that was resumed, so they tell where to continue in the data. Do not wait.
     [[nodiscard]] int64_t step() const;
     [[nodiscard]] int64_t rows_seen() const;
-    // The rows of a micro batch of this rank (train_micro_batch_size_per_gpu), and of a step. Do
-    // not wait.
+    // Return the number of this rank's rows in a micro batch (train_micro_batch_size_per_gpu), and
+    // in a step. Do not wait.
     [[nodiscard]] int64_t micro_rows() const;
     [[nodiscard]] int64_t rows_per_step() const;
-    // This rank among the ranks with different rows: data_rank() of data_ranks(). Ranks of a
-    // pipeline, or that share layers or positions, have equal ones. Do not wait.
+    // Return the index and the number of the groups of ranks that get different rows. Ranks of one
+    // pipeline are in one group, as are ranks that share layers or positions. Do not wait.
     [[nodiscard]] int data_rank() const;
     [[nodiscard]] int data_ranks() const;
-    // The resolved config as JSON, every default filled in. Does not wait.
+    // Returns the resolved config as JSON, with all defaults. Does not wait.
     [[nodiscard]] std::string config_json() const;
 
   private:

@@ -1,5 +1,5 @@
 // The exception of the library: a message for a person, and the exit code with which dslaunch
-// itself would end. A test compares these two types with the ones that the programs use.
+// itself would end. A test checks that the two types here agree with the programs' own types.
 #pragma once
 
 #include <stdexcept>
@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// docs/help/exit-codes.md says more about each.
+// The exit codes; docs/help/exit-codes.md explains them.
 enum class ExitCode : int {
     kOk = 0,            // every rank succeeded
     kUsage = 64,        // the command line or the hostfile

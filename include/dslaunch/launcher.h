@@ -1,6 +1,6 @@
-// Jobs started from a program: this runs the program dslaunch as a child, so hosts, ssh, restarts
-// and Slurm work as on the command line. No LibTorch. Link with dslaunch::launcher. Guide:
-// docs/guide/engine.md.
+// Starts jobs from a program. The library runs the program dslaunch as a child process, so hosts,
+// ssh, restarts and Slurm work as on the command line. It needs no LibTorch. Link with
+// dslaunch::launcher. Guide: docs/guide/engine.md.
 //
 // Functions throw dslaunch::Error and nothing else. They install no signal handler and change no
 // environment. Different jobs may be used by different threads.
@@ -20,20 +20,21 @@ namespace dslaunch {
 // A job to start.
 struct JobRequest {
     std::string target;                  // a model (.pt, .pt2, folder), a .py, or a program
-    std::vector<std::string> arguments;  // of TARGET if it is a program
-    std::vector<std::string> options;    // of dslaunch, such as {"--hostfile", "hosts"}
-    // Added to the environment, or replacing what it has.
+    std::vector<std::string> arguments;  // arguments of TARGET if it is a program
+    std::vector<std::string> options;    // options of dslaunch, e.g. {"--hostfile", "hosts"}
+    // Environment variables of the job: they are added, or replace variables of the same name.
     std::vector<std::pair<std::string, std::string>> environment;
-    // The files that get the job's output, appended; empty: this process's stdout and stderr.
+    // The files to which output is appended; empty: the job uses this process's stdout and stderr.
     std::string stdout_file;
     std::string stderr_file;
-    // The program dslaunch. Empty: the variable DSLAUNCH, the bin/ beside the folder of this
-    // library, or the PATH.
+    // The path of the program dslaunch. If it is empty, the library looks in the variable DSLAUNCH,
+    // in bin/ beside the library's folder, in that folder itself, and in the PATH, in this order.
     std::string program;
 };
 
 // A job that is running, or has ended. It is in a process group of its own, so Ctrl-C on a terminal
-// does not reach it: call stop(). If this process is killed, the job goes on (`dslaunch ps`).
+// does not reach it: call stop(). If this process is killed, the job continues to run (`dslaunch
+// ps` lists it).
 class Job {
   public:
     // Starts REQUEST and returns at once. Throws kUsage if TARGET is empty, kSetup if the program
@@ -42,18 +43,18 @@ class Job {
 
     Job(Job&&) noexcept;
     Job& operator=(Job&&) = delete;
-    // Ends a job that still runs, at once. Waits for its launcher only: agents end the ranks right
-    // after.
+    // Kills the launcher of a job that still runs, and waits until the launcher has ended. The
+    // agents then end the ranks.
     ~Job();
 
-    // Returns the exit code of the job: one of ExitCode, or a program's own (128 + n for a signal).
-    // Waits for the end.
+    // Waits until the job ends, and returns its exit code: one of ExitCode, or the exit code of the
+    // job's program (128 + n for signal n).
     int wait();
     // Waits as wait() does, but for at most LIMIT. Returns nullopt if the job still runs.
     [[nodiscard]] std::optional<int> wait_for(std::chrono::milliseconds limit);
     // Asks the job to save and end, as Ctrl-C does. Does not wait.
     void stop();
-    // Returns the process of the launcher, for a process monitor. Do not wait for it.
+    // Returns the process ID of the launcher, for a process monitor. Do not call waitpid() on it.
     [[nodiscard]] int process() const;
 
   private:

@@ -14,8 +14,8 @@ namespace dslaunch::detail {
 
 }  // namespace dslaunch::detail
 
-// DSL_CHECK(condition, "format", args...). An expression, so that compilers see that
-// DSL_CHECK(false, ...) does not return, even without optimization.
+// DSL_CHECK(condition, "format", args...). It is an expression: compilers then see, even without
+// optimization, that DSL_CHECK(false, ...) does not return.
 #define DSL_CHECK(condition, ...)                                                   \
     ((condition) ? static_cast<void>(0)                                             \
                  : ::dslaunch::detail::check_failed(__FILE__, __LINE__, #condition, \

@@ -9,8 +9,8 @@ namespace dslaunch {
 
 inline constexpr float kE4m3Max = 448;
 
-// Rounds to nearest even. A number of 480 or more, and one between 464 and 480, has no neighbour
-// that is finite and becomes NaN, as in PyTorch.
+// Rounds to nearest even. A magnitude above 464 becomes NaN, as in PyTorch: the code after 448
+// stands for NaN.
 [[nodiscard]] inline uint8_t e4m3_of(float value) {
     const auto bits = std::bit_cast<uint32_t>(value);
     const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80U);

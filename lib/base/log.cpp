@@ -21,7 +21,7 @@ namespace {
 
 struct Output {
     std::mutex mutex;
-    std::function<void(std::string_view)> sink;  // empty: stderr
+    std::function<void(std::string_view)> sink;  // if empty, lines go to stderr
 };
 
 Output& output() {

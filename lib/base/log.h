@@ -38,7 +38,7 @@ class LogSink {
     explicit LogSink(std::function<void(std::string_view line)> write);
     LogSink(const LogSink&) = delete;
     LogSink& operator=(const LogSink&) = delete;
-    // REQUIRES: newer sinks have been destroyed. WRITE is not running when this returns.
+    // Ends after the last call of WRITE has returned. REQUIRES: newer sinks have been destroyed.
     ~LogSink();
 
   private:

@@ -57,8 +57,8 @@ TemporaryFile open_temporary(const std::string& path, mode_t mode) {
     return file;
 }
 
-// EINVAL: this file system's folders need no fsync. EACCES: a folder that this user may write but
-// not read cannot be opened.
+// Ignores EINVAL: the folders of such a file system need no fsync. Ignores EACCES: this user may
+// write the folder, but cannot open it without the right to read it.
 int flush_folder(const std::string& folder) {
     const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd.valid()) return errno == EACCES ? 0 : errno;

@@ -29,7 +29,7 @@ struct Wrap {
 // Breaks LINES, messages of this program, between words for a terminal of WIDTH columns, and
 // indents continuation lines by four columns. In a line that holds only a command (`dslaunch …`
 // after blanks), breaks are made outside of quotes and marked by a backslash, so that the command
-// can be copied into a shell. WIDTH 0: returns LINES unchanged.
+// can be copied into a shell. If WIDTH is 0, returns LINES unchanged.
 [[nodiscard]] std::string fitted_to(size_t width, std::string_view lines);
 
 // Returns LINES fitted to the terminal at FD. If FD is not a terminal, returns LINES unchanged,

@@ -30,15 +30,15 @@ namespace dslaunch {
 // Reads the whole of TEXT as a decimal integer. Returns nothing if TEXT is empty, contains another
 // character, or overflows.
 [[nodiscard]] std::optional<int64_t> parse_int(std::string_view text);
-// Reads the whole of TEXT as a decimal number, with the same rule.
+// Reads the whole of TEXT as a decimal number. Returns nothing in the same cases as parse_int().
 [[nodiscard]] std::optional<double> parse_double(std::string_view text);
 
 // Returns the number of single-character insertions, deletions, replacements and swaps of
 // neighbouring characters that turn A into B.
 [[nodiscard]] size_t edit_distance(std::string_view a, std::string_view b);
 
-// Returns the candidate with the smallest edit distance from WORD, if it is so near that it is
-// probably meant (at most a third of the length of WORD, or 2 if that is more).
+// Returns the candidate with the smallest edit distance from WORD; nothing if this distance exceeds
+// both 2 and a third of the length of WORD, since the candidate is then probably not meant.
 [[nodiscard]] std::optional<std::string> nearest(std::string_view word,
                                                  std::span<const std::string> candidates);
 

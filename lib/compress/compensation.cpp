@@ -12,9 +12,9 @@
 namespace dslaunch::compress {
 namespace {
 
-constexpr int64_t kCompensationBlock = 128;  // inputs after whose rounding all later weights change
+constexpr int64_t kCompensationBlock = 128;  // inputs to round before the later weights change
 constexpr int64_t kCompensationRows = 8;
-constexpr int64_t kInputsOfRow = 16;  // for which one row is enough
+constexpr int64_t kInputsOfRow = 16;  // the number of inputs for which one row is enough
 
 class Compensation {
   public:
@@ -64,8 +64,8 @@ class Compensation {
                       std::span(inputs_.importance).subspan(begin, length));
     }
 
-    // Rounds the inputs [begin, begin + width) of the order in ROW. Keeps their errors, negated,
-    // for later blocks to make up for.
+    // Rounds the inputs [begin, begin + width) of the order in ROW. Keeps their negated errors,
+    // which later blocks compensate.
     void round_block(int64_t row, int64_t begin, int64_t width) {
         float* const numbers = ordered_.data() + row * made_.in + begin;
         for (int64_t i = 0; i < width; ++i) {
@@ -81,7 +81,7 @@ class Compensation {
         }
     }
 
-    // Adds to the weights after the block what its errors ask for.
+    // Changes the weights after the block so that they compensate its errors.
     void change_later(int64_t begin, int64_t width) {
         const int64_t in = made_.in, end = begin + width, left = in - end;
         if (left == 0) return;

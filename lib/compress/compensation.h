@@ -20,15 +20,15 @@ struct InputOrder {
     std::vector<float> importance;  // [in]: the moment of each input, which weighs its errors
 };
 
-// Counts the changes of the codes that this library chooses: finished layers of another version are
-// made again.
+// The version of the codes that this library chooses. A run makes layers again if another version
+// has finished them.
 inline constexpr int kRoundingVersion = 2;
 
 // Returns the damping for moments of ROWS rows of IN inputs: 0.01 + IN / ROWS. The fewer the rows,
 // the less the products of two inputs say about other rows.
 [[nodiscard]] double damping_of(int64_t in, int64_t rows);
-// Returns true if ROWS rows of IN inputs are enough for compensation to pay on other rows; with
-// fewer, rounding to nearest loses less.
+// Returns true if ROWS rows of IN inputs are enough for compensation to lower the errors on other
+// rows. With fewer rows, rounding to nearest loses less.
 [[nodiscard]] bool are_enough_rows(int64_t in, int64_t rows);
 
 // Returns the order for MOMENTS, [in, in], damped as inverse_factor() says.

@@ -73,8 +73,8 @@ struct RoundedLayer {
     std::vector<std::shared_ptr<const std::vector<std::byte>>> numbers;
 };
 
-// The moments of layers' inputs, by the name of the layer's weight. Layers with one input share
-// them.
+// The moments of layers' inputs, by the name of the layer's weight. Layers with the same input
+// share their moments.
 using LayerMoments = std::map<std::string, std::shared_ptr<InputMoments>>;
 
 class FolderCompressor {
@@ -280,8 +280,7 @@ class FolderCompressor {
             form.group = group_of(*target.entry);
             const int64_t out = target.entry->shape[0], in = target.entry->shape[1];
             std::shared_ptr<InputMoments> own;
-            // Moments that no later weight uses are released when the next ones are
-            // used.
+            // Moments that no later weight uses are released when the next moments are used.
             if (auto node = moments.extract(target.name)) own = std::move(node.mapped());
             const int64_t rows = own == nullptr ? 0 : own->rows();
             const bool compensates = are_enough_rows(in, rows);
@@ -368,8 +367,8 @@ class FolderCompressor {
         return numbers;
     }
 
-    // Uses the weights of a layer that an earlier run has finished, for the texts
-    // to go through it.
+    // Gives the texts the weights of a layer that an earlier run has finished, so that the texts
+    // can go through it.
     void use_finished(int64_t layer, const std::vector<Target>& targets) {
         const std::string path = files_.path(layer);
         const auto file = std::make_shared<const storage::MappedFile>(path);
@@ -400,8 +399,9 @@ class FolderCompressor {
         }
     }
 
-    // Writes the files of the folder under the names of the original's, each with
-    // its own tensors. OUT has no config.json until all other files are complete.
+    // Writes the weight files of the folder. Each file has the name of an original file and
+    // contains that file's tensors, rounded or copied. OUT has no config.json until all other files
+    // are complete.
     void write_files() {
         storage::make_folder(out_);
         std::error_code missing;
@@ -461,7 +461,7 @@ class FolderCompressor {
     }
 
     // Returns the module of the weight NAME. Some folders contain the decoder without the model
-    // around it, whose name is then missing.
+    // around it; this function then adds the decoder's name.
     std::string module_in_decoder(const std::string& name) const {
         const std::string decoder = config_.names.at("decoder") + ".";
         const bool is_whole = name.starts_with(decoder) || name == storage::head_name(config_);
@@ -485,7 +485,7 @@ class FolderCompressor {
 
     const FolderTask& task_;
     const std::string out_;      // without slashes at its end
-    const std::string options_;  // before the files are mapped
+    const std::string options_;  // options_text() before the files were mapped
     const storage::TransformerConfig& config_;
     kernels::ThreadTeam& team_;
     decoder::WeightSource source_;
@@ -496,8 +496,8 @@ class FolderCompressor {
     std::map<int64_t, std::vector<std::string>> groups_;  // modules by the size of their groups
     std::map<std::string, int64_t> layer_of_;             // of each rounded tensor of the folder
     std::set<std::string> ignored_;                       // modules that keep their numbers
-    std::vector<std::string> to_nearest_;                 // weights of a layer with few rows
-    bool has_few_rows_ = false;                           // which was said
+    std::vector<std::string> to_nearest_;                 // weights of this layer with too few rows
+    bool has_few_rows_ = false;                           // true: such a weight was reported
 };
 
 }  // namespace

@@ -18,14 +18,13 @@ struct FolderResult {
     int64_t weight_bytes_before = 0, weight_bytes_after = 0;
     int64_t bytes_before = 0, bytes_after = 0;  // of all tensors
     WeightErrors errors;
-    int64_t layers_kept = 0;  // that an earlier run had finished
+    int64_t layers_kept = 0;  // layers that an earlier run had finished
 };
 
-// Throws what require_compressible() throws; Error{kInput} naming the tensor for a tensor that the
-// model does not have, for numbers or inputs that are not finite, for numbers too large for 16-bit
-// scales, and for inputs that no group divides if the task requires groups; Error{kSetup} before
-// work begins if a layer does not fit in the task's memory; Error{kInput} if the model changes
-// meanwhile; Error{kDisk}; and what load_decoder() throws.
+// Throws what require_compressible() and load_decoder() throw. Throws Error{kInput}, naming the
+// tensor, if the model does not have it, if its numbers or inputs are not finite, if its numbers
+// are too large for 16-bit scales, or if the task requires groups and no group divides its inputs.
+// Also throws Error{kInput} if the model changes meanwhile, and Error{kDisk}.
 [[nodiscard]] FolderResult compress_folder(const FolderTask& task, kernels::ThreadTeam& team);
 
 }  // namespace dslaunch::compress

@@ -18,10 +18,11 @@ namespace dslaunch::compress {
 // A model and the folder that is to be made of it.
 struct FolderTask {
     std::string from;                              // a Hugging Face folder
-    const storage::ModelFolder* folder = nullptr;  // the same, opened
+    const storage::ModelFolder* folder = nullptr;  // FROM, opened
     std::string out;                               // folder to write
     FolderForm form;
-    std::vector<std::vector<int32_t>> texts;  // for the compensation of errors; empty: none
+    std::vector<std::vector<int32_t>> texts;  // calibration texts; empty: errors are not
+                                              // compensated
     storage::RotaryFrequencies frequencies;
     bool is_forced = false;                        // replaces files in OUT
     std::function<void(int64_t layers)> progress;  // called after each layer
@@ -33,14 +34,14 @@ struct FolderTask {
 [[nodiscard]] std::string out_of(const FolderTask& task);
 // Returns the folder of finished layers, beside OUT.
 [[nodiscard]] std::string partial_of(const FolderTask& task);
-// Returns a text that differs if another run would write other bytes, or if a file of the model has
-// been replaced.
+// Returns a text that differs if another run would write different bytes, or if a file of the model
+// has been replaced.
 [[nodiscard]] std::string options_text(const FolderTask& task);
 
-// Throws Error{kInput} naming the file for a folder that is already rounded, that stores its
-// matrices transposed, is a part of a larger model or has GGUF weights, and for an OUT that is used
-// or has files that would be read instead of the result. The half OUT of a killed run of the same
-// task is accepted. Writes nothing.
+// Throws Error{kInput}, naming the file, if the folder is already rounded, stores its matrices
+// transposed, is a part of a larger model or has GGUF weights. Also throws it if OUT is used, or
+// has files that would be read instead of the result. Accepts the incomplete OUT of a killed run of
+// the same task. Writes nothing.
 void require_compressible(const FolderTask& task);
 
 }  // namespace dslaunch::compress

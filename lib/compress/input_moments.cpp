@@ -59,7 +59,7 @@ double output_error(std::span<const float> exact, std::span<const float> rounded
                     const std::vector<float>& moments, int64_t in, kernels::ThreadTeam& team) {
     const int64_t out = std::ssize(exact) / in;
     std::vector<float> numbers(exact.begin(), exact.end()), product(numbers.size());
-    // Returns the sum over the outputs of w M wᵀ, for the rows w of NUMBERS.
+    // Returns the sum of w M wᵀ over the rows w of NUMBERS.
     const auto energy = [&] {
         kernels::Activations activations;
         const kernels::PackedMatrix matrix = fp32_matrix(moments.data(), in, in);

@@ -22,7 +22,7 @@ class InputMoments {
     void add(const float* x, int64_t rows, kernels::ThreadTeam& team);
 
     [[nodiscard]] int64_t in() const { return in_; }
-    [[nodiscard]] int64_t rows() const { return rows_; }  // that were added
+    [[nodiscard]] int64_t rows() const { return rows_; }  // rows that were added
     // Returns the mean over all rows, [in, in], symmetric; zeros if there were no rows.
     [[nodiscard]] std::vector<float> mean() const;
 
@@ -34,8 +34,8 @@ class InputMoments {
 };
 
 // Returns the relative error of a layer's outputs: the root of the mean square of (W - V) x over
-// the rows of MOMENTS, divided by the same of W x. SHAPE of both weights: [out, in]. 0 if the
-// outputs are 0.
+// the rows of MOMENTS, divided by the root of the mean square of W x. SHAPE of both weights: [out,
+// in]. Returns 0 if the outputs are 0.
 [[nodiscard]] double output_error(std::span<const float> exact, std::span<const float> rounded,
                                   const std::vector<float>& moments, int64_t in,
                                   kernels::ThreadTeam& team);

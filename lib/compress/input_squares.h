@@ -1,6 +1,6 @@
-// The mean square of each input of a layer on calibration rows: its weight in errors. Data path:
-// layer_walk.h -> [here] -> storage/gguf_model, whose search for scales weighs errors with it. One
-// thread calls; the team's threads compute.
+// The mean square of each input of a layer on calibration rows. Data path: layer_walk.h -> [here]
+// -> storage/gguf_model, whose search for scales weighs the errors of an input's weights with it.
+// One thread calls; the team's threads compute.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@
 namespace dslaunch::compress {
 
 // Returns, by the name of each layer's stored weight, the mean of the squares of its inputs over
-// all rows of TEXTS that reached it, [in]. TEXTS: tokens, each at most the context long. PROGRESS
-// is called after each layer with their number. Throws what load_decoder() throws.
+// all rows of TEXTS that reached the layer, [in]. TEXTS: tokens, each at most the context long.
+// PROGRESS is called after each layer with the number of finished layers. Throws what
+// load_decoder() throws.
 [[nodiscard]] std::map<std::string, std::vector<float>> input_squares(
     const storage::ModelFolder& folder, const storage::RotaryFrequencies& frequencies,
     const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team,

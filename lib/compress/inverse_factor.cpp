@@ -134,8 +134,8 @@ class BlockFactor {
 
 }  // namespace
 
-// Takes one factorization and one inverse: if A, the matrix with rows and columns in the reverse
-// order, is L L^T, the matrix itself is V V^T with V the reverse of L, and U is the inverse of V.
+// Needs one factorization and one inverse. A is the matrix with rows and columns in reverse order.
+// If A is L L^T, the matrix is V V^T, with V the reverse of L, and U is the inverse of V.
 std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n, double damping,
                                   kernels::ThreadTeam& team) {
     DSL_CHECK(std::ssize(moments) == n * n, "{} moments of {} inputs", moments.size(), n);

@@ -1,6 +1,6 @@
 // The triangular factor of an inverse: U with U^T U = M^-1, which tells how later weights of a row
-// make up for the error of an earlier one. Data path: input_moments.h -> [here] -> compensation.h.
-// One thread calls; the team's threads compute.
+// make up for the error of an earlier weight. Data path: input_moments.h -> [here] ->
+// compensation.h. One thread calls; the team's threads compute.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@
 namespace dslaunch::compress {
 
 // Returns U, [n, n], upper triangular, zeros below the diagonal, for MOMENTS, [n, n], symmetric.
-// Each number of the diagonal is first multiplied by 1 + DAMPING; while the result is not
-// positive definite in fp32, DAMPING is ten times as large. (The mean of the diagonal, which others
-// add, says little where a few inputs are a thousand times larger than the others.) An input that
-// is always 0 counts as one with the mean moment. If all moments are 0, U is the unit matrix. The
-// bits do not depend on the team. REQUIRES: the moments are finite.
+// Each number of the diagonal is first multiplied by 1 + DAMPING; while the result is not positive
+// definite in fp32, DAMPING is increased to ten times its value, at least to 1e-4. (The mean of the
+// diagonal, which other programs add, says little where a few inputs are a thousand times larger
+// than the others.) An input that is always 0 counts as an input with the mean moment. If all
+// moments are 0, U is the unit matrix. The bits do not depend on the team. REQUIRES: the moments
+// are finite.
 [[nodiscard]] std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n,
                                                 double damping, kernels::ThreadTeam& team);
 

@@ -1,6 +1,6 @@
 // The layers that a run of `dslaunch compress` has finished, as files in a folder beside the
-// output: NAME.partial/layer-N.safetensors. Each names the run's options and the errors of its
-// weights, and a run with other options starts again. One thread.
+// output: NAME.partial/layer-N.safetensors. Each file names the run's options and the errors of its
+// weights. A run with different options starts again. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace dslaunch::compress {
 struct WeightError {
     std::string name;
     double error = 0;
-    bool is_of_outputs = false;  // of the layer's outputs on the texts, or of the weight itself
+    bool is_of_outputs = false;  // true: of the layer's outputs on the texts; false: of the weight
+                                 // itself
 
     bool operator==(const WeightError&) const = default;
 };
@@ -26,7 +27,7 @@ using WeightErrors = std::vector<WeightError>;
 class LayerFiles {
   public:
     // OPTIONS: a text that is equal only for runs that write the same bytes. Makes the folder;
-    // removes the layers of a run with other options, and damaged ones. Throws Error{kDisk}.
+    // removes damaged layers and the layers of a run with different options. Throws Error{kDisk}.
     LayerFiles(std::string folder, std::string options);
 
     // Returns true if FOLDER has a finished layer of a run with OPTIONS.

@@ -120,7 +120,8 @@ Json quantization_config(const FolderForm& form,
     const std::string format = form.is_packed           ? "pack-quantized"
                                : form.rounding.is_float ? "float-quantized"
                                                         : "int-quantized";
-    // The commonest group has all other linear layers; names are stronger than classes.
+    // The commonest group size is set for the class of linear layers. The names of modules, which
+    // are set for the other sizes, take precedence over classes.
     const auto commonest =
         std::ranges::max_element(groups, {}, [](const auto& own) { return own.second.size(); });
     Json json;

@@ -18,9 +18,9 @@ namespace dslaunch::compress {
 // A form in which a folder's layers are stored.
 struct FolderForm {
     std::string name;       // "int4"
-    RoundingForm rounding;  // its group: the largest one; a layer may have a smaller one
+    RoundingForm rounding;  // its group is the largest group; a layer may have a smaller group
     storage::InputRounding inputs = storage::InputRounding::kNone;
-    bool is_packed = true;  // several codes in a word; else a byte for each
+    bool is_packed = true;  // several codes in a word; false: a byte for each code
 };
 
 // A tensor that is to be written, with its bytes.
@@ -34,8 +34,8 @@ struct PackedTensor {
                                                        const std::string& module,
                                                        const RoundedMatrix& matrix);
 
-// Returns the quantization_config for layers with GROUPS, which names the modules of each size of
-// group (0: the row). IGNORED: the modules of other layers.
+// Returns the quantization_config for layers with GROUPS, the names of the modules by the size of
+// their groups (0: the row). IGNORED: the modules of other layers.
 [[nodiscard]] nlohmann::ordered_json quantization_config(
     const FolderForm& form, const std::map<int64_t, std::vector<std::string>>& groups,
     const std::vector<std::string>& ignored);

@@ -12,13 +12,13 @@
 
 namespace dslaunch::compress {
 
-// Says what a rounded weight is.
+// The form of a rounded weight.
 struct RoundingForm {
     int bits = 8;               // of a code, 2 to 8
     bool is_float = false;      // codes are the 8-bit floats of base/float8.h
-    bool has_minimum = false;   // a group has a code for 0 besides its scale; else 2^(bits - 1)
+    bool has_minimum = false;   // a group stores its code for 0; false: this code is 2^(bits - 1)
     int64_t group = 0;          // consecutive weights of a row that share a scale; 0: the row
-    bool searches = false;      // the scale with the least squared error, which may clip numbers
+    bool searches = false;      // true: finds the scale of least squared error, which may clip
     DType scale = DType::kF32;  // type in which scales are stored: kF32, kBF16 or kF16
 
     bool operator==(const RoundingForm&) const = default;
@@ -49,8 +49,8 @@ inline constexpr int64_t kLeastGroup = 8;
 [[nodiscard]] int64_t fitting_group(int64_t wanted, int64_t in);
 
 // Returns the scale for a group's NUMBERS. IMPORTANCE weighs the squared errors of the search;
-// empty: all the same. Without the search, |number - rounded| <= scale / 2 for integers, and <=
-// |number| / 16 or scale / 1024 for floats. REQUIRES: the numbers are finite.
+// empty: all errors weigh the same. Without the search, |number - rounded| <= scale / 2 for
+// integers, and <= |number| / 16 or scale / 1024 for floats. REQUIRES: the numbers are finite.
 [[nodiscard]] GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
                                    std::span<const float> importance = {});
 

@@ -43,7 +43,8 @@ void HostQueue::adam_step(const FlatRange& range, const kernels::AdamStep& step)
     by_team(range, [&](const FlatRange& part) { kernels::adam_step(part, step); });
 }
 
-// Distributes the updates, whose ranges have some hundred elements, 32 at a time.
+// Distributes the updates over the team's threads, 32 at a time, because each range has only some
+// hundred elements.
 void HostQueue::adam_steps(std::span<const kernels::AdamUpdate> updates) {
     constexpr int64_t kAtOnce = 32;
     const int64_t all = std::ssize(updates);
@@ -98,7 +99,7 @@ Memory HostDevice::allocate(Bytes bytes, std::string_view /*what*/) {
     constexpr auto kFloatBytes = int64_t{sizeof(float)};
     auto zeros = std::make_shared<ZeroedFloats>((bytes.value + kFloatBytes - 1) / kFloatBytes);
     const std::span<std::byte> all = std::as_writable_bytes(zeros->values());
-    // The function that frees the memory owns it.
+    // The function that frees the memory also owns it.
     return {all.first(static_cast<size_t>(bytes.value)),
             [owner = std::move(zeros)]() mutable { owner.reset(); }};
 }

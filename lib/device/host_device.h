@@ -36,7 +36,7 @@ class HostQueue final : public Queue {
     template <typename Update>
     void by_team(const kernels::FlatRange& range, const Update& update);
 
-    kernels::ThreadTeam team_;  // shares the updates, which only one lane makes
+    kernels::ThreadTeam team_;  // its threads share each update; only one lane makes updates
 };
 
 // The memory of the process and its queue.

@@ -1,6 +1,6 @@
-// Memory of a device, and the function that frees it. On the host it is memory like any other. On a
-// GPU the host may pass its addresses on, but must not read or write there. Threads: as for any
-// array.
+// Memory of a device, and the function that frees it. The memory of the host device is ordinary
+// memory. The host may pass on addresses in a GPU's memory, but must not read or write there.
+// Threads: as for any array.
 #pragma once
 
 #include <cstddef>

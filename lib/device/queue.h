@@ -1,7 +1,7 @@
 // Work on flat arrays in a device's memory, done in the order in which it is submitted: immediately
 // on the host, later on a stream of a GPU. The results are equal, bit for bit, to the results of
-// kernels/flat_optimizer.h. Data path: ZeRO state -> [here] -> the host's kernels, or
-// lib/kernels/cuda's. Threads: a queue belongs to its lane; one thread at a time.
+// kernels/flat_optimizer.h. Data path: ZeRO state -> [here] -> kernels of the host, or of
+// lib/kernels/cuda. Threads: a queue belongs to its lane; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct FloatArray {
     bool operator==(const FloatArray&) const = default;
 };
 
-// All arrays are in the device's memory unless a function says otherwise. Functions throw
-// Error{kSetup} if the device fails, and the errors that occur while they wait for it.
+// A queue of work. All arrays are in the device's memory, except where a comment names the host.
+// Functions throw Error{kSetup} if the device fails, and the errors of a wait for the device.
 class Queue {
   public:
     virtual ~Queue() = default;
@@ -48,7 +48,7 @@ class Queue {
     virtual void adam_steps(std::span<const kernels::AdamUpdate> updates) {
         for (const kernels::AdamUpdate& update : updates) adam_step(update.range, update.step);
     }
-    // Do the same as adam_step() for other optimizers.
+    // Update RANGE by one step of another optimizer.
     virtual void adagrad_step(const kernels::FlatRange& range,
                               const kernels::AdagradStep& step) = 0;
     virtual void lion_step(const kernels::FlatRange& range, const kernels::LionStep& step) = 0;

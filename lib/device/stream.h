@@ -24,8 +24,8 @@ class Event {
     [[nodiscard]] virtual Duration since(const Event& earlier) const = 0;
 };
 
-// Failures throw Error{kSetup}. No call blocks, unless the device has no room for more work. One
-// thread at a time, except for check().
+// A stream of a device. Functions throw Error{kSetup} if the device fails. A call blocks only while
+// the device has no room for more work. One thread at a time, except for check().
 class Stream {
   public:
     virtual ~Stream() = default;
@@ -45,8 +45,8 @@ class Stream {
 struct AwaitOptions {
     std::function<void()> check = [] {};
     Duration limit{};
-    Duration watch_closely{};  // at first, for this time, the host polls without pauses, which uses
-                               // a processor
+    Duration watch_closely{};  // time in which the host polls without pauses at first; this
+                               // occupies a processor
 };
 
 // Returns true when EVENT is reached, false after the limit. Throws what the event and CHECK throw.

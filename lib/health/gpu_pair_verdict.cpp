@@ -90,7 +90,7 @@ class PairVerdict {
     }
 
     const GpuPlaces& places_;
-    std::map<int64_t, size_t> pairs_of_;  // by rank
+    std::map<int64_t, size_t> pairs_of_;  // number of pairs of each rank
     std::vector<SlowPair> slow_;
 };
 

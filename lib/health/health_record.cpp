@@ -7,8 +7,8 @@
 namespace dslaunch::health {
 namespace {
 
-// The largest credible figure, whether a count, a rate in bytes a second or a time in nanoseconds:
-// 280 TB/s, or three days. Sums of figures stay far below the end of an int64_t.
+// The largest credible figure. Figures are counts, rates in bytes a second (at most 280 TB/s), or
+// times in nanoseconds (at most three days). Their sums stay far below the largest int64_t.
 constexpr int64_t kFigureMax = int64_t{1} << 48;
 
 void require_figure(int64_t figure) {

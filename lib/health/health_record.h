@@ -1,5 +1,5 @@
-// The records of what the ranks of `dslaunch health` measure, in the form in which they are sent to
-// the launcher: one record is the payload of one ControlKind::kHealth frame. Data path: dsworker
+// The records of measurements of `dslaunch health`, in the form in which ranks send them to the
+// launcher: one record is the payload of one ControlKind::kHealth frame. Data path: dsworker
 // health -> agent -> health report. Values, no threads. UNITS: durations in nanoseconds, rates in
 // bytes a second.
 #pragma once
@@ -34,8 +34,8 @@ inline bool is_known(HealthOp op) {
 
 // Returns the name, such as "all_reduce".
 [[nodiscard]] const char* health_op_name(HealthOp op);
-// Returns bus bandwidth divided by algorithm bandwidth, as nccl-tests computes it: the bytes that
-// each link must carry at least, per byte of the operation. 0 for the barrier, which moves nothing.
+// Returns bus bandwidth divided by algorithm bandwidth, as nccl-tests computes it: the number of
+// bytes that each link must carry for each byte of the operation. Returns 0 for the barrier.
 [[nodiscard]] double bus_factor(HealthOp op, int world_size);
 
 // A rank that takes part in the measurements.
@@ -43,7 +43,7 @@ struct HealthMember {
     std::string device;      // "cpu", "NVIDIA H200"
     std::string address;     // numeric address where the rank listens during the search
     std::string backend;     // "gloo", "nccl"
-    std::string facts = {};  // of a GPU: memory, driver, ECC errors, link, other users
+    std::string facts = {};  // facts about a GPU: memory, driver, ECC errors, link, other users
 
     bool operator==(const HealthMember&) const = default;
 };
@@ -54,13 +54,13 @@ struct HealthTiming {
     HealthOp op = HealthOp::kBarrier;
     int64_t bytes = 0;  // the larger of input and output, as nccl-tests counts
     int64_t iterations = 0;
-    int64_t nanoseconds = 0;  // one operation's time
+    int64_t nanoseconds = 0;  // time of one operation
 
     bool operator==(const HealthTiming&) const = default;
 };
 
-// The path from one host to another, measured by the sender. `pass` counts from 1: a path that
-// looked bad is measured again.
+// The path from one host to another, measured by the sender. `pass` counts from 1: the next pass
+// measures paths that looked bad again.
 struct LinkSample {
     int64_t from = 0;  // node ranks; equal: inside the host
     int64_t to = 0;
@@ -75,7 +75,7 @@ struct LinkSample {
     int64_t lost = 0;        // segments that had to be sent again
     int64_t duplicated = 0;  // segments that arrived twice but were sent once
     int64_t wrong = 0;       // 8-byte words that arrived changed
-    std::string error;       // not empty: why the path does not work, in words
+    std::string error;       // why the path does not work; empty if it works
 
     bool operator==(const LinkSample&) const = default;
 };
@@ -106,7 +106,7 @@ struct HealthFault {
     bool operator==(const HealthFault&) const = default;
 };
 
-// A note says what was left out and why; it is not a fault.
+// A note about a measurement that was left out, and the reason. A note is not a fault.
 struct HealthNote {
     std::string text;
 
@@ -116,8 +116,8 @@ struct HealthNote {
 using HealthRecord = std::variant<HealthMember, HealthTiming, LinkSample, HostSample, HealthFault,
                                   HealthNote, GpuPairSample>;
 
-// The encoding of a record in a message: the number of its kind, from 1 in the order of
-// HealthRecord, then its members. read() throws Error{kInternal} for an unknown kind, and for
+// Write and read a record in a message: the number of its kind (from 1, in the order of
+// HealthRecord), then its members. read() throws Error{kInternal} for an unknown kind, and for
 // figures below 0 or over 2^48.
 void write(WireWriter& wire, const HealthRecord& record);
 void read(WireReader& wire, HealthRecord& record);

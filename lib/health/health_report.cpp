@@ -29,7 +29,8 @@ void require_pass(int64_t pass) {
 }
 
 // Returns the newest sample of each path, sorted by rate, the slowest path first. If a pass has two
-// samples of a path, uses the one with more exchanges; the other one only counts changed answers.
+// samples of a path, uses the sample with more exchanges; the second sample only counts changed
+// answers.
 std::vector<LinkSample> newest(const std::vector<LinkSample>& samples) {
     std::map<NodeLink, LinkSample> by_link;
     for (const LinkSample& sample : samples) {
@@ -128,7 +129,8 @@ std::vector<HealthRow> HealthReport::rows() const {
     return rows;
 }
 
-// Compares the best size of each operation with the limit: small messages show only latency.
+// Compares the bandwidth of each operation at its best size with the limit, because small messages
+// show only latency.
 void HealthReport::check_bandwidth() {
     if (options_.min_bus_bandwidth <= 0) return;
     const std::vector<HealthRow> all = rows();

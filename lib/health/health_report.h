@@ -1,6 +1,6 @@
-// The health report: collects what the ranks of `dslaunch health` measured, record by record while
-// the job runs, then judges it and makes text or JSON of it. If a job ends early, the records that
-// have arrived are judged. Data path: agents -> job output -> [here] -> stdout. One thread.
+// The health report: collects the records of `dslaunch health` while the job runs. After the job,
+// it judges them and writes the report as text or JSON. If a job ends early, it judges the records
+// that have arrived. Data path: agents -> job output -> [here] -> stdout. One thread.
 #pragma once
 
 #include <map>
@@ -30,15 +30,15 @@ struct HealthRow {
     HealthOp op = HealthOp::kBarrier;
     int64_t bytes = 0;
     int64_t iterations = 0;
-    int ranks = 0;  // the ranks that finished it
+    int ranks = 0;  // number of ranks that finished the operation
     double seconds = 0;
 
     [[nodiscard]] double algorithm_bandwidth() const;  // GB/s, 0 for the barrier
-    // Returns GB/s that a link carries (bus_factor()); 0 for the barrier.
+    // Returns the GB/s that a link carries (bus_factor()); 0 for the barrier.
     [[nodiscard]] double bus_bandwidth(int world_size) const;
 };
 
-// The records of one job and, after conclude(), what follows from them.
+// The records of one job and, after conclude(), the findings.
 class HealthReport {
   public:
     explicit HealthReport(HealthReportOptions options);
@@ -48,15 +48,15 @@ class HealthReport {
     // Judges the records. JOB_CODE is the exit code of the job.
     void conclude(int job_code);
 
-    // Returns 0 if nothing was found and the job ended well. Returns kSetup if something was found
-    // and the job ended well, or if the job hung and a bad host or path explains that. Otherwise
-    // returns the job's own code. REQUIRES: conclude() was called.
+    // Returns 0 if there is no finding and the job ended well. Returns kSetup if the job ended well
+    // but there is a finding, or if the job hung and a bad host or path explains the hang.
+    // Otherwise returns the job's own code. REQUIRES: conclude() was called.
     [[nodiscard]] int exit_code() const;
-    // Return the report for people, safe to print, and as one line of JSON. REQUIRES: conclude()
-    // was called.
+    // Return the report as text, which is safe to print, or as one line of JSON. REQUIRES:
+    // conclude() was called.
     [[nodiscard]] std::string text() const;
     [[nodiscard]] std::string json() const;
-    // Returns what was found; empty before conclude().
+    // Returns the findings; empty before conclude().
     [[nodiscard]] const std::vector<HealthFinding>& findings() const { return findings_; }
     // Returns a row for each measured operation and size, in the order of HealthOp.
     [[nodiscard]] std::vector<HealthRow> rows() const;

@@ -23,7 +23,7 @@ using LinkRound = std::vector<NodeLink>;
 // each. A turn consists of two rounds, one for each direction.
 [[nodiscard]] std::vector<LinkRound> all_link_rounds(int node_count);
 
-// Arranges LINKS, each once, in few rounds: each is put into the first round in which both ends are
+// Arranges LINKS in few rounds: puts each link into the first round in which both of its nodes are
 // free.
 [[nodiscard]] std::vector<LinkRound> rounds_of(const std::vector<NodeLink>& links);
 

@@ -16,11 +16,11 @@ namespace {
 
 // A rate below this part of the other rates' median is slow, however much they vary.
 constexpr double kSlowPart = 0.25;
-// A rate is also slow if it is this many deviations below the median, once there are enough rates
-// to know the deviation.
+// A rate is also slow if it is this many deviations below the median. With fewer rates than
+// kSpreadSamples, the deviation is not known.
 constexpr double kDeviations = 6;
-constexpr double kSpreadLeast = 0.08;  // part of the median: values that are equal by chance show
-                                       // no deviation
+constexpr double kSpreadLeast = 0.08;  // least deviation, as a part of the median; values that are
+                                       // equal by chance have none
 constexpr size_t kSpreadSamples = 6;
 constexpr double kLateTimes = 4;
 constexpr double kLateNanoseconds = 500e3;
@@ -35,7 +35,7 @@ enum class Symptom { kBroken, kWrong, kLoss, kDuplicates, kRate, kDelay, kTail, 
 using Symptoms = std::set<Symptom>;
 using Flags = std::map<NodeLink, Symptoms>;
 
-// Returns false for a symptom of round trips, which do not show the direction that is late.
+// Returns false for a symptom of round trips: they do not show which direction is late.
 bool has_direction(Symptom symptom) {
     return symptom != Symptom::kDelay && symptom != Symptom::kTail;
 }
@@ -57,14 +57,14 @@ double deviation(const std::vector<double>& values) {
     const double middle = median(values);
     std::vector<double> distances;
     for (const double value : values) distances.push_back(std::abs(value - middle));
-    return 1.4826 * median(distances);  // a normal distribution's standard deviation
+    return 1.4826 * median(distances);  // the standard deviation of a normal distribution
 }
 
 using Measure = std::function<double(const LinkSample&)>;
 
-// The same measure on other links in the same pass. The links that share no host with LINK are the
-// best comparison, unless a bad host spoils them too; then all other links together are better. Of
-// the two medians, the better one counts.
+// The values of a measure on the other links of the same pass. Links that share no host with LINK
+// are the best comparison. But if a bad host spoils these links, all other links together are
+// better. The better one of the two medians counts.
 struct Elsewhere {
     std::vector<double> all;
     std::vector<double> apart;
@@ -200,8 +200,8 @@ Flags confirmed_flags(const HealthSamples& samples) {
     return flags;
 }
 
-// Finds the subjects that explain the confirmed flags, one after the other, and removes the flags
-// that each explains.
+// Finds the subjects that explain the confirmed flags. After it has found a subject, it removes the
+// flags that this subject explains.
 class Judge {
   public:
     explicit Judge(const HealthSamples& samples)
@@ -353,7 +353,7 @@ std::string Judge::figures(const std::vector<NodeLink>& links) const {
         const bool inside = link.from == link.to;
         const auto flagged = flags_.find(link);
         if (std::find(links.begin(), links.end(), link) != links.end()) {
-            // The text names the rates of only those links that are slow.
+            // The text names only the rates of slow links.
             bad.add(sample, flagged != flags_.end() && flagged->second.count(Symptom::kRate) != 0);
         } else if (flagged == flags_.end() && inside == (links.front().from == links.front().to)) {
             good.add(sample, true);
@@ -387,8 +387,8 @@ std::vector<HealthFinding> Judge::run() {
     return std::move(findings_);
 }
 
-// Returns true if LINK needs no further pass: after it has failed twice, it is not waited for
-// again.
+// Returns true if LINK needs no further pass, because it has failed twice. Another pass would only
+// wait for it again.
 bool is_settled(const HealthSamples& samples, const NodeLink& link) {
     return std::count_if(samples.links.begin(), samples.links.end(), [&](const LinkSample& s) {
                return link_of(s) == link && !s.error.empty();

@@ -1,6 +1,6 @@
 // The verdict: finds the host, link or direction to blame from the measured paths between hosts.
-// Pure. A measurement is compared, by medians, only with others of its own pass, and must look bad
-// in every pass; docs/guide/health.md has the rules and their figures.
+// Pure. A measurement is compared, by medians, only within its own pass, and must look bad in every
+// pass; docs/guide/health.md has the rules and their figures.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,18 @@ struct HealthFinding {
     Subject subject = Subject::kHost;
     std::vector<int64_t> nodes;  // one host, two ends of a link, from and to of a direction
     int64_t rank = -1;           // kRank only
-    std::string text;            // names the subject, its figures and the others' figures
+    std::string text;            // names the subject, with its figures and good ones
 };
 
 // The largest number of passes in which one direction is measured.
 inline constexpr int kHealthPasses = 3;
 
-// Returns the links (from == to: a host itself) that the next pass measures: first the links that
-// look bad in PASS, then healthy ones for comparison. Empty if nothing looks bad.
+// Returns the links that the next pass measures: first the links that look bad in PASS, then
+// healthy links for comparison. A link with from == to is a host itself. Empty if no link is bad.
 [[nodiscard]] std::vector<NodeLink> links_to_repeat(const HealthSamples& samples, int pass);
 
-// Returns the findings, that is, who is to blame: hosts before links, faults of ranks last. Empty
-// if all is healthy.
+// Returns the findings: first about hosts, then about links, then faults of ranks. Empty if
+// everything is healthy.
 [[nodiscard]] std::vector<HealthFinding> judge(const HealthSamples& samples);
 
 // The host of each rank, as an index into HOST_NAMES.
@@ -54,7 +54,7 @@ struct GpuPlaces {
 [[nodiscard]] std::vector<HealthFinding> judge_gpu_pairs(const std::vector<GpuPairSample>& pairs,
                                                          const GpuPlaces& places);
 
-// Returns true if some path does not work at all: collectives would only hang on it.
+// Returns true if a path does not work at all, so that collectives would hang on it.
 [[nodiscard]] bool has_broken_path(const HealthSamples& samples);
 
 // Returns "host", "link", "direction", "rank" or "everything".

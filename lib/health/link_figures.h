@@ -18,24 +18,24 @@ namespace dslaunch::health {
 // Returns the PARTS of a finding's text, separated by "; ".
 [[nodiscard]] std::string join_parts(const std::vector<std::string>& parts);
 
-// The samples of several links together. Each text gives one figure of these links. If there is a
-// GOOD, the text compares this figure with GOOD's.
+// The samples of several links together. Each function returns a text with one figure of these
+// links. A function with the argument GOOD compares this figure with the same figure of GOOD.
 class LinkFigures {
   public:
-    // If RATE_COUNTS, the texts may name the sample's rate.
+    // Adds SAMPLE. If RATE_COUNTS is false, rate() ignores this sample.
     void add(const LinkSample& sample, bool rate_counts);
 
-    // Returns why the first broken path does not work.
+    // Returns the reason why the first broken path does not work.
     [[nodiscard]] std::string error() const;
-    // Returns how many words arrived changed.
+    // Returns the number of words that arrived changed.
     [[nodiscard]] std::string wrong() const;
     // Returns the best rate that was measured.
     [[nodiscard]] std::string rate(const LinkFigures& good) const;
-    // Return how many messages had to be sent again, and how many came twice.
+    // Return the number and share of small messages that had to be sent again, or that came twice.
     [[nodiscard]] std::string loss() const;
     [[nodiscard]] std::string duplicates() const;
-    // Return the medians of two figures of each sample's round-trip times: of their median, and of
-    // their 99th percentile.
+    // Return a median over the samples: delay() for their median round-trip time, tail() for the
+    // 99th percentile of their round-trip times.
     [[nodiscard]] std::string delay(const LinkFigures& good) const;
     [[nodiscard]] std::string tail(const LinkFigures& good) const;
 

@@ -14,8 +14,9 @@ uint64_t hash_elements(const std::byte* values, size_t numel, uint32_t position)
     for (size_t i = 0; i < numel; ++i, ++position) {
         Element element;
         std::memcpy(&element, values + i * sizeof(Element), sizeof element);
-        // Both depend on the position, so the sum changes if two elements change places. The factor
-        // is odd and below 2^32, so different elements at one position give different products.
+        // Both numbers depend on the position, so the sum changes if two elements change places.
+        // `factor` is odd and below 2^32, so different elements at one position have different
+        // products.
         const uint32_t shifted = element + position * 0x9E3779B1U;
         const uint32_t factor = (position * 0x85EBCA77U) | 1U;
         hash += static_cast<uint64_t>(shifted) * factor;

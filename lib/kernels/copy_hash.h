@@ -10,9 +10,9 @@
 namespace dslaunch::kernels {
 
 // Returns the hash of VALUES, whose first element is element FIRST of the tensor: the sum over all
-// elements, modulo 2^64, of a product of the element's bits and its position. One element that
-// differs, in any bits, always changes it. ELEMENT_BYTES is 2 or 4; VALUES are a whole number of
-// elements.
+// elements, modulo 2^64, of a product of the element's bits and its position. If exactly one
+// element differs, the hash always differs too. ELEMENT_BYTES is 2 or 4; VALUES are a whole number
+// of elements.
 [[nodiscard]] uint64_t copy_hash(std::span<const std::byte> values, int64_t element_bytes,
                                  int64_t first);
 

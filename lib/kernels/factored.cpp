@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
-// Adds the squares of a row of COLUMNS elements to SUMS, element by element, and returns their sum.
+// Adds the squares of a row of COLUMNS elements to SUMS, element by element. Returns the sum of the
+// squares.
 double add_row(const float* gradients, int64_t columns, const SquareStep& step, double* sums) {
     double lanes[kLanes] = {};
     for (int64_t begin = 0; begin < columns; begin += kLanes) {

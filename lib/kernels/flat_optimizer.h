@@ -3,10 +3,10 @@
 // implementations for AVX-512 (with its conversion to bf16 if the processor has it), for AVX2 and
 // for NEON, and a scalar reference; one is chosen at run time. All give equal bits: no sum is
 // reassociated, multiply-adds are fused only where the code says so, and only the payload of a NaN
-// may differ. PyTorch 2.11's fused AVX-512 kernels (aten/src/ATen/native/cpu/Fused*Kernel.cpp;
-// Lion: its operators) give the same bits, except for the last elements of a tensor, which do not
-// fill a vector there. Sources: Kingma & Ba 2015 (Adam), Loshchilov & Hutter 2019 (AdamW), Duchi et
-// al. 2011 (Adagrad), Chen et al. 2023 (Lion). Threads: the caller's; callers split ranges
+// may differ. PyTorch 2.11's fused AVX-512 kernels (aten/src/ATen/native/cpu/Fused*Kernel.cpp; for
+// Lion, its operators) give the same bits, except for a tensor's last elements if these do not fill
+// a vector. Sources: Kingma & Ba 2015 (Adam), Loshchilov & Hutter 2019 (AdamW), Duchi et al. 2011
+// (Adagrad), Chen et al. 2023 (Lion). Threads: the caller's; callers split ranges
 // (kernels/thread_team.h).
 #pragma once
 
@@ -40,15 +40,15 @@ void ordered_sum(std::span<const float* const> sources, float scale, float* out,
 void ordered_half_sum(std::span<const uint16_t* const> sources, uint16_t* out, int64_t numel,
                       DType dtype, Isa isa = isa_in_use());
 
-// Sets into[i] = into[i] + (((sources[0][i] + sources[1][i]) + …) * scale). Gives the same bits as
-// ordered_sum to a temporary followed by an addition, but in one pass. REQUIRES: `into` overlaps no
-// source.
+// Sets into[i] = into[i] + (((sources[0][i] + sources[1][i]) + …) * scale) in one pass. Gives the
+// same bits as ordered_sum() into a temporary array and then an addition. REQUIRES: `into` overlaps
+// no source.
 void accumulate_sum(std::span<const float* const> sources, float scale, float* into, int64_t numel,
                     Isa isa = isa_in_use());
 
 // Sets out[i] = values[i] rounded to nearest even in DTYPE, kBF16 or kF16, as torch's `to` does:
 // numbers above the largest one become infinity, and subnormal numbers are kept. A NaN keeps its
-// sign and its upper bits and becomes quiet; torch only keeps it a NaN. REQUIRES: no overlap.
+// sign and its upper bits and becomes quiet; torch may change these bits. REQUIRES: no overlap.
 void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype,
              Isa isa = isa_in_use());
 

@@ -16,12 +16,12 @@ namespace dslaunch::kernels {
 // updates it and packs it again with stochastic rounding, seeded by SEED (packing.h).
 struct PackedStates {
     std::array<StatePacking, kMomentsMax> packings = {};
-    std::array<std::byte*, kMomentsMax> states = {};  // by state; null: not packed
+    std::array<std::byte*, kMomentsMax> states = {};  // one for each state; null: it is not packed
     int64_t numel = 0;                                // the number of elements of each state
     int64_t begin = 0;  // the element of the states at which the range begins
     uint32_t seed = 0;
-    // The bf16 parameters from the range's first element on, if there are no fp32 parameters. They
-    // use stochastic rounding too. Null: the parameters are in FlatRange.
+    // The bf16 parameters, which begin with the range's first element; they use stochastic rounding
+    // too. Null if FlatRange has the parameters in fp32.
     uint16_t* parameters = nullptr;
 
     // Returns true if a state is packed or the parameters are in bf16.
@@ -78,8 +78,8 @@ struct AdamStep {
     // so it gets no momentum, and only weight decay changes it. REQUIRES: decoupled decay, no bias
     // correction.
     bool frozen_variance = false;
-    // If true, the root of the largest variance so far, the third state, divides (Reddi et al.
-    // 2018, in the form of torch.optim).
+    // If true, the update divides by the root of the largest variance so far, which is the third
+    // state (Reddi et al. 2018, in the form of torch.optim).
     bool amsgrad = false;
     // If true, eps is added to the variance, not to its root. REQUIRES: no bias correction.
     bool eps_inside_sqrt = false;

@@ -24,7 +24,7 @@ constexpr std::string_view kNames[] = {"scalar", "neon", "avx2", "avx512", "avx5
 
 struct MatrixRow {
     std::string_view name;
-    Isa least;  // the lowest Isa of processors that have it
+    Isa least;  // lowest Isa of a processor with this instruction set
 };
 constexpr MatrixRow kMatrixRows[] = {{"scalar", Isa::kScalar},      {"neon", Isa::kNeon},
                                      {"neon_dot", Isa::kNeon},      {"avx2", Isa::kAvx2},

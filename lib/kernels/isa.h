@@ -28,14 +28,14 @@ inline constexpr const char* kIsaVariable = "DSL_ISA";
 // The instruction sets for matrix products and for a decoder's work on a token. They are finer than
 // Isa, because they also distinguish dot products of bytes and AMX tiles. Later ones are better.
 enum class MatrixIsa : uint8_t {
-    kScalar,      // the reference, used on processors without the others
+    kScalar,      // the reference, used if no other set is available
     kNeon,        // every 64-bit ARM
-    kNeonDot,     // the same with dot products of bytes (ARMv8.2)
+    kNeonDot,     // NEON with dot products of bytes (ARMv8.2)
     kAvx2,        // AVX2, FMA and F16C
-    kAvx2Vnni,    // the same with AVX-VNNI
+    kAvx2Vnni,    // kAvx2 with AVX-VNNI
     kAvx512,      // AVX-512 F, VL, DQ, BW
-    kAvx512Vnni,  // the same with AVX512-VNNI
-    kAmx,         // the same with AVX512-BF16 and AMX's tiles of bf16
+    kAvx512Vnni,  // kAvx512 with AVX512-VNNI
+    kAmx,         // kAvx512Vnni with AVX512-BF16 and AMX's tiles of bf16
 };
 inline constexpr MatrixIsa kMatrixIsas[] = {
     MatrixIsa::kScalar,   MatrixIsa::kNeon,   MatrixIsa::kNeonDot,    MatrixIsa::kAvx2,

@@ -26,8 +26,8 @@ namespace dslaunch::kernels {
 [[nodiscard]] float compress_signs(const float* values, float factor, std::span<float> error,
                                    uint8_t* bits, Isa isa = isa_in_use());
 
-// Sets out[i] = scale if the bit of element i is set, otherwise -scale. If ADDS is true, adds this
-// to out[i] instead.
+// Sets out[i] to scale if the bit of element i is set, and to -scale otherwise. If ADDS is true,
+// adds this value to out[i] instead.
 void expand_signs(const uint8_t* bits, float scale, bool adds, std::span<float> out,
                   Isa isa = isa_in_use());
 

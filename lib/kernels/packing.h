@@ -4,10 +4,10 @@
 // the values read from them, have the same bits on every instruction set. Threads: the caller's.
 //
 // Codes of optimizer states use stochastic rounding: a hash of a seed and the element's number
-// chooses one of the two neighbouring codes, the nearer one more often in proportion, so that
-// rounding is unbiased. With rounding to nearest, a variance that changes by a thousandth per step
-// would never change. Values that travel between hosts are rounded to the nearest code, ties to
-// even; their 4-bit codes use stochastic rounding if the caller asks for it.
+// chooses one of the two neighbouring codes. The nearer code has the higher probability, so that
+// rounding is unbiased. With rounding to nearest, small changes of a variance (a thousandth per
+// step) would be lost. Values that travel between hosts are rounded to the nearest code, ties to
+// even. Their 4-bit codes use stochastic rounding if the caller asks for it.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // The threads of one rank that share a long loop over flat arrays, or the many short loops of a
-// generated token: the caller and its helpers. A helper waits for the next loop blocked or, for a
-// bounded time, spinning. The threads run on the processors that the creator of the team may use
+// generated token: the caller and its helpers. A helper that waits for the next loop spins for a
+// bounded time, and then blocks. The threads run on the processors that the team's creator may use
 // (ranks that share a host have separate processors, apps/worker/train/train.cpp). Data path:
 // optimizer state -> thread team -> flat kernels; activations -> thread team -> products. Threads:
 // for_parts and for_chunks by one thread at a time.
@@ -23,10 +23,10 @@ namespace dslaunch::kernels {
 // A team of threads: the caller of its functions, and helpers that end with the team.
 class ThreadTeam {
   public:
-    // Creates a team of THREADS threads, including the caller. SPIN is how long a helper spins for
-    // the next loop, and the caller for the end of the current loop, before they block; while they
-    // spin, a loop begins within about a microsecond. If SPIN is 0, they block at once. REQUIRES:
-    // THREADS is at least 1.
+    // Creates a team of THREADS threads, including the caller. SPIN is the time for which a waiting
+    // thread spins before it blocks: a helper waits for the next loop, the caller for the end of
+    // the current loop. While helpers spin, a loop begins within about a microsecond. If SPIN is 0,
+    // threads block at once. REQUIRES: THREADS is at least 1.
     explicit ThreadTeam(int threads, std::chrono::nanoseconds spin = {});
     ThreadTeam(const ThreadTeam&) = delete;
     ThreadTeam& operator=(const ThreadTeam&) = delete;
@@ -43,8 +43,8 @@ class ThreadTeam {
     static constexpr int64_t kBlockNumel = int64_t{16} * 1024;
 
     // Calls WORK(chunk) once for every chunk in [0, chunks), each on whichever thread is free, and
-    // returns when all calls are done. If no chunk is left, it does not wait for helpers that have
-    // not started yet (because another program occupies their processor). WORK must not throw.
+    // returns when all calls are done. If no chunk is left, it returns without the helpers that
+    // have not started yet (because another program occupies their processor). WORK must not throw.
     template <typename F>
     void for_chunks(int64_t chunks, F&& work) {
         auto& object = work;
@@ -89,7 +89,7 @@ class ThreadTeam {
     Loop loop_;  // the current loop; changes only while no seat is taken or offered
     bool each_its_own_ = false;
     alignas(64) std::atomic<int64_t> next_{0};  // the first chunk that no thread has taken
-    std::vector<Place> places_;                 // of the helpers
+    std::vector<Place> places_;                 // one for each helper
     std::atomic<int64_t> sleepers_{0};          // helpers that are blocked, or about to be
     std::atomic<bool> caller_sleeps_{false};
     std::atomic<bool> ending_{false};

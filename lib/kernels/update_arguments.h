@@ -10,20 +10,20 @@
 
 namespace dslaunch::kernels {
 
-// Returns SOURCES as kernels take them; SOURCES must outlive the result. REQUIRES: at least one
-// source.
+// Returns SOURCES in the form that kernels take; SOURCES must outlive the result. REQUIRES: at
+// least one source.
 [[nodiscard]] Sources sources_of(std::span<const float* const> sources);
-// REQUIRES: kBF16 or kF16.
+// Returns the same type for kernels. REQUIRES: DTYPE is kBF16 or kF16.
 [[nodiscard]] NumberKind half_kind(DType dtype);
 
-// REQUIRES, for all: the requirements of the function in flat_optimizer.h that takes the same step.
-// The spans of RANGE must outlive the result.
+// Return the arrays of RANGE for a kernel. REQUIRES: the same as the function in flat_optimizer.h
+// that takes the same step. The spans of RANGE must outlive the result.
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const AdamStep& step);
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const AdagradStep& step);
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const LionStep& step);
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const SgdStep& step);
 
-// Return the numbers that the step has in fp32, computed in fp64.
+// Return the constants of the step, which are computed in fp64 and rounded to fp32.
 [[nodiscard]] AdamConstants constants_of(const AdamStep& step);
 [[nodiscard]] AdagradConstants constants_of(const AdagradStep& step);
 [[nodiscard]] LionConstants constants_of(const LionStep& step);

@@ -104,8 +104,8 @@ OpenReply::~OpenReply() {
 }
 
 void OpenReply::add(TextService::Ticket ticket, const std::string& prompt) {
-    // The vector has room reserved, so that this cannot fail. From here on the destructor cancels
-    // the text, whatever fails later.
+    // The vector has room reserved, so that this cannot fail. From here on, if anything
+    // fails, the destructor cancels the text.
     open_.push_back(
         {std::move(ticket), {static_cast<int>(open_.size()), "", TextEnd::kNone}, true});
     if (echo_) open_.back().choice.text = prompt;
@@ -133,8 +133,8 @@ OpenReply::Events OpenReply::next_events(bool with_usage) {
     Events events{"", true};
     for (Open& open : open_) {
         if (open.choice.end != TextEnd::kNone) continue;
-        // If there are several texts, this waits for each in turn; the caller checks the client
-        // after that.
+        // Waits for each of several texts in turn. Afterwards the caller checks whether the client
+        // has left.
         const auto piece =
             open.ticket->next(Duration(kLookInterval) / static_cast<int64_t>(open_.size()));
         if (piece) {

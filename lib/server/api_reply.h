@@ -23,7 +23,7 @@ namespace dslaunch::server {
 struct ReplyHead {
     ApiKind kind = ApiKind::kCompletion;
     std::string id;         // "cmpl-…", "chatcmpl-…"
-    std::string model;      // the server's name for it
+    std::string model;      // the server's name for the model
     int64_t created_s = 0;  // seconds since 1970
 };
 
@@ -76,14 +76,14 @@ class OpenReply {
     // Adds the text of TICKET, which continues PROMPT. REQUIRES: fewer than TEXTS_MAX were added.
     void add(TextService::Ticket ticket, const std::string& prompt);
 
-    // Waits until all texts have ended. Returns the whole reply, or why there is no reply; nothing
-    // if CLIENT, which is checked regularly, has left.
+    // Waits until all texts have ended. Returns the whole reply, or the error. Checks CLIENT
+    // regularly, and returns nothing if it has left.
     [[nodiscard]] std::optional<std::variant<std::string, ApiError>> await_whole(
         const ReplySink& client);
 
     // A part of a stream.
     struct Events {
-        std::string text;  // events of the protocol; empty: no new text for a while
+        std::string text;  // events of the protocol; empty if no new text came for a while
         bool last = false;
     };
     // Returns the events for the text that is new. WITH_USAGE: the last event reports the numbers

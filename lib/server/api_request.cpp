@@ -20,7 +20,7 @@ constexpr int64_t kStopsMax = 16;
 constexpr size_t kStopBytesMax = 1000;
 constexpr int64_t kTokensMax = int64_t{1} << 30;
 
-// Thrown and caught inside this file only.
+// The error of a refused request, thrown and caught inside this file only.
 struct Refusal {
     ApiError error;
 };
@@ -272,7 +272,7 @@ void read_messages(const FieldReader& reader, ApiRequest& request) {
     const std::string_view chosen = choice && choice->is(JsonKind::kText) ? choice->text() : "";
     if (choice && chosen != "auto" && chosen != "none")
         refuse("tool_choice", "is not supported by this server; `auto` and `none` are");
-    // "none": no call is wanted, so that the model is not given the tools.
+    // With "none", the client wants no call, so the model does not get the tools.
     if (chosen == "none") request.tools.reset();
 }
 

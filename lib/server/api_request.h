@@ -28,16 +28,16 @@ struct ApiRequest {
     std::vector<std::vector<int32_t>> prompt_tokens;
     // The template's inputs for a chat, as values of `document`.
     std::optional<JsonView> messages, tools, documents, template_kwargs;
-    std::string reasoning_effort;                  // a variable of the template; empty: not given
+    std::string reasoning_effort;                  // a variable of the template; empty if not given
     bool begins_answer = true;                     // the text ends with the start of an answer
     bool continues_last = false;                   // the text ends with the last message's content
     std::shared_ptr<const JsonDocument> document;  // shared by copies of the request
-    std::optional<int64_t> tokens_max;             // nothing: as many as fit in the context
+    std::optional<int64_t> tokens_max;             // if not set, as many as fit in the context
     decoder::SamplingOptions sampling;
     bool seed_given = false;
     std::optional<std::vector<std::string>> stops;  // each ends the text, and is not part of it
     std::vector<int32_t> more_ends;                 // further tokens that end the text
-    bool ignores_end = false;                       // the model's own end tokens do not end it
+    bool ignores_end = false;                       // the model's end tokens do not end the text
     int choices = 1;
     bool stream = false;
     bool stream_usage = false;  // the last event of a stream has the numbers of tokens
@@ -48,7 +48,7 @@ struct ApiRequest {
 struct ApiError {
     int status = 400;
     std::string message;
-    std::string parameter;  // the field at fault; empty: none
+    std::string parameter;  // the field at fault; empty if there is none
 };
 
 // Returns the error for a request that does not fit in the memory for requests.

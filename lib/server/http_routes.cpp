@@ -238,8 +238,8 @@ bool HttpRoutes::has_key(const RequestHead& head) const {
     return differs == 0;
 }
 
-// Returns an error for clients that a server without a key does not serve: it serves only programs
-// on this machine, and no web pages from elsewhere that a browser on this machine shows.
+// Returns an error if a server without a key does not serve the client. Such a server serves
+// programs on this machine, but not web pages from elsewhere in a browser on this machine.
 std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
     if (head.host && !is_local_host(*head.host))
         return ApiError{403,
@@ -335,8 +335,8 @@ HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
                          "n"});
     ReplyUsage usage;
     for (const std::vector<int32_t>& prompt : tokens) usage.prompt_tokens += std::ssize(prompt);
-    // Each choice has its own copy of the prompt's tokens. With echo it also has a copy of the
-    // prompt's text, and of that text as JSON.
+    // Each choice has its own copy of the prompt's tokens. With echo, it also has a copy of the
+    // prompt's text, and a copy of this text as JSON.
     int64_t cost = usage.prompt_tokens * int64_t{sizeof(int32_t)};
     for (const std::string& prompt : *prompts)
         cost += request.echo ? std::ssize(prompt) * kEchoCost : 0;
@@ -415,7 +415,7 @@ TextRequest HttpRoutes::text_request(const ApiRequest& request, const std::vecto
 }
 
 int64_t HttpRoutes::tokens_max_of(const ApiRequest& request, int64_t prompt_tokens) const {
-    constexpr int64_t kTokensOfProtocol = 16;  // for a completion, if nothing else sets it
+    constexpr int64_t kTokensOfProtocol = 16;  // the protocol's default for a completion
     const int64_t room = std::max<int64_t>(options_.context - prompt_tokens, 1);
     const std::optional<int64_t> said =
         request.tokens_max ? request.tokens_max : options_.tokens_max;

@@ -22,7 +22,7 @@ namespace dslaunch::server {
 // Answers each path of the server.
 class HttpRoutes final : public HttpHandler {
   public:
-    // SERVICE and CODEC must outlive this object. RENDER: as for HttpServer.
+    // SERVICE and CODEC must outlive this object. RENDER is empty if there is no chat template.
     HttpRoutes(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
                ServerOptions options);
     HttpRoutes(const HttpRoutes&) = delete;
@@ -37,7 +37,7 @@ class HttpRoutes final : public HttpHandler {
     [[nodiscard]] bool has_key(const RequestHead& head) const;
     [[nodiscard]] std::optional<ApiError> foreign(const RequestHead& head) const;
     [[nodiscard]] std::optional<HttpReply> refusal_of(const RequestHead& head) const;
-    // Returns the error for a request whose path or method does not exist; nothing if it does.
+    // Returns the error for a request whose path or method does not exist; nothing if both exist.
     [[nodiscard]] std::optional<ApiError> misplaced(const RequestHead& head) const;
     [[nodiscard]] HttpReply health() const;
     [[nodiscard]] std::string models_json() const;

@@ -11,7 +11,7 @@ namespace dslaunch::server {
 // A server of one model.
 class HttpServer {
   public:
-    // SERVICE and CODEC must outlive this object. RENDER: empty if the model has no chat template.
+    // SERVICE and CODEC must outlive this object. RENDER is empty if there is no chat template.
     HttpServer(TextService& service, const decoder::TextCodec& codec, ChatRenderer render,
                const ServerOptions& options);
 

@@ -137,8 +137,8 @@ constexpr NotDone kNotDone[] = {
     {"options", is_never, "send its fields directly in the request"},
     {"format", is_empty_text},
 };
-// The same, for fields that have no default value: they are accepted only if they are null or
-// empty.
+// Further fields that this server does not support. They have no default value, so they are
+// accepted only if they are null or empty.
 constexpr std::string_view kNeverDone =
     " prompt_logprobs audio prediction web_search_options structured_outputs guided_json "
     "guided_regex guided_choice guided_grammar guided_decoding_backend json_schema bad_words "

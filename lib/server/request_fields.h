@@ -10,7 +10,7 @@
 
 namespace dslaunch::server {
 
-// A field and why the request with it is refused.
+// A field, and the reason why a request with it is refused.
 struct FieldFault {
     std::string field, why;
 };

@@ -16,7 +16,7 @@ namespace dslaunch::server {
 using decoder::TextEnd;
 using decoder::TextPiece;
 
-// Threads: the service writes, one other thread reads.
+// The channel of one text. Threads: the service writes, and one other thread reads.
 class TextChannel {
   public:
     // Returns the text since the last call; waits for it at most LIMIT. Returns nothing if no more

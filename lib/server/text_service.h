@@ -52,8 +52,9 @@ struct ServiceCounts {
 // service's failure, or empty if it did not fail.
 [[nodiscard]] ApiError service_ends(const std::string& why);
 
-// Called while a service has nothing to do: CALL(true) every INTERVAL. At the end, CALL(false),
-// unless the service failed. CALL can inform ranks that wait for batches.
+// A function for the times when a service has nothing to do: the service runs call(true) every
+// `interval`. At its end it runs call(false), unless it failed. The call can inform ranks that wait
+// for batches.
 struct IdleCall {
     std::function<void(bool goes_on)> call;
     Duration interval = std::chrono::seconds{5};
@@ -64,8 +65,8 @@ class TextService {
   public:
     using Ticket = std::shared_ptr<TextChannel>;  // shared by the service and the reader
 
-    // RUNNER and CODEC must outlive this object. END_TOKENS: they end every text, unless its
-    // request ignores them.
+    // RUNNER and CODEC must outlive this object. END_TOKENS end every text whose request
+    // does not ignore them.
     TextService(decoder::StepRunner& runner, const decoder::TextCodec& codec,
                 decoder::EngineOptions options, std::vector<int32_t> end_tokens, IdleCall idle);
     TextService(const TextService&) = delete;
@@ -119,7 +120,7 @@ class TextService {
     std::vector<int32_t> end_tokens_;
     IdleCall idle_;
     ServiceFailure failure_;
-    // Only the engine's thread uses these.
+    // Only the engine's thread uses the next two members.
     decoder::Engine engine_;
     Texts texts_;
 

@@ -78,7 +78,8 @@ void check_combination(const ExportArguments& arguments) {
              "and --force: the archive determines names and dtypes");
 }
 
-// Refuses an OUT that has the ending of another format: a folder with that name would be made.
+// Refuses an OUT with the ending of a different format: the export would make a folder with this
+// name.
 void check_out(const ExportArguments& arguments) {
     const std::string& out = arguments.options.out;
     if (arguments.format == "torchscript") return;

@@ -27,8 +27,8 @@ using Parse = std::function<bool()>;
 [[nodiscard]] int ckpt_export(CommandLine& command, const Parse& parse);
 [[nodiscard]] int ckpt_import(CommandLine& command, const Parse& parse);
 
-// Returns the checkpoints at PATH, newest first. PATH is one checkpoint, whatever its folder is
-// called, or a folder that contains checkpoints. Returns an empty list if there are none. Throws
+// Returns the checkpoints at PATH, newest first. PATH is one checkpoint, with any folder name, or a
+// folder that contains checkpoints. Returns an empty list if there are none. Throws
 // Error{kCheckpoint} if PATH is not a folder.
 [[nodiscard]] std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
                                                                     const std::string& path);

@@ -31,7 +31,7 @@ struct VerifyArguments {
 struct Verdict {
     storage::StoredCheckpoint stored;
     std::vector<std::string> faults;
-    std::string unmarked;  // the reason why an intact checkpoint has no mark; empty if it has one
+    std::string unmarked;  // the reason why an intact checkpoint has no mark; empty if marked
     [[nodiscard]] bool whole() const { return faults.empty(); }
 };
 

@@ -1,6 +1,6 @@
-// dslaunch zero_to_fp32, also started under the name zero_to_fp32.py. It does what DeepSpeed's
-// script of that name does, for checkpoints of DeepSpeed and of dslaunch. Its flags, defaults and
-// file names are the same as the script's.
+// dslaunch zero_to_fp32, also started under the name zero_to_fp32.py. It does the same as
+// DeepSpeed's script zero_to_fp32.py, with the same flags, defaults and file names. It reads
+// checkpoints of DeepSpeed and of dslaunch.
 #include <fmt/core.h>
 
 #include <cstdio>

@@ -17,8 +17,8 @@ struct BundleFile {
     std::string name;  // in the bundle: bin/…, lib/dslaunch/…, files/…
 };
 
-// Called after each block with the bytes of files that are in the archive, and the bytes of all
-// files. May throw to give up.
+// Called after each block. BYTES counts the bytes of files that are in the archive so far,
+// BYTES_ALL the bytes of all files. May throw to give up.
 using BundleProgress = std::function<void(int64_t bytes, int64_t bytes_all)>;
 
 // Writes PATH whole or not at all and returns its size in bytes. Throws Error{kInput} if a file
@@ -29,9 +29,10 @@ int64_t write_bundle(
     const BundleProgress& progress = [](int64_t, int64_t) {});
 
 // Unpacks PATH into FOLDER, which must be empty and not used by others, and returns the entries.
-// Throws Error{kInput} unless PATH is a bundle whose files match its manifest: for damage, a
-// truncated file, links, and files that the manifest does not name. Names that check_bundle_name()
-// refuses are found before anything is unpacked. Throws Error{kDisk} if FOLDER cannot be written.
+// Throws Error{kInput} if PATH is not a bundle or does not match its manifest: if it is damaged or
+// truncated, or contains links or files that the manifest does not name. Names that
+// check_bundle_name() refuses are found before anything is unpacked. Throws Error{kDisk} if FOLDER
+// cannot be written.
 [[nodiscard]] std::vector<BundleEntry> unpack_bundle(const std::string& path,
                                                      const std::string& folder);
 

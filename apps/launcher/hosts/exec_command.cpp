@@ -174,7 +174,7 @@ int exec_command(std::span<const std::string> arguments) {
     }
     const UniqueFd signals = launch::open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
-    launch::StandardStreams streams;  // they also carry the transport's log lines
+    launch::StandardStreams streams;  // also for the transport's log lines
     const HostTargets targets = find_hosts(parsed.hosts);
     const auto transport = launch::make_job_transport(targets.spec);
     launch::Fleet fleet(targets.hosts, *transport, signals.get());

@@ -155,8 +155,8 @@ void make_health_job(const HealthOptions& health, const std::string& binary_dire
                      bool is_placed, launch::JobSpec& spec) {
     const std::string worker = binary_directory + "/dsworker";
     require_worker(worker);
-    // dsworker gets its sockets, and its exit codes count as dslaunch's, only if the target is a
-    // model.
+    // The target must be a model. Otherwise dsworker would get no sockets, and dslaunch would not
+    // take over its exit codes.
     spec.target_kind = launch::TargetKind::kModel;
     spec.required_files = {worker};
     spec.grace = {};  // nothing has to be saved

@@ -21,8 +21,8 @@ namespace dslaunch::launcher {
 // The rows of `run` that a command takes.
 enum class RunRows {
     kHosts,    // the rows that choose hosts and the transport
-    kProgram,  // the rows of kHosts, --env, --env-file and --chdir; the first other word begins a
-               // program's command line
+    kProgram,  // the rows of kHosts, --env, --env-file and --chdir; a program's command line
+               // begins at the first word that is no option
     kJob,      // all rows that apply to a job that runs a program
 };
 

@@ -97,8 +97,8 @@ std::string describe(const launch::PushedHost& host) {
     return text;
 }
 
-// Returns lines such as "te[1-3] (3 hosts): TEXT" for the hosts on which the push worked, or failed
-// if OF_FAILURES. Hosts with the same text share a line.
+// Returns lines such as "te[1-3] (3 hosts): TEXT" for the hosts on which the push worked or, if
+// OF_FAILURES, for the hosts on which it failed. Hosts with the same text share a line.
 std::string summary(const launch::PushJob& job, const std::vector<launch::PushedHost>& hosts,
                     bool of_failures) {
     std::vector<std::string> texts;

@@ -55,14 +55,15 @@ class HiddenInput {
 // Asks the user at the terminal, even if stdin and stdout are redirected.
 class Terminal {
   public:
-    // Opens /dev/tty. SIGNAL_FD is a signalfd; its signals end a question. WHY, for the message,
-    // says why a terminal is needed. Throws Error{kUsage} if there is no terminal.
+    // Opens /dev/tty. SIGNAL_FD is a signalfd; its signals end a question. Throws Error{kUsage} if
+    // there is no terminal; its message contains WHY, the reason why one is needed.
     Terminal(int signal_fd, const std::string& why);
 
     // Prints QUESTION and returns the line that was typed, without its newline. Throws
     // Error{kInterrupted} after a signal or at the end of the input.
     [[nodiscard]] std::string ask(const std::string& question);
-    // Does the same without showing the typed text. The terminal's settings are always restored.
+    // Does the same as ask(), but hides the typed text. The terminal's settings are always
+    // restored.
     [[nodiscard]] std::string ask_hidden(const std::string& question);
 
   private:

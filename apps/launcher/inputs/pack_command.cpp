@@ -43,10 +43,11 @@ config::TrainConfig checked_config(const std::string& text, const std::string& o
 
 struct PackedText {
     std::string text;               // the config to pack; empty: there is none
-    std::vector<std::string> done;  // what to report about it
+    std::vector<std::string> done;  // sentences for the report
 };
 
-// Returns the config to pack, or an empty text if neither a config nor a data reference is given.
+// Returns the config to pack and the report; both are empty if neither a config nor a data
+// reference is given.
 PackedText config_of(const PackArguments& arguments, const std::string& out) {
     const bool refers = !arguments.data.empty() || !arguments.eval_data.empty();
     if (arguments.config.empty() && !refers) return {};

@@ -10,8 +10,8 @@ namespace dslaunch::launcher {
 std::string relative_to_archive(const std::string& path, const std::string& archive_path) {
     namespace fs = std::filesystem;
     if (fs::path(path).is_absolute()) return path;
-    // The folder's links are resolved, because ".." in a linked folder leads to its real parent.
-    // The file itself may be a link and stays one.
+    // The folder's links are resolved, because ".." in a linked folder leads to its real parent. If
+    // the file itself is a link, it stays a link.
     const fs::path file = fs::absolute(path);
     const fs::path folder = fs::weakly_canonical(fs::absolute(archive_path).parent_path());
     return (fs::weakly_canonical(file.parent_path()) / file.filename())

@@ -60,7 +60,7 @@ struct FioRequest {
     std::string file;     // an existing file of at least LENGTH
     Bytes length;
     IoCell cell;        // the cell's engine is ignored
-    bool both = false;  // read the first half and write the second at once, whatever CELL says
+    bool both = false;  // true: reads the first half, writes the second; ignores CELL's direction
     Duration duration{};
 };
 
@@ -110,7 +110,7 @@ struct IoBenchReport {
     int turns = 0;
     std::vector<IoRow> rows;
     size_t best = 0;                  // index in rows
-    std::string engine_missing;       // the reason why io_uring is not available; empty: it is
+    std::string engine_missing;       // the reason why io_uring is missing; empty if it works
     std::string fio_engine;           // empty: fio is not installed or was not asked for
     std::optional<IoRow> fio;         // fio with the best row's block and depth
     std::optional<IoRow> beside_fio;  // measure_io(), alternating with fio
@@ -127,8 +127,8 @@ struct IoBenchReport {
                                          const std::function<void()>& check,
                                          const std::function<void(const std::string&)>& say);
 
-// Returns the index of the row to use: among the rows whose rate is within 3 % of the best, the one
-// that takes the least processor time. Offload reads as much as it writes, so a row's rate is the
+// Returns the index of the row to use: the row with the least processor time among the rows with a
+// rate within 3 % of the best rate. Offload reads as much as it writes, so a row's rate is the
 // harmonic mean of its two rates. REQUIRES: ROWS is not empty.
 [[nodiscard]] size_t best_io_row(const std::vector<IoRow>& rows);
 

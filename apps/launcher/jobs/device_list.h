@@ -23,8 +23,8 @@ struct HostDevices {
 [[nodiscard]] std::vector<HostDevices> decode_devices(
     const std::vector<launch::HostAnswer>& answers);
 
-// Returns a table with one row for each GPU and each process that holds it; a GPU that nobody holds
-// has a row too. The names of this user's jobs come from JOBS.
+// Returns a table with one row for each GPU and each process that holds the GPU. A free GPU has one
+// row. The names of this user's jobs come from JOBS.
 [[nodiscard]] std::string device_table(const std::vector<HostDevices>& hosts,
                                        const std::vector<KnownJob>& jobs);
 // Returns one line: {"hosts": [{"host", "error" and the fields of device_report_fields()}]}.

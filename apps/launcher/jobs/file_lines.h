@@ -1,6 +1,6 @@
-// Lines of files that other processes write: the beginning and the end of one that may be large,
-// and one that grows. Data path: logs, metrics and records of jobs -> [here] -> logs, top, report.
-// One thread for each object; nothing blocks but the disk.
+// Reads lines of files that other processes write: the beginning and the end of a file that may be
+// large, and the new lines of a growing file. Data path: logs, metrics and records of jobs ->
+// [here] -> logs, top, report. One thread for each object; nothing blocks but the disk.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace dslaunch::launcher {
 struct FileEnds {
     int64_t first_bytes = 0;
     int64_t last_bytes = 0;
-    bool keeps_partial = true;  // also the last line if it has no newline
+    bool keeps_partial = true;  // true: a last line without a newline is read too
 };
 
-// Returns the lines in the first and last bytes of the file at PATH, as ENDS says. If the file is
-// longer than both parts, lines that the parts hold incompletely are left out. nullopt: the file
-// cannot be opened. A read that fails ends the text there.
+// Returns the lines in the first and in the last bytes of the file at PATH; ENDS gives the lengths
+// of both parts. If the file is longer than both parts, incomplete lines are left out. Returns
+// nullopt if the file cannot be opened. If a read fails, the text ends there.
 [[nodiscard]] std::optional<std::string> read_file_ends(const std::string& path,
                                                         const FileEnds& ends);
 

@@ -71,7 +71,8 @@ std::string text_of(const Json& json) {
     return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
-// Returns the texts that NODE has under KEYS, without empty ones. A hash is cut to its beginning.
+// Returns the texts that NODE has under KEYS. Leaves out empty texts, and cuts a hash to its
+// beginning.
 std::vector<std::string> words_of(const Json& node, std::initializer_list<const char*> keys) {
     std::vector<std::string> words;
     for (const char* key : keys) {
@@ -81,8 +82,7 @@ std::vector<std::string> words_of(const Json& node, std::initializer_list<const 
     return words;
 }
 
-// Returns the values of a resolved config that were given, and the values that were derived from
-// these.
+// Returns the given values of a resolved config, the values derived from them, and the notes.
 std::string config_text(const Json& config) {
     std::vector<std::vector<std::string>> rows = {{"key", "value", "origin"}};
     for (const Json& value : config.value("values", Json::array())) {
@@ -117,7 +117,7 @@ ReportSection run_section(const Json& run, NameMask& mask) {
     return section;
 }
 
-// Returns the section for a run.json that is not the job's.
+// Returns the section for a run.json that belongs to a different run.
 ReportSection other_run_section() {
     return {"run.json",
             {},

@@ -53,20 +53,21 @@ inline constexpr size_t kKeptJobs = 100;
 [[nodiscard]] std::vector<KnownJob> read_jobs(const std::string& state_directory);
 
 // Returns the job whose id is TEXT; otherwise the job that job_of_output() returns for TEXT;
-// otherwise the only job whose id begins with TEXT. Throws Error{kUsage} if no job matches, or if
-// several do.
+// otherwise the job with an id that begins with TEXT. Throws Error{kUsage} if no job matches, or if
+// several ids begin with TEXT.
 [[nodiscard]] KnownJob find_job(const std::string& state_directory, const std::string& text);
 
 // Removes the records of ended jobs, except the newest kKeptJobs. Never throws.
 void remove_old_jobs(const std::string& state_directory);
 
-// Returns the newest of JOBS whose --output is the folder PATH or contains the file PATH, or the
-// newest that lives if there is one; null if there is no job. The folder may have been removed.
+// Returns the job whose --output is the folder PATH or contains the file PATH; null if there is
+// none. Of several jobs, prefers the newest running job, then the newest job. The folder may have
+// been removed.
 [[nodiscard]] const KnownJob* job_of_output(const std::vector<KnownJob>& jobs,
                                             const std::string& path);
 
-// Throws Error{kCheckpoint} if a training is running in SPEC's --output folder, naming its job. Is
-// called before the new job leaves a record, which would hide the record of the running one.
+// Throws Error{kCheckpoint} if a training is running in SPEC's --output folder, naming its job.
+// Called before the new job leaves a record, which would hide the running job's record.
 void refuse_running_output(const launch::JobSpec& spec);
 
 // Returns the job's state as text: "running", "ok", "interrupted", "failed (66 input)", "lost

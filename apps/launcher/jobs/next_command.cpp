@@ -59,9 +59,8 @@ bool has_chat_template(const std::string& folder) {
            holds_word(folder + "/tokenizer_config.json", "\"chat_template\"");
 }
 
-// Returns the kind of prompts that `generate` takes for the archive that the job in FOLDER has
-// trained, according to its run.json: "text", "ids", or an empty text if the archive cannot
-// generate.
+// Reads the run.json in FOLDER. Returns the kind of prompts with which `generate` can use the
+// trained archive: "text", "ids", or an empty text if the archive cannot generate.
 std::string prompts_of_run(const std::string& folder) {
     try {
         const auto json = nlohmann::json::parse(read_file(folder + "/run.json", kConfigBytesMax));

@@ -1,6 +1,6 @@
-// Finds the commands that people want when a training job has ended: one to continue it, and one to
-// use its result. Data path: command line, RunOptions, JobSpec -> [here] -> a line for people.
-// Reads files of the model and of the job. One thread.
+// Finds the commands that people want when a training job has ended: a command that continues the
+// job, and a command that uses its result. Data path: command line, RunOptions, JobSpec -> [here]
+// -> a line for people. Reads files of the model and of the job. One thread.
 #pragma once
 
 #include <span>

@@ -35,8 +35,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The longest time from a request to end now until the launcher has ended: the launcher's own
-// limits, and some time for its hosts.
+// The longest time that a launcher takes to end after it is asked to end at once: its own limits,
+// and some time for its hosts.
 constexpr milliseconds kEndMax = launch::kUnkillableMax + 2 * launch::kFarewellMax;
 constexpr milliseconds kHostsMax{30'000};  // for answers from the hosts of a dead launcher
 

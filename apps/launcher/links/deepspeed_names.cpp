@@ -18,7 +18,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Reads the options of one of DeepSpeed's programs and collects the words of the command here.
+// Translates the command line of a program of DeepSpeed: reads its options and collects the words
+// of the dslaunch command.
 class Translation {
   public:
     // NAME: the program, for messages.
@@ -39,8 +40,8 @@ class Translation {
         return *this;
     }
 
-    // Declares options without effect: "read,validate", each with VALUE_NAME (empty: none). A note
-    // names the ones that were given, unless IS_QUIET.
+    // Declares an option without effect, with its other names: "read,validate". It takes a value
+    // unless VALUE_NAME is empty. Unless IS_QUIET, a note names the option when it is given.
     Translation& dropped(std::string_view names, std::string_view value_name,
                          bool is_quiet = false) {
         options_.push_back({names, value_name, "",
@@ -51,14 +52,14 @@ class Translation {
         return *this;
     }
 
-    // Declares an option that is refused for REASON, which says what to use.
+    // Declares an option that is refused. REASON tells why, and names an alternative.
     Translation& refused(std::string_view names, std::string_view value_name,
                          std::string_view reason) {
         options_.push_back({names, value_name, reason, {}});
         return *this;
     }
 
-    // Reads WORDS. Returns false if they ask for help; further words are refused.
+    // Reads WORDS. Returns false if they ask for help. Refuses words that are no options.
     bool read(std::span<const std::string> words) {
         bool asks = false;
         options_.push_back({"help,h", "", "", [&](const std::string&) { asks = true; }});
@@ -108,11 +109,11 @@ Words report_words(std::span<const std::string> words) {
     return runs ? Words{"report"} : Words{"report", "--help"};
 }
 
-// Returns the words of `dslaunch exec` for the words of ds_ssh. They do the same as pdsh, which
-// joins the words of the command and gives them to a shell in the home folder of each host.
+// Returns the words of `dslaunch exec` for the words of ds_ssh. As with pdsh, the words of the
+// command are joined, and a shell in the home folder of each host gets them.
 Words ssh_words(std::span<const std::string> words) {
     constexpr const char* kUsual = "/job/hostfile";
-    std::string hostfile;  // empty: the usual one
+    std::string hostfile;  // empty: kUsual
     size_t next = 0;
     while (next < words.size() && words[next].starts_with('-') && words[next] != "--") {
         const std::string& word = words[next];

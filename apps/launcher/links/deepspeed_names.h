@@ -1,6 +1,6 @@
-// The programs that DeepSpeed installs, by name, and what each means here. A link to dslaunch may
-// have one of these names: the program then translates its own command line. `dslaunch links` makes
-// such links.
+// The programs that DeepSpeed installs, by name, and the subcommands of dslaunch that replace them.
+// A link to dslaunch may have one of these names: the program then translates its own command line.
+// `dslaunch links` makes such links.
 #pragma once
 
 #include <span>
@@ -13,10 +13,10 @@ namespace dslaunch::launcher {
 // One program of DeepSpeed.
 struct DeepSpeedName {
     std::string_view name;     // the name of its file: "ds_ssh"
-    std::string_view meaning;  // the subcommand of dslaunch, and what differs, in one line
+    std::string_view meaning;  // the subcommand of dslaunch, and the differences, in one line
     // Returns the words that follow `dslaunch`, for WORDS after the program's name. Writes notes on
-    // stderr. Throws Error{kUsage} for words that have no meaning here; the message says what to
-    // use instead.
+    // stderr. Throws Error{kUsage} for words without an equivalent in dslaunch; the message names
+    // an alternative.
     std::vector<std::string> (*translate)(std::span<const std::string> words);
     bool shows_command = true;  // true: the translated command is printed before it runs
 };

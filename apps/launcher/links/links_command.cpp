@@ -37,8 +37,8 @@ struct LinksArguments {
 // The kinds of things at the place of a link.
 enum class Place { kFree, kOwnLink, kFolder, kOther };
 
-// Returns what is at PATH. A link to any dslaunch counts as one of ours, even if that program no
-// longer exists, as after an update.
+// Returns what is at PATH. A link to any dslaunch counts as kOwnLink, even if its target no longer
+// exists, as after an update.
 Place place_at(const fs::path& path, const fs::path& program) {
     std::error_code failed;
     const fs::file_status status = fs::symlink_status(path, failed);

@@ -19,12 +19,13 @@ using CommandPath = std::vector<std::string>;
 // Returns the page of the command PATH. Throws Error.
 using PageSource = std::function<HelpPage(const CommandPath& path)>;
 
-// Starts this program with PATH and --help, and returns the page that it prints. Blocks until it
-// has ended. Throws Error{kSetup} if it prints no page, for example because dsworker is missing.
+// Starts this program with PATH and --help, and returns the page that it prints. Blocks until the
+// started program has ended. Throws Error{kSetup} if it prints no page, for example because
+// dsworker is missing.
 [[nodiscard]] HelpPage page_of(const CommandPath& path);
 
-// Returns the page of `run` with the options that it accepts, also options of other launchers, but
-// without the refused ones; for any other PATH returns page_of(PATH).
+// Returns, for `run`, the page with all options that it accepts, also options of other launchers,
+// but without refused options. Returns page_of(PATH) for any other PATH.
 [[nodiscard]] HelpPage accepted_page_of(const CommandPath& path);
 
 // Returns the page that TEXT, a result of help_json(), contains. Throws Error{kInternal} if TEXT is

@@ -87,7 +87,8 @@ class Completer {
         return completion;
     }
 
-    // Takes the page of a command's form that has its own page, such as `ps --devices`.
+    // Takes the separate page of a command's form, such as `ps --devices`, if the words have this
+    // form.
     void take_form() {
         for (const CommandPath& form :
              {CommandPath{"ps", "--devices"}, CommandPath{"stop", "--pid"}})
@@ -98,8 +99,8 @@ class Completer {
                 page_ = sources_.pages(form);
     }
 
-    // Reads the words after the command: which option waits for a value, and how many words there
-    // are.
+    // Reads the words after the command. Finds the option that waits for a value, and counts the
+    // words.
     void read_given(size_t next) {
         for (; next < given_.size(); ++next) {
             const std::string& word = given_[next];
@@ -260,7 +261,7 @@ class Completer {
         }
     }
 
-    // Offers WORD if it completes the current one.
+    // Offers WORD if it completes the current word.
     void add(Completion& completion, const std::string& word, const std::string& text) const {
         if (word.starts_with(current_)) completion.offers.push_back({word, text});
     }

@@ -23,7 +23,7 @@ struct Completion {
     std::string prefix = {};   // the part of the current word before the value: "--config="
     struct Offer {
         std::string word;  // without the prefix
-        std::string text;  // one line that explains it; may be empty
+        std::string text;  // one line that explains the word; may be empty
     };
     std::vector<Offer> offers = {};  // each begins with the current word after the prefix
 };

@@ -1,5 +1,5 @@
 // `dslaunch completion SHELL` prints the script that completes dslaunch's commands in a shell. The
-// script asks `dslaunch complete -- WORDS…`, which is for scripts only, what to offer.
+// script gets the offers from `dslaunch complete -- WORDS…`, a subcommand for scripts only.
 #include <fmt/core.h>
 
 #include <string>

@@ -43,7 +43,8 @@ std::string page_date() {
     return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
 }
 
-// Returns the commands that the page of PATH refers to: the one above and those directly below.
+// Returns the commands that the page of PATH refers to: the command above it, and the commands
+// directly below it.
 std::vector<CommandPath> related(const CommandPath& path, const HelpPage& help) {
     std::vector<CommandPath> also;
     if (!path.empty()) also.emplace_back(path.begin(), path.end() - 1);
@@ -59,7 +60,7 @@ std::string page_text(const CommandPath& path, HelpPage help, const std::string&
     return man_text({path, std::move(help), date, std::move(also)});
 }
 
-// Shows TEXT with the system's man. Returns false if there is none.
+// Shows TEXT with the system's man. Returns false if the system has no man.
 bool show(const std::string& text) {
     if (launch::find_program("man", launch::own_environment(), "").empty()) return false;
     std::FILE* const pager = ::popen("man -l -", "w");
@@ -113,7 +114,7 @@ std::vector<std::string> names_below(const CommandPath& path) {
     return names;
 }
 
-// Returns the commands in NAME, the name of a page, such as dslaunch-ckpt-export.1.
+// Returns the words of the command in NAME, the name of a page, such as dslaunch-ckpt-export.1.
 std::vector<std::string> words_of_page(std::string name) {
     if (name.ends_with(".1")) name.resize(name.size() - 2);
     if (name == "dslaunch") return {};
@@ -132,8 +133,8 @@ std::vector<std::string> words_of_page(std::string name) {
     return path;
 }
 
-// Returns the words of the command that WORDS mean: people write them as for the system's man, with
-// a section, dslaunch itself, or a program of DeepSpeed.
+// Returns the words of the command that WORDS mean. People write WORDS as for the system's man:
+// with a section, with `dslaunch` in front, or as the name of a program of DeepSpeed.
 std::vector<std::string> meant_command(std::vector<std::string> words) {
     if (words.size() > 1 && words.front() == "1") words.erase(words.begin());
     if (words.empty()) return words;

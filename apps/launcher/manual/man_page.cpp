@@ -24,7 +24,7 @@ std::string escaped(std::string_view text) {
         } else if (c == '-') {
             result += "\\-";
         } else if (c == '\'' || c == '`' || c == '^' || c == '~') {
-            // Otherwise troff prints typographic signs for them.
+            // troff would print typographic signs for these characters.
             result += c == '\'' ? "\\(aq" : c == '`' ? "\\(ga" : c == '^' ? "\\(ha" : "\\(ti";
         } else {
             result += c;
@@ -41,7 +41,7 @@ std::string troff_line(std::string_view text) {
 
 // Returns TEXT, a paragraph, in lines of moderate length.
 std::string troff_lines(std::string_view text) {
-    constexpr size_t kWidth = 72;  // in front of escapes
+    constexpr size_t kWidth = 72;  // counted before escaping
     std::string lines;
     for (const std::string& line : split(wrapped(text, {.width = kWidth}), '\n'))
         lines += troff_line(line);
@@ -73,7 +73,7 @@ std::string entry(const std::string& head, std::string_view text) {
     return ".TP\n" + head + "\n" + troff_lines(text);
 }
 
-// Returns the usage: the words that are typed as they are in bold, the rest plain.
+// Returns the usage, with fixed words in bold and the rest plain.
 std::string synopsis(const HelpPage& help) {
     std::string text = section("SYNOPSIS");
     for (size_t i = 0; i < help.usage.size(); ++i) {

@@ -15,13 +15,13 @@
 
 namespace dslaunch::launcher {
 
-// Hosts whose agents connect to this machine by themselves, and which no option has named.
+// Hosts that no option has named. Their agents connect to this machine by themselves.
 struct JoiningHosts {
     std::vector<launch::Host> hosts;  // empty: none; the first is this machine
     std::string listen;               // HOST:PORT
 };
 
-// The facts about this machine that a job depends on; tests construct it with other values.
+// The facts about this machine that a job depends on. Tests fill in different values.
 struct Machine {
     std::string host_name;
     int gpu_count = 0;             // /dev/nvidia[0-9]*

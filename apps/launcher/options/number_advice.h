@@ -7,7 +7,7 @@
 
 namespace dslaunch::launcher {
 
-// Returns advice if VALUE, which should be a number, has a character that no number has here: ";
+// Returns advice if VALUE, which should be a number, has a character that numbers must not have: ";
 // its dash is not a minus sign: …". Otherwise returns an empty text.
 [[nodiscard]] std::string foreign_number_advice(const std::string& value);
 

@@ -44,8 +44,8 @@ double seconds(const std::string& value, double least, double most, std::string_
     return *parsed;
 }
 
-// Sets SETTING to VALUE. Throws Error{kUsage} if another option with the same meaning, or the same
-// option earlier, has set another value.
+// Sets SETTING to VALUE. Throws Error{kUsage} if SETTING has a different value already, from an
+// option with the same meaning or from an earlier use of the same option.
 template <typename Setting, typename Value>
 void agree(Setting& setting, const std::type_identity_t<Setting>& unset, const Value& value,
            std::string_view other) {

@@ -36,8 +36,9 @@ void refuse_tilde(const Option& option, const std::string& typed, const std::str
          typed, printable(value.substr(1)));
 }
 
-// Returns the key of the config that NAME, an option with dashes, names: a whole path, the switch
-// of a section, a key of `dslaunch`, or the last part of one path only; null if there is none.
+// Returns the config key that an option with the name NAME means. NAME is a whole path, the path of
+// a section with a switch, a key of `dslaunch`, or the last part of a single path. Returns null if
+// there is no such key.
 const config::KeySpec* key_named(std::string name) {
     std::ranges::replace(name, '-', '_');
     const config::KeySpec* inner = nullptr;

@@ -34,8 +34,8 @@ struct Option {
 // Applies the options in ARGUMENTS in their order. A long name may be shortened if only one option
 // begins with it. A word that is not an option, or that comes after `--`, is passed to ON_WORD; if
 // ON_WORD returns true, parsing ends. Returns the words that follow. If two rows have the same
-// name, the first counts. Throws Error{kUsage} for an unknown option (naming the nearest one), an
-// option given twice, a missing or bad value, and a refused option.
+// name, the first counts. Throws Error{kUsage} for an unknown option (naming the most similar
+// option), an option given twice, a missing or bad value, and a refused option.
 [[nodiscard]] std::span<const std::string> parse_options(
     std::span<const Option> options, std::span<const std::string> arguments,
     const std::function<bool(const std::string& word)>& on_word);

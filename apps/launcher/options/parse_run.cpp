@@ -22,8 +22,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Chooses the device. --device and --set dslaunch.device=… mean the same, and either of them also
-// decides which hosts are used. Two different values are an error.
+// Chooses the device. --device and --set dslaunch.device=… mean the same; both also affect the
+// choice of hosts. Two different values are an error.
 void settle_device(RunOptions& options) {
     constexpr std::string_view kKey = "dslaunch.device=";
     for (const std::string& assignment : options.set) {
@@ -60,9 +60,9 @@ const OptionRow* row_of_any_name(const std::string& word) {
     return nullptr;
 }
 
-// Refuses the word ARGUMENTS[INDEX] if it is a value after an option that takes none, as in `--bf16
-// True`, which transformers' Trainer accepts. A program may be called `true`, so only True and
-// False are refused after options that are not for training.
+// Refuses the word ARGUMENTS[INDEX] if it is a value after an option without a value, as in `--bf16
+// True`. (transformers' Trainer accepts this form.) A program may be called `true`, so only True
+// and False are refused after options that are not for training.
 void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
     static constexpr std::array<std::string_view, 4> kValues = {"True", "False", "true", "false"};
     const std::string& word = arguments[index];
@@ -113,8 +113,8 @@ std::string word_advice(const RunOptions& o, std::span<const std::string> argume
     return resume_advice(o, word);
 }
 
-// Refuses a target that is missing or not a model, if training options show that it is meant as a
-// model.
+// Refuses a target that is missing or is not a model, although training options show that it is
+// meant as a model.
 void require_model_here(const RunOptions& o, launch::TargetKind kind) {
     if (kind != launch::TargetKind::kProgram || o.no_python ||
         (o.first_training_option.empty() && !o.verifies))
@@ -312,7 +312,8 @@ namespace {
 // A server's ranks end by themselves within the grace time; the launcher waits this much longer.
 constexpr double kServerEndS = 5;
 
-// Returns the seconds of --grace in WORDS, or OTHERWISE. The role itself refuses a bad number.
+// Returns the seconds of --grace in WORDS; OTHERWISE if WORDS have no --grace or a bad number. The
+// role itself refuses a bad number.
 double grace_of(std::span<const std::string> words, double otherwise) {
     for (size_t i = 0; i < words.size(); ++i) {
         const size_t equals = words[i].find('=');
@@ -325,7 +326,7 @@ double grace_of(std::span<const std::string> words, double otherwise) {
     return otherwise;
 }
 
-// Returns the value of --device if WORDS[I] is this option. I is then the index of the option's
+// Returns the value of --device if WORDS[I] is this option. Sets I to the index of the option's
 // last word.
 std::optional<std::string> device_at(std::span<const std::string> words, size_t& i) {
     constexpr std::string_view kName = "--device";

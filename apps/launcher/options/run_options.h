@@ -13,19 +13,19 @@
 
 namespace dslaunch::launcher {
 
-// Each of the structs below has one group of the options, as they were given. A member whose option
-// is missing has its default.
+// Each of the structs below has one group of options with the values that were given. If an option
+// was not given, its member has the default value.
 
 // The options that choose the hosts of a job, and the restarts.
 struct HostOptions {
     std::string hostfile;  // empty: not given
     launch::HostFilter filter;
     std::optional<launch::NodeRange> nodes;  // --nnodes MIN:MAX
-    bool elastic_training = false;           // with its two limits below
+    bool elastic_training = false;           // the next two members are its limits
     std::optional<int> elastic_nodes_min;
     std::optional<int> elastic_nodes_max;
     std::optional<int> max_restarts;
-    std::string host_list;      // h1,te[01-16]: these hosts, or these of the hostfile; empty: all
+    std::string host_list;      // h1,te[01-16]: hosts, or a part of the hostfile; empty: all
     std::string left_out_list;  // the same for hosts that are left out
     bool standalone = false;
 };
@@ -45,7 +45,7 @@ struct TransportOptions {
 // The options for the places where agents and ranks meet.
 struct MeetingOptions {
     bool no_ssh = false;  // true: every node runs this command line, node 0 launches
-    bool joins = false;   // with no_ssh: another node is 0 and gives this one its number
+    bool joins = false;   // with no_ssh: this node gets its number from node 0
     std::optional<int> node_rank;
     std::string listen;      // HOST:PORT for --launcher join; empty: not given
     std::string token_file;  // empty: not given
@@ -75,7 +75,7 @@ struct FileOptions {
     std::string working_directory;           // empty: the launcher's
     std::string output;                      // empty: not given; OwnOutput sets it for training
     bool no_output = false;                  // --no-output
-    std::optional<int64_t> bring_bytes_max;  // for trained weights; nullopt: JobSpec's
+    std::optional<int64_t> bring_bytes_max;  // for trained weights; nullopt: JobSpec's limit
     bool verify = false;
 };
 

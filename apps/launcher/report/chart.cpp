@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kDigitWidth = 6.8;   // of a tick's text, in pixels
 constexpr size_t kMarksMax = 200;     // marks of a curve
-constexpr size_t kNoisyPoints = 400;  // with more, a curve is drawn faintly under its means
+constexpr size_t kNoisyPoints = 400;  // a curve with more points is faint, with its means over it
 constexpr int kMeans = 120;
 // Larger values, such as a loss that has diverged, have no place on a linear scale of doubles.
 constexpr double kDrawnMax = 1e200;

@@ -53,8 +53,8 @@ struct ChartBox {
 
 // Returns true if a curve of CHART has a finite value.
 [[nodiscard]] bool has_values(const Chart& chart);
-// Returns a text about each curve, for people who hear pages: "loss: 11.2 at step 1, 2.31 at step
-// 900, least 2.30 at step 880".
+// Returns a text about each curve, for screen readers: "loss: 11.2 at step 1, 2.31 at step 900,
+// least 2.30 at step 880".
 [[nodiscard]] std::string chart_words(const Chart& chart);
 // Returns an <svg> element with axes and curves. A curve of many points is drawn faintly, with its
 // means over it. REQUIRES: has_values(CHART), and BOX is at least 200 x 120.

@@ -145,7 +145,7 @@ std::vector<ChartPlan> other_plans(std::span<const RunFolder> runs) {
 MetricSeries growth_of(const MetricSeries& sums) {
     MetricSeries growth;
     for (size_t i = 1; i < sums.size(); ++i) {
-        // A restart begins at 0 again.
+        // After a restart, the sum begins at 0 again.
         const double more = sums[i].value - sums[i - 1].value;
         growth.push_back({sums[i].step, more >= 0 ? more : sums[i].value});
     }

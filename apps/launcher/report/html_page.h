@@ -1,6 +1,6 @@
 // The page of `dslaunch report --html`: runs side by side as one file of HTML with its pictures and
-// colours in it. It contains no script, and its policy forbids any, so that a name or a message in
-// a folder can do nothing. Data path: RunFolder -> [here] -> a file. Pure.
+// colours in it. The page contains no script, and its policy forbids scripts, so that a name or a
+// message in a folder can do nothing. Data path: RunFolder -> [here] -> a file. Pure.
 #pragma once
 
 #include <span>

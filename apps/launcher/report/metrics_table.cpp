@@ -19,7 +19,7 @@ class LineNumbers final : public nlohmann::json_sax<Json> {
   public:
     std::vector<std::pair<std::string, double>> values;
     std::optional<double> step;
-    bool is_training = false;  // the line has a loss, so that it is the line of a step
+    bool is_training = false;  // the line has a loss: it is the line of a training step
     bool is_skipped = false;
 
     bool null() override { return take(kNone); }
@@ -114,7 +114,7 @@ class TableReader {
         series.push_back(point);
     }
 
-    // Forgets the points of STEP and later ones: a restarted job does these steps again.
+    // Removes the points of STEP and of later steps: a restarted job does these steps again.
     void drop_from(double step) {
         table_.repeated_steps += static_cast<int64_t>(newest_ - step) + 1;
         for (auto& [name, series] : table_.series)

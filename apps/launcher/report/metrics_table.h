@@ -13,7 +13,7 @@
 
 namespace dslaunch::launcher {
 
-// A value at a step; NaN if the file says null, which stands for a number that is not finite.
+// A value at a step; NaN for a null in the file: null stands for a number that is not finite.
 struct MetricPoint {
     double step = 0;
     double value = 0;
@@ -28,7 +28,7 @@ struct MetricsTable {
     int64_t damaged_lines = 0;
     int64_t skipped_steps = 0;    // steps without an update, because gradients were not finite
     int64_t repeated_steps = 0;   // steps that a restart did again: the last line counts
-    bool has_more_names = false;  // more names than kNamesMax: the others are left out
+    bool has_more_names = false;  // more names than kNamesMax: the rest is left out
 
     static constexpr size_t kNamesMax = 300;
 
@@ -40,7 +40,7 @@ struct MetricsTable {
     [[nodiscard]] std::optional<MetricPoint> least(std::string_view name) const;
     [[nodiscard]] std::optional<MetricPoint> largest(std::string_view name) const;
     // Returns the median of the finite values of NAME; nothing if there is none. The first value
-    // includes the warm-up of a run, so it is left out unless it is the only one.
+    // includes the warm-up of a run, so it is left out if there are further values.
     [[nodiscard]] std::optional<double> median(std::string_view name) const;
 };
 

@@ -30,7 +30,7 @@ struct ReportArguments {
     std::string hostfile;
     bool names = false;
     bool json = false;
-    bool is_page = false;  // --html, or a name of HTML after -o
+    bool is_page = false;  // --html, or an HTML file after -o
     std::optional<std::string> output;
     bool replaces = false;
 };
@@ -58,7 +58,8 @@ void refuse_other_ending(const std::string& output, bool is_page) {
     }
 }
 
-// Writes `--html=FILE`, as people write it, as the options that it means.
+// Returns ARGUMENTS with `--html=FILE`, a form that people use, split into `--html` and the output
+// option.
 std::vector<std::string> plain_words(std::span<const std::string> arguments) {
     constexpr std::string_view kPage = "--html=";
     std::vector<std::string> words;

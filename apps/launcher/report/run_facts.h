@@ -40,7 +40,7 @@ struct ReportTable {
 
 // All that is known of one run.
 struct RunFolder {
-    std::string path;                        // as it was given
+    std::string path;                        // the path that was given
     std::string name;                        // for legends
     std::string target, end, started, took;  // empty: not known
     int64_t world_size = 0;                  // 0: not known
@@ -49,7 +49,7 @@ struct RunFolder {
     std::vector<RunConfigValue> config;
     ReportTable hosts, ranks, checkpoints;
     RunTrace trace;
-    std::string predicted_memory, measured_memory;  // of a rank; empty: not known
+    std::string predicted_memory, measured_memory;  // memory of a rank; empty: not known
     MetricsTable metrics;
     std::vector<std::string> warnings;  // warnings and errors in rank 0's log
     std::string last_lines;             // the end of rank 0's log

@@ -118,7 +118,7 @@ void read_details(const Json& details, RunFolder& run) {
     }
 }
 
-// Takes the memory of a rank from RESULT, what rank 0 said at its end; null: it has not ended.
+// Takes the memory of a rank from RESULT, rank 0's report at its end; null if rank 0 has not ended.
 void read_result(const Json& result, RunFolder& run) {
     const Json memory = result.is_object() ? result.value("memory", Json()) : Json();
     const auto estimated = integer_at(memory, "estimated_bytes");
@@ -128,8 +128,8 @@ void read_result(const Json& result, RunFolder& run) {
     run.measured_memory = to_text(Bytes{*measured});
 }
 
-// Adds a problem if RECORD, the content of run.json, is not JOB's. Returns JOB, or null if it is
-// not the run's.
+// Adds a problem if RECORD, the content of run.json, belongs to a different job than JOB. Returns
+// null in this case, otherwise JOB.
 const KnownJob* job_of_record(const Json& record, const KnownJob* job, RunFolder& run) {
     const std::string owner = text_at(record, "job_id");
     if (job == nullptr || owner.empty() || owner == job->id) return job;

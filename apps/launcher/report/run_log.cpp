@@ -30,7 +30,7 @@ std::string_view after_time(std::string_view line) {
 }
 
 // Takes "train: memory of a rank: 182.0 MiB estimated, 184.4 MiB measured at most, …", unless
-// run.json has these numbers. The run.json of versions before 0.1 has none.
+// run.json has these numbers. Versions before 0.1 write no such numbers into run.json.
 void take_memory(std::string_view said, RunFolder& run) {
     const size_t estimated = said.find(" estimated, ");
     const size_t measured = said.find(" measured at most");

@@ -5,9 +5,9 @@
 
 namespace dslaunch::launcher {
 
-// Sets RUN's said, warnings and last_lines from logs/rank-0.log: from its first and last 256 KiB,
-// since it may be large. If run.json has no memory, sets predicted_memory and measured_memory from
-// there too. Adds a problem if the file cannot be read.
+// Sets the members of RUN that come from logs/rank-0.log: said, warnings and last_lines. If
+// run.json has no memory, also sets predicted_memory and measured_memory. Reads only the log's
+// first and last 256 KiB, since the log may be large. Adds a problem if the file cannot be read.
 void read_run_log(RunFolder& run);
 
 }  // namespace dslaunch::launcher

@@ -121,8 +121,8 @@ void Builder::note_same_machine() {
         join(names, " and "), names.front(), slots));
 }
 
-// Refuses an --include that leaves out slots of this machine below the last one: such numbers are
-// meant as GPUs, but here each slot is only another worker on the CPU.
+// Refuses an --include that leaves out slots of this machine below the last slot. Such numbers are
+// meant as GPUs, but here each slot is only a further worker on the CPU.
 void Builder::require_worker_slots() const {
     const std::vector<int>& slots = hosts_.front().slots;
     if (slots.back() + 1 == std::ssize(slots)) return;
@@ -169,7 +169,7 @@ launch::Host Builder::this_machine() const {
 }
 
 // Corrects the address at which ranks meet: torchrun's endpoint may be on any of Slurm's nodes, but
-// the ranks of this job meet on the first.
+// the ranks of this job meet on the first node.
 void Builder::check_meeting() {
     launch::JobSpec& spec = job_.spec;
     if (source_ != HostSource::kSlurm || !is_later_host(hosts_, spec.master_address)) return;
@@ -188,8 +188,8 @@ void Builder::choose_device(launch::PlanRequest& request) {
     if (!request.local || options_.device == launch::DeviceRequest::kCpu) return;
     job_.spec.device =
         launch::resolve_local_device(options_.device, machine_.gpu_count, request.visible_devices);
-    // On a machine without a GPU, the plan gets kAuto: it then keeps the devices of gpus= and does
-    // not check them.
+    // If workers run on the CPU because there is no GPU, the plan gets kAuto. The plan then keeps
+    // the devices of gpus= without a check.
     request.device = job_.spec.device == launch::DeviceRequest::kCpu ? launch::DeviceRequest::kAuto
                                                                      : launch::DeviceRequest::kCuda;
     if (job_.spec.device == launch::DeviceRequest::kCpu)

@@ -20,8 +20,8 @@ struct RunOptions;
 using CommandWords = std::span<const std::string>;
 
 // The functions below get the words that follow the subcommand's name. They print results on stdout
-// and everything else on stderr. Each returns the exit code. Each throws Error{kUsage} for wrong
-// words, and Error with the codes that its trailing comment names. REQUIRES: called from the main
+// and everything else on stderr. Each returns the exit code. Each function throws Error{kUsage} for
+// wrong words, and Error with the codes in its trailing comment. REQUIRES: called from the main
 // thread, before any other thread exists.
 [[nodiscard]] int config_command(CommandWords arguments);    // returns 65 (kConfig) for problems
 [[nodiscard]] int run_health(CommandWords arguments);        // the same codes as run_command()

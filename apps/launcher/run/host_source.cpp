@@ -21,7 +21,8 @@ bool has_allocation(const Machine& machine) {
     return machine.variable("SLURM_JOB_ID") && machine.variable("SLURM_JOB_NODELIST");
 }
 
-// Returns the endpoint of a --no_ssh job: the address at which node 0 waits and the others join.
+// Returns the endpoint of a --no_ssh job: the address at which node 0 waits and the other nodes
+// join.
 launch::JoinEndpoint meeting_place(const RunOptions& options) {
     if (options.master_address.empty()) {
         fail(ExitCode::kUsage,
@@ -250,8 +251,8 @@ std::optional<SlurmCopy> SlurmCopy::find(const RunOptions& options, const Machin
         copy.launcher_ = "task 0 of this step";
         return copy;
     }
-    // One task: there may be a separate step for each node, all with the command that torchrun
-    // would get.
+    // This step has one task. Each node may have a separate step, all with the command that
+    // torchrun would get.
     const int nodes = options.filter.num_nodes.value_or(1);
     const bool has_place = options.node_rank || !options.master_address.empty();
     if (nodes <= step.nodes || !has_place) return std::nullopt;

@@ -19,7 +19,7 @@ namespace dslaunch::launcher {
 // The source of a job's hosts.
 enum class HostSource {
     kThisMachine,
-    kHostfile,  // --hostfile, or deepspeed's default one
+    kHostfile,  // --hostfile, or deepspeed's default hostfile
     kSlurm,     // the allocation that dslaunch runs in
     kMpi,       // copies of dslaunch that mpirun started
     kJoin,      // --launcher join, --no_ssh: agents connect by themselves
@@ -33,8 +33,8 @@ enum class HostSource {
 [[nodiscard]] launch::SlurmAllocation slurm_allocation(const RunOptions& options,
                                                        const Machine& machine);
 
-// Returns the allocation's hosts, and adds the choices made to NOTES. REQUIRES: the source is
-// kSlurm.
+// Returns the allocation's hosts. Adds notes for the user about the hosts and their slots to NOTES.
+// REQUIRES: the source is kSlurm.
 [[nodiscard]] std::vector<launch::Host> slurm_hosts(const RunOptions& options,
                                                     const Machine& machine,
                                                     std::vector<std::string>& notes);
@@ -53,12 +53,12 @@ enum class HostSource {
 
 // Detects a command line in torchrun's form: every node runs the same command, all meet at one
 // endpoint (--nnodes N and --rdzv_endpoint or --master_addr), and no option names hosts that this
-// command could start. Such a command line is treated like --no_ssh. Node 0 is the one that
-// --node_rank says, otherwise the machine that has the endpoint's address.
+// command could start. Such a command line is treated like --no_ssh. Node 0 is the node with
+// --node_rank 0 or, without this option, the machine with the endpoint's address.
 void settle_meeting(RunOptions& options, const Machine& machine);
 
-// If this machine is a node other than 0 of a `--no_ssh` job, returns the request with which its
-// agent joins node 0; otherwise nullopt.
+// Returns the request with which this machine's agent joins node 0 of a `--no_ssh` job; nullopt if
+// this machine is node 0, or if the job is of a different kind.
 [[nodiscard]] std::optional<launch::JoinRequest> agent_by_hand(const RunOptions& options);
 
 // Applies RunOptions::host_list and left_out_list to HOSTS, which come from a hostfile. Without a
@@ -85,7 +85,7 @@ class SlurmCopy {
     [[nodiscard]] const std::string& held_name() const { return held_name_; }
     // Returns a phrase that names the copy that launches: "task 0 of this step".
     [[nodiscard]] const std::string& launcher() const { return launcher_; }
-    // Returns true for one copy on each node: it reports that it waits.
+    // Returns true if this copy reports that it waits. One copy on each node does so.
     [[nodiscard]] bool speaks() const { return speaks_; }
     // Waits until the job ends. Returns 0, because the launching copy returns the job's exit code.
     // REQUIRES: !launches(); end signals are held back.

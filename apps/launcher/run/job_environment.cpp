@@ -37,8 +37,8 @@ void add_env_file(const std::string& path, launch::EnvironmentRules& rules) {
 void add_launcher_variables(const Machine& machine, const launch::JobSpec& spec,
                             launch::EnvironmentRules& rules) {
     for (const auto& [name, value] : machine.environment) {
-        // srun passes the variables on, but the ones that name a network interface are needed
-        // here.
+        // srun passes all variables on. RULES need only the variables that name a network
+        // interface.
         if (spec.transport == launch::TransportKind::kSlurm && !name.ends_with("_SOCKET_IFNAME"))
             continue;
         if (launch::has_forwarded_prefix(name)) rules.set.emplace_back(name, value);
@@ -107,7 +107,7 @@ launch::EnvironmentRules environment_of(const RunOptions& options, const Machine
                                         const launch::JobSpec& spec) {
     launch::EnvironmentRules rules = spec.environment;
     // An agent that srun started has this whole environment. An agent that connects by itself has
-    // its container's environment, which is meant for the workers.
+    // its container's environment. This environment is meant for the workers.
     rules.inherit_all = spec.transport == launch::TransportKind::kLocal ||
                         spec.transport == launch::TransportKind::kSlurm ||
                         spec.transport == launch::TransportKind::kJoin;

@@ -16,8 +16,8 @@ namespace dslaunch::launcher {
 [[nodiscard]] launch::MonitorSettings job_monitors(const config::RunConfig& config,
                                                    const launch::JobSpec& spec);
 
-// Returns the lines that tell where the monitors of a job are: one for each, with the command that
-// shows the files or sends them to a service. PROGRAMS is the folder of dslaunch.
+// Returns one line for each monitor of a job. The line names the monitor's folder, and the command
+// that shows the files or sends them to a service. PROGRAMS is the folder of dslaunch.
 [[nodiscard]] std::vector<std::string> describe_monitors(const config::MonitorsConfig& config,
                                                          const launch::MonitorSettings& monitors,
                                                          const std::string& programs);

@@ -18,8 +18,8 @@ namespace dslaunch::launcher {
 // This process as one of the copies. One thread.
 class MpiCopies {
   public:
-    // Returns true if Open MPI's mpirun has started this process as one of several, and no option
-    // says where the hosts come from.
+    // Returns true if Open MPI's mpirun has started this process as one of several copies, and no
+    // option gives the source of the hosts.
     [[nodiscard]] static bool is_one(const RunOptions& options, const Machine& machine);
 
     // Throws Error{kUsage} for options that these copies cannot use. REQUIRES: is_one().

@@ -73,8 +73,8 @@ void remove_empty(const std::vector<std::string>& folders) {
         if (::rmdir(folder->c_str()) != 0) return;
 }
 
-// Makes FOLDER and the folders above it that are missing. Returns those that it made, the outermost
-// first; none if FOLDER exists or cannot be made.
+// Makes FOLDER and the folders above it that are missing. Returns the new folders, the outermost
+// first. Returns an empty list if FOLDER exists or cannot be made.
 std::vector<std::string> make_with_parents(const std::string& folder) {
     std::vector<std::string> wanted, made;
     std::error_code missing;
@@ -88,8 +88,8 @@ std::vector<std::string> make_with_parents(const std::string& folder) {
     return {};
 }
 
-// Makes the --output folder of a training job. Returns what make_with_parents() returns for its
-// absolute path; if that is nothing, the job itself makes the folder or says why not.
+// Makes the --output folder of a training job. Returns the new folders, as make_with_parents()
+// does. If the list is empty, the job itself makes the folder or reports why it cannot.
 std::vector<std::string> make_named_output(const RunOptions& options,
                                            const std::string& directory) {
     std::error_code missing;
@@ -102,8 +102,8 @@ std::vector<std::string> make_named_output(const RunOptions& options,
     return make_with_parents(folder);
 }
 
-// Returns true if no rank of another job than JOB has been started in FOLDER: from then on, there
-// is a run.json.
+// Returns true if FOLDER has no run.json, or the run.json of JOB. A job has a run.json as soon as a
+// rank of it was started.
 bool has_only(const std::string& job, const std::string& folder) {
     std::error_code missing;
     const std::string path = folder + "/run.json";
@@ -191,8 +191,9 @@ OwnOutput::~OwnOutput() {
 }
 
 // Another job may have begun in the folder while this one was still being checked. A job writes
-// there only while it holds the locks on the metrics and on the checkpoints, so what is removed
-// under both is nobody's who still runs. Throws Error{kCheckpoint} if another job is writing.
+// there only while it holds the locks on the metrics and on the checkpoints, so files that are
+// removed under both locks belong to no running job. Throws Error{kCheckpoint} if another job is
+// writing.
 void OwnOutput::remove_files() const {
     std::error_code missing;
     // The job opens this file before it writes any other.

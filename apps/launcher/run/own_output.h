@@ -1,8 +1,8 @@
 // The folder for the results of a training job that has no --output: runs/NAME-DATE below the
-// folder in which dslaunch was started. The only launcher of the job chooses it before the plan is
+// folder in which dslaunch was started. The job's launcher chooses the folder before the plan is
 // made, so that hosts, restarts and records treat it like any --output. A folder that a refused job
-// has made is removed, whoever named it. Data path: RunOptions -> [here] -> build_job(). One
-// thread.
+// has made is removed, even if --output names it. Data path: RunOptions -> [here] -> build_job().
+// One thread.
 #pragma once
 
 #include <ctime>
@@ -35,10 +35,10 @@ class OwnOutput {
     OwnOutput(RunOptions& options, const std::string& directory);
     OwnOutput(const OwnOutput&) = delete;
     OwnOutput& operator=(const OwnOutput&) = delete;
-    // Removes the job's files, the folder and those above it if the job made them, trained no step
-    // and its message explained why. Leaves files that another job may have written in the
-    // meantime. The logs of a rank that crashed or hung are kept, and a folder that --output names
-    // also after Ctrl-C.
+    // Removes the job's files and the folders that the job made, if it trained no step and its
+    // message explained why. Leaves files that another job may have written in the meantime. Keeps
+    // the logs of a rank that crashed or hung. After Ctrl-C, also keeps a folder that --output
+    // names.
     ~OwnOutput();
 
     // Returns true if this job chose its output folder itself.
@@ -53,7 +53,7 @@ class OwnOutput {
 
     std::string folder_;             // absolute; empty: the job makes no folder
     bool is_named_ = false;          // --output names it
-    std::vector<std::string> made_;  // the folders that this job made: folder_, after those above
+    std::vector<std::string> made_;  // the folders that this job made, the outermost first
     std::string job_;                // see set_job()
     std::optional<int> code_;
 };

@@ -40,8 +40,9 @@ bool exists(const std::string& path) {
     return access(path.c_str(), F_OK) == 0;
 }
 
-// The config, its file (empty: packed in the archive, or there is none) and the folder that its
-// relative paths start from. The worker finds it by the same rules.
+// The config, its file, and the folder from which its relative paths start. The file is empty if
+// the config is packed in the archive, or if there is none. The worker finds the config by the same
+// rules.
 struct FoundConfig {
     config::TrainConfig config;
     std::string path;
@@ -130,8 +131,8 @@ void require_data(const std::string& path, const DataOption& named_by, const Fou
     spec.required_files.push_back(file);
 }
 
-// Requires the file of prompts at PATH on every host. An error names the form of such a file, since
-// the option is easily taken for one that takes a text.
+// Requires the file of prompts at PATH on every host. Errors describe the form of such a file,
+// since users easily give a text to this option.
 void require_prompts(const std::string& path, const FoundConfig& found, launch::JobSpec& spec) {
     if (path.empty()) return;
     const std::string beside = resolved_path(path, found.folder);
@@ -161,7 +162,7 @@ void require_library(const std::string& path, const FoundConfig& found, launch::
     spec.required_files.push_back(file);
 }
 
-// Requires the adapter that training starts from on every host.
+// Requires on every host the adapter from which training starts.
 void require_adapter(const std::string& path, const FoundConfig& found, launch::JobSpec& spec) {
     const std::string beside = resolved_path(path, found.folder);
     const std::string folder =
@@ -295,7 +296,7 @@ void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec)
 }
 
 // Returns the step of the newest checkpoint in SPEC's output if a resumed run of STEPS has nothing
-// left to do, that is, if it has also written its weights. Otherwise returns 0.
+// left to do (its weights are written too). Otherwise returns 0.
 int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, int64_t steps) {
     if (options.resume != "auto" || steps <= 0 || spec.output_directory.empty()) return 0;
     const std::string& output = spec.output_directory;
@@ -362,7 +363,8 @@ void apply_options(const RunOptions& options, config::TrainConfig& config) {
 namespace {
 
 // Lets every attempt of an elastic job use only numbers of ranks that CONFIG allows, and chooses
-// the hosts of the first attempt again. If it allows none, the hosts stay, and the job is refused.
+// the hosts of the first attempt again. If CONFIG allows no possible number, the hosts stay, and
+// the job is refused.
 void fit_to_config(const config::TrainConfig& config, launch::JobSpec& spec) {
     launch::ElasticRules& rules = spec.elastic;
     if (!rules.on()) return;

@@ -16,10 +16,10 @@ namespace dslaunch::launcher {
 
 // The findings about a training job.
 struct TrainingFacts {
-    // If the run to resume has ended and its weights are written, the step at which it ended; 0 if
-    // there is work left.
+    // The step at which the run to resume has ended and written its weights; 0 if there is work
+    // left.
     int64_t finished_step = 0;
-    config::MonitorsConfig monitors;  // the ones that the config wants; JobSpec has their files
+    config::MonitorsConfig monitors;  // monitors that the config wants; JobSpec has their files
 };
 
 // Reads the archive's directory or the model's folder, and the config (from --config, packed in the
@@ -32,7 +32,7 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
 
 // The config of a training job.
 struct JobConfig {
-    config::TrainConfig text;   // as it was found, without the options; empty if there is none
+    config::TrainConfig text;   // the config that was found, without the options; may be empty
     config::Resolved resolved;  // with the options, for the job's number of ranks
 };
 
@@ -41,7 +41,7 @@ struct JobConfig {
 // REQUIRES: the target is a model.
 [[nodiscard]] JobConfig config_of_job(const RunOptions& options, const launch::JobSpec& spec);
 
-// Returns the settings with which the run that OPTIONS resume began, in the form of
+// Returns the settings with which the resumed run of OPTIONS began, in the form of
 // config::begun_values(). OUTPUT is the folder of --output. Returns an empty list if nothing is
 // resumed, or if this machine cannot read the run.
 [[nodiscard]] std::vector<std::string> begun_of(const RunOptions& options,

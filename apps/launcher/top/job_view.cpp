@@ -119,7 +119,7 @@ std::optional<int64_t> PlannedSteps::of(const KnownJob& job) {
         found =
             known_.insert_or_assign(job.output, Known{changed_at, id, planned_steps(record)}).first;
     }
-    // In its set-up, a job leaves an earlier run's file.
+    // While a job sets up, the file of an earlier run is still there.
     return found->second.job == job.id ? found->second.steps : std::nullopt;
 }
 
@@ -132,7 +132,7 @@ JobView view_job(const KnownJob& job, PlannedSteps& planned) {
     JobView view;
     view.job = job;
     std::string lines;
-    // The lines in the folder of a job that has ended without a step are an earlier job's.
+    // If a job has ended without a step, the lines in its folder belong to an earlier job.
     if (!job.output.empty() && (job.lives || job.step)) {
         lines = last_lines_of(job.output + "/metrics.jsonl");
         view.steps = planned.of(job);

@@ -33,7 +33,7 @@ struct JobView {
     // The newest lines of metrics: all that fit into kTailBytes of metrics.jsonl, or only the
     // newest line if the job keeps no results.
     MetricsTable metrics;
-    std::optional<int64_t> steps;  // of the whole job; nothing: not known
+    std::optional<int64_t> steps;  // steps of the whole job; nothing: not known
     std::vector<RankView> ranks;
 
     static constexpr int64_t kTailBytes = int64_t{4} << 20;
@@ -50,14 +50,14 @@ struct JobView {
 // The planned steps of runs. run.json is read again only after it was changed.
 class PlannedSteps {
   public:
-    // Returns the value of dslaunch.steps in run.json of JOB's output folder; nothing if it is not
-    // there yet, or if the file is another job's.
+    // Returns the value of dslaunch.steps in run.json of JOB's output folder; nothing if the value
+    // is not there yet, or if the file belongs to another job.
     [[nodiscard]] std::optional<int64_t> of(const KnownJob& job);
 
   private:
     struct Known {
         std::filesystem::file_time_type changed_at;
-        std::string job;  // whose file it is
+        std::string job;  // the job that wrote the file
         std::optional<int64_t> steps;
     };
     std::map<std::string, Known> known_;  // by folder
@@ -65,7 +65,7 @@ class PlannedSteps {
 
 // Returns the view of JOB at this moment.
 [[nodiscard]] JobView view_job(const KnownJob& job, PlannedSteps& planned);
-// Returns the same, for a caller that looks once.
+// Returns the same view, for a caller that needs only one.
 [[nodiscard]] JobView view_job(const KnownJob& job);
 
 }  // namespace dslaunch::launcher

@@ -54,8 +54,8 @@ class TopScreen {
         for (const std::string& line : lines) bytes += line + "\x1b[K\r\n";
         return write(bytes + "\x1b[J");
     }
-    // Waits for INTERVAL_S seconds, or for a key or signal that ends the program; returns true for
-    // these.
+    // Waits for INTERVAL_S seconds, a key or a signal. Returns true if a signal or a key such as
+    // `q` asks for the end.
     [[nodiscard]] bool is_left(const UniqueFd& signals, double interval_s) const {
         std::array<pollfd, 2> waits = {
             {{signals.get(), POLLIN, 0}, {has_keys_ ? 0 : -1, POLLIN, 0}}};
@@ -110,10 +110,11 @@ int watch_jobs(const TopArguments& arguments, std::vector<JobView> views, Planne
     {
         const TopScreen screen;
         while (true) {
-            // A job that is shown because it is the only one stays when another one begins.
+            // If a single job is shown, it stays alone on the screen when another job begins.
             if (name.empty() && views.size() == 1) name = views.front().job.id;
             const ScreenSize size = size_of_terminal();
-            // The last row stays free, so that nothing scrolls, and the one above names the key.
+            // The last row stays free, so that nothing scrolls. The row above it names the key that
+            // leaves.
             const size_t room = size.rows > 3 ? size.rows - 2 : 1;
             std::vector<std::string> lines = screen_lines(views, {size.columns, room});
             lines.resize(std::min(lines.size(), room));

@@ -25,18 +25,19 @@ struct TuneCandidate {
 struct Forecasts {
     std::vector<TuneCandidate> candidates;
     int64_t train_rows = 0;  // rows of a step over all ranks
-    int64_t step_flops = 0;  // of a step over all ranks, without recomputation
-    std::string kept;        // why the micro batch must not change; empty: it may
+    int64_t step_flops = 0;  // FLOPs of a step over all ranks, without recomputation
+    std::string kept;        // why the micro batch must not change; empty if it may
 };
 
-// Returns the forecasts for SPEC's hosts and ranks. Throws Error with the code and the message of
-// the command if it fails, Error{kInterrupted} if a signal is pending at SIGNAL_FD, and
+// Returns the forecasts for SPEC's hosts and ranks. If `dslaunch plan` fails, throws Error with its
+// code and message. Throws Error{kInterrupted} if a signal is pending at SIGNAL_FD, and
 // Error{kUsage} if DEADLINE passes.
 [[nodiscard]] Forecasts make_forecasts(const RunOptions& options, const launch::JobSpec& spec,
                                        std::chrono::steady_clock::time_point deadline,
                                        int signal_fd);
 
-// Parses the output of the command. Throws Error{kInternal} if TEXT is not such an output.
+// Parses TEXT, the output of `dslaunch plan --tune --json`. Throws Error{kInternal} if TEXT is
+// something else.
 [[nodiscard]] Forecasts parse_forecasts(const std::string& text);
 
 }  // namespace dslaunch::launcher

@@ -1,5 +1,5 @@
-// The steps of one trial of `dslaunch tune`: which are measured, and when there are enough. Data
-// path: lines of metrics -> [here] -> trial. Pure.
+// Decides which steps of a trial of `dslaunch tune` are measured, and when the measured steps are
+// enough. Data path: lines of metrics -> [here] -> trial. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct StepRules {
                                        // decide
     int64_t least = 3;                 // the least number of measured steps
     int64_t most = 50;                 // the largest number of measured steps
-    double span_s = 1.0;               // in between, measuring ends when the measured steps took
-                                       // this time
+    double span_s = 1.0;               // between `least` and `most`: measuring ends as soon as the
+                                       // measured steps took this time
     double best_s = 0;  // the median step of the best trial so far; a trial that is twice as slow
                         // ends after two steps; 0: no trial yet
 };
@@ -32,7 +32,7 @@ class TrialSteps {
     // Returns true if no further step is needed.
     [[nodiscard]] bool is_done() const;
     // Returns the median of the measured steps, or of all steps if the job has ended before the
-    // first measured one; nullopt if there was no step.
+    // first measured step; nullopt if there was no step.
     [[nodiscard]] std::optional<double> step_s() const;
     // Returns the largest resident set of a rank so far; 0: not known.
     [[nodiscard]] int64_t peak_bytes() const { return peak_bytes_; }

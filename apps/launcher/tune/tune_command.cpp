@@ -89,7 +89,7 @@ TuneOutcome conclude(const TuneOptions& options, const JobConfig& config,
     return {result.interrupted ? static_cast<int>(ExitCode::kInterrupted) : 0, set};
 }
 
-// Takes the signals that are pending at SIGNAL_FD, which the search has obeyed.
+// Discards the signals that are pending at SIGNAL_FD, because the search has obeyed them already.
 void drain(int signal_fd) {
     signalfd_siginfo taken{};
     while (::read(signal_fd, &taken, sizeof taken) == sizeof taken) {
@@ -101,7 +101,7 @@ TuneOutcome tune(TuneOptions options) {
     const auto deadline =
         began + std::chrono::milliseconds(static_cast<int64_t>(options.minutes * 60'000));
     const UniqueFd signals = launch::open_end_signals();
-    ::signal(SIGPIPE, SIG_IGN);  // a search of minutes does not end because nobody reads its lines
+    ::signal(SIGPIPE, SIG_IGN);  // a search goes on even if no program reads its lines
     set_log_level(options.run.log.quiet ? LogLevel::kWarn : parse_log_level(options.run.log.level));
     const Machine machine = Machine::this_one();
     if (MpiCopies::is_one(options.run, machine))
@@ -111,7 +111,7 @@ TuneOutcome tune(TuneOptions options) {
     const BuiltJob job = build_job(options.run, machine);
     print_notes(job, options.run);
     JobConfig config = config_of_job(options.run, job.spec);
-    // A trial would refuse the same, once for each config.
+    // Otherwise each trial would refuse the same problem again.
     launch::JobSpec trial = job.spec;
     trial.output_directory.clear();
     static_cast<void>(look_into_training_job(options.run, trial));

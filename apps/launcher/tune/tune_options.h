@@ -13,10 +13,10 @@ namespace dslaunch::launcher {
 
 // The options of a search.
 struct TuneOptions {
-    RunOptions run;             // of the trials
+    RunOptions run;             // options of the trials
     double minutes = 10;        // for the whole search
     std::optional<int> trials;  // configs that are tried; not set: the config's number
-    std::string tuner;          // model, grid or random; empty: as the config says
+    std::string tuner;          // model, grid or random; empty: the config's tuner
     std::string output;         // the chosen config; empty: only printed
     bool force = false;         // OUTPUT may be replaced
     bool json = false;

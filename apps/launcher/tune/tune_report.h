@@ -16,8 +16,8 @@ namespace dslaunch::launcher {
 [[nodiscard]] std::string search_text(const Forecasts& forecasts, const SearchResult& result,
                                       const std::string& metric, size_t width);
 
-// Returns the same as one JSON object: {"tried": [{settings, "step_s": [...], …}], "untried":
-// [{"why", "configs"}], "chosen", "set"}.
+// Returns the contents of search_text() as one JSON object: {"tried": [{settings, "step_s": [...],
+// …}], "untried": [{"why", "configs"}], "chosen", "set"}.
 [[nodiscard]] std::string search_json(const Forecasts& forecasts, const SearchResult& result);
 
 // Returns "micro batch 4 x 2, …: 12.3 ms a step, 1.41 times as fast as the given config".
@@ -25,8 +25,9 @@ namespace dslaunch::launcher {
 [[nodiscard]] std::string choice_text(const SearchResult& result);
 
 // Returns the text of a file with CONFIG and the overrides SET, which were chosen for the reason
-// WHY. A file whose NAME ends with .yaml, .yml or .hjson begins with comments that say this. Keeps
-// the order of CONFIG's keys and drops its comments. REQUIRES: CONFIG has no problems.
+// WHY. A file whose NAME ends with .yaml, .yml or .hjson begins with comments that state the
+// overrides and the reason. Keeps the order of CONFIG's keys and drops its comments. REQUIRES:
+// CONFIG has no problems.
 [[nodiscard]] std::string tuned_config_text(config::TrainConfig config,
                                             const std::vector<std::string>& set,
                                             const std::string& why, const std::string& name);

@@ -10,7 +10,7 @@ namespace dslaunch::launcher {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kFirstTrialS = 3;  // expected time of a trial before one has ended
+constexpr double kFirstTrialS = 3;  // expected time of a trial until the first has ended
 
 double seconds_until(Clock::time_point time) {
     return std::chrono::duration<double>(time - Clock::now()).count();
@@ -91,8 +91,8 @@ bool Search::try_candidate(int candidate, SearchResult& result) {
     return trial.end != TrialEnd::kTimeOver && !fails_always(result);
 }
 
-// Returns true if no trial has worked and the newest failed because of the model or the data, as
-// another one did: then every config would fail.
+// Returns true if no trial has worked, and the newest trial and an earlier trial failed with the
+// same message about the model or the data. Then every config would fail.
 bool Search::fails_always(const SearchResult& result) const {
     const TriedConfig& newest = result.tried.back();
     const auto is_same = [&](const TriedConfig& one) { return one.failure == newest.failure; };

@@ -35,7 +35,7 @@ struct TriedConfig {
     int candidate = 0;
     int64_t peak_bytes = 0;
     std::string failure;  // empty: it was measured
-    int exit_code = 0;    // of the failure
+    int exit_code = 0;    // the failure's exit code
 };
 
 // The result of a search.

@@ -28,7 +28,7 @@ enum class ChildEnd { kItself, kAsked, kTimeOver, kInterrupted };
 // The end of a child.
 struct ChildResult {
     ChildEnd end = ChildEnd::kItself;
-    int exit_code = 0;     // as a shell shows it
+    int exit_code = 0;     // the exit code that a shell shows
     std::string messages;  // the last 64 KiB of its stderr
 };
 

@@ -1,4 +1,4 @@
-// dsworker compress: writes a model in fewer bits, and says what it cost.
+// dsworker compress: writes a model in fewer bits, and reports the errors and scores that result.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -47,17 +47,17 @@ constexpr Form kForms[] = {
 
 // The score of a model on the held-out text.
 struct ModelScore {
-    double loss = 0;  // in nats, of a target
+    double loss = 0;  // nats per target
     double perplexity = 0;
     double tokens_per_second = 0;
 };
 
-// All that the command reports.
+// The facts that the command reports.
 struct Report {
     CompressedModel model;
     std::optional<ModelScore> before, after;
-    double seconds = 0;             // of compressing
-    int64_t peak_memory_bytes = 0;  // of this process, which may have scored the model before
+    double seconds = 0;             // time for compression
+    int64_t peak_memory_bytes = 0;  // peak of this process, including the first scoring
 };
 
 std::vector<std::string> form_names() {
@@ -139,7 +139,7 @@ double in_percent(double after, double before) {
     return 100 * (after / before - 1);
 }
 
-// Returns the largest error of the kind that MODEL's losses have.
+// Returns the largest error of outputs if MODEL has these errors, else of weights.
 const WeightLoss* worst_of(const CompressedModel& model) {
     const WeightLoss* worst = nullptr;
     for (const WeightLoss& loss : model.losses)

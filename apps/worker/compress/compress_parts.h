@@ -22,15 +22,15 @@ struct CompressArguments {
     bool has_minimum = false;  // --minimum and --symmetric; neither: the form's default
     bool is_symmetric = false;
     int64_t calibration_rows = 128;  // the first ones are used
-    int64_t samples = 0;             // of held-out text; 0: all
+    int64_t samples = 0;             // held-out samples to score; 0: all
     int64_t context = 0;             // tokens of a sample, if the held-out text is tokens
     int64_t threads = 0;             // 0: one for each processor
     bool json = false;
     bool force = false;
 };
 
-// A weight's error, of the layer's outputs on the calibration rows or of the weight itself: the
-// root of the sum of its squares, divided by the same of the exact numbers.
+// The relative error of a weight, or of its layer's outputs on the calibration rows: the Euclidean
+// norm of the error, divided by the norm of the exact numbers.
 struct WeightLoss {
     std::string name;
     double error = 0;
@@ -40,25 +40,25 @@ struct WeightLoss {
 // A model that was written.
 struct CompressedModel {
     int64_t weights = 0;              // numbers that are stored in fewer bits
-    int64_t weight_bytes_before = 0;  // of these numbers, with their scales
+    int64_t weight_bytes_before = 0;  // bytes of these numbers, with their scales
     int64_t weight_bytes_after = 0;
-    int64_t bytes_before = 0;  // of all files with weights
+    int64_t bytes_before = 0;  // bytes of all files with weights
     int64_t bytes_after = 0;
     std::vector<WeightLoss> losses;  // in the order of the model
-    bool is_of_outputs = false;      // the losses are of outputs, except weights with few rows
+    bool is_of_outputs = false;      // losses are of outputs, except where rows are too few
 };
 
-// Each writes the model in a form. Throws Error{kInput} for a model or calibration rows that the
-// form cannot use, Error{kDisk}.
+// A function that writes the model in one form. Throws Error{kDisk}, and Error{kInput} if the form
+// cannot use the model or the calibration rows.
 using CompressTo = CompressedModel(const CompressArguments& arguments, kernels::ThreadTeam& team);
 
-// Returns the documents of the first rows of --calibrate, without the padding after their last
-// target. CONFIG: the model's. Throws Error{kInput} naming the file.
+// Returns the documents in the first rows of --calibrate, without the padding after each last
+// target. CONFIG is the model's config. Throws Error{kInput} naming the file.
 [[nodiscard]] std::vector<std::vector<int32_t>> calibration_texts(
     const CompressArguments& arguments, const storage::TransformerConfig& config);
 
-// Throw what compress_to_folder() and compress_to_gguf() throw for bad arguments, without writing
-// anything: called before the model is scored.
+// Check the arguments for compress_to_folder() or compress_to_gguf(), and throw their errors. Write
+// nothing, so that the caller can use them before it scores the model.
 void require_folder_form(const CompressArguments& arguments);
 void require_gguf_form(const CompressArguments& arguments);
 

@@ -21,7 +21,7 @@ using compress::FolderForm;
 using compress::RoundingForm;
 using storage::InputRounding;
 
-// A form's bits, and its group and kind of scale unless options give others.
+// The bits of a form, and its default group and kind of scale; options may replace the defaults.
 struct NamedForm {
     const char* name;
     int bits;
@@ -34,7 +34,7 @@ constexpr NamedForm kIntegers[] = {
 FolderForm form_of(const CompressArguments& arguments, const storage::TransformerConfig& config) {
     FolderForm form{arguments.to, {}, InputRounding::kNone, true};
     RoundingForm& rounding = form.rounding;
-    // 16 bits hold a scale's magnitude well enough: codes are chosen for the scale as it is stored.
+    // 16 bits are enough for a scale, because codes are chosen for the scale as it is stored.
     rounding.scale = config.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
     for (const NamedForm& named : kIntegers)
         if (arguments.to == named.name) {
@@ -99,7 +99,7 @@ std::vector<std::vector<int32_t>> calibration_texts(const CompressArguments& arg
 
 namespace {
 
-// Returns what ARGUMENTS ask for; FOLDER is their model.
+// Returns the task that ARGUMENTS describe. FOLDER is the model that they name.
 compress::FolderTask task_of(const CompressArguments& arguments,
                              const storage::ModelFolder& folder) {
     compress::FolderTask task;

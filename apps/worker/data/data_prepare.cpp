@@ -34,9 +34,9 @@ struct PrepareArguments {
     std::vector<std::string> files;  // the files to read; "-" is stdin
     std::string model;               // the folder with the tokenizer and the chat template
     std::string out;
-    text::PackRules rows;  // without long_documents; length 0: the longest document's
+    text::PackRules rows;  // long_documents is not used; length 0: the longest document's
     std::optional<std::string> long_name;               // --long: split, cut or drop
-    std::optional<text::LongDocuments> long_documents;  // unset: split; cut for pairs
+    std::optional<text::LongDocuments> long_documents;  // unset: split documents, cut pairs
     LineRules lines;
     bool keeps_apart = true;  // packed rows have a column with document numbers
     int64_t bad_lines_max = 100;

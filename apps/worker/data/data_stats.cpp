@@ -65,8 +65,8 @@ void show_raw_stats(const std::string& path) {
              printable(path));
 }
 
-// Prints the number of rows, tokens, targets that count, and padding; for pairs also the model
-// whose reference they have.
+// Prints the numbers of rows, tokens, scored targets and padding tokens. For pairs, also prints the
+// name of the reference model.
 void show_stats(const std::string& file) {
     if (has_raw_tokens(file)) return show_raw_stats(file);
     storage::require_rows(file);

@@ -29,7 +29,7 @@ struct EncodedLine {
     [[nodiscard]] bool is_pair() const { return format == text::ChatFormat::kPreference; }
 };
 
-// The choices that a user has in how lines are encoded.
+// The user's choices for the encoding of lines.
 struct LineRules {
     bool learns_all = false;   // questions are learned too
     bool makes_chats = false;  // a prompt and a completion that are plain texts become a chat

@@ -36,8 +36,8 @@ class LineFindings {
 
     // Reports how many further lines were left out for a reason that was reported before.
     void tell_repeated() const;
-    // Reports all findings. HAS_UNUSED_TEMPLATE: the model has a chat template, which is not used
-    // for plain texts.
+    // Reports all findings. HAS_UNUSED_TEMPLATE: the model has a chat template, but plain texts are
+    // not turned into chats (LineRules::makes_chats).
     void tell(bool has_unused_template) const;
 
   private:

@@ -25,7 +25,7 @@ constexpr size_t kBlockBytes = size_t{8} << 20;
 constexpr int64_t kLengthMax = 1024;
 constexpr int64_t kLengthStep = 16;
 
-// Returns the sizes of the model in FOLDER that its rows must keep within.
+// Returns the limits that the model in FOLDER sets to its rows.
 ModelLimits limits_of(const std::string& folder) {
     if (!storage::model_folder_of(folder)) return {};
     try {
@@ -162,7 +162,7 @@ void RowMaker::choose_length() {
                                    : ", but the model has no more positions");
 }
 
-// Calls USE with each row made of what was added.
+// Calls USE with each row that is made from the added documents.
 void RowMaker::make_rows(const text::RowPacker::Use& use) {
     text::RowPacker packer(rules_.rows, use);
     text::PairMaker pairs({length(), rules_.drops_pairs, rules_.rows.padding},

@@ -25,7 +25,7 @@ class DocumentSpool {
     // Returns the number of tokens in the longest document so far.
     [[nodiscard]] int64_t longest() const { return longest_; }
 
-    // Ends the adding and starts reading at the first document. May be called again.
+    // Starts reading at the first document. No document may be added later. May be called again.
     void begin_reading();
     // Reads the next document into DOCUMENT, in the order of adding. Returns false at the end.
     [[nodiscard]] bool next(text::TokenDocument& document);
@@ -52,7 +52,7 @@ struct RowMakerRules {
     std::string model;         // the model's folder
 };
 
-// The sizes of a model that its rows must keep within; 0: not known.
+// The limits that a model sets to its rows; 0: not known.
 struct ModelLimits {
     int64_t positions = 0;
     int64_t vocabulary = 0;

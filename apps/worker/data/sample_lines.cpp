@@ -44,8 +44,8 @@ constexpr std::array<Packing, 8> kPackings = {{{"\x1f\x8b", "gzip", "gunzip -c"}
                                                {"Rar!\x1a", "rar", "unrar p -inul"},
                                                {"\x04\x22\x4d\x18", "lz4", "lz4 -dc"}}};
 
-// Returns the refusal of the folder at PATH: how to make lines of JSON from a folder that Python's
-// datasets wrote, or names like the folder's own files.
+// Returns the error message for PATH, which is a folder. If Python's datasets wrote the folder, the
+// message tells how to convert it to lines of JSON. Otherwise, it suggests files of the folder.
 std::string folder_text(const std::string& path) {
     std::set<std::string> names, endings;
     std::error_code unreadable;
@@ -67,8 +67,8 @@ std::string folder_text(const std::string& path) {
     return fmt::format("{0}: is a folder: name the files in it, e.g. {0}/*.jsonl", name);
 }
 
-// Refuses a file of several files, or of Arrow's columns. The decision is based on LINE, the first
-// line. NAME names the file.
+// Refuses a tar archive and an Arrow file. The decision is based on LINE, the first line of the
+// file. NAME names the file.
 void refuse_container(const std::string& line, const std::string& name) {
     constexpr size_t kTarMarkAt = 257;
     if (line.size() > kTarMarkAt && line.compare(kTarMarkAt, 5, "ustar") == 0)

@@ -18,8 +18,8 @@
 
 namespace dslaunch::worker {
 
-// Finds the objects in a JSON file. They are in a list, or each object spans several lines. It only
-// follows brackets, and does not check the contents.
+// Finds the objects in a JSON file that has a list of objects, or objects that span several lines.
+// The search only follows brackets, and does not check the contents.
 class JsonObjects {
   public:
     // Returns true if LINE, the first line of a file, begins a list or an object of several lines.
@@ -81,8 +81,8 @@ class SampleLines {
     std::ifstream opened_;
     std::istream* in_ = nullptr;                // null: the file is a table, or none is open
     std::unique_ptr<storage::TableRows> rows_;  // null: the file has lines, or none is open
-    std::optional<JsonObjects> objects_;        // unset: the file has a sample in each line
-    std::optional<std::string> piece_;          // a plain text's piece; unset: other file
+    std::optional<JsonObjects> objects_;        // unset: each line of the file is a sample
+    std::optional<std::string> piece_;          // piece of a plain text; unset: not a plain text
     bool begun_ = false;                        // a line that is not blank was read
     int64_t number_ = 0;
     int64_t bytes_ = 0;

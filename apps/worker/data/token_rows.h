@@ -1,6 +1,6 @@
 // A file of rows from `dslaunch data prepare`. It contains tokens and targets as int32. Packed rows
 // also have the numbers of their documents. A pair of answers has two rows, the chosen one first,
-// and may have the reference's log-probabilities. Data path: file -> [here] -> data show, eval.
+// and may have a reference model's log-probabilities. Data path: file -> [here] -> data show, eval.
 // Const functions: any thread.
 #pragma once
 

@@ -61,7 +61,7 @@ HelpPage plan_help() {
             .docs = "docs/scale/plan.md, docs/scale/pipelines.md, docs/scale/tensor-parallel.md"};
 }
 
-// Prints what ARGUMENTS ask for about SETUP, except meshes. SHARES: true if ranks share layers.
+// Prints the report on SETUP that ARGUMENTS name, except for meshes. SHARES: ranks share layers.
 void print_one(const job::JobSetup& setup, PlanArguments& arguments, bool shares) {
     job::check_host_plans(setup, place_of(arguments, 0));
     if (arguments.sequence > 0) {

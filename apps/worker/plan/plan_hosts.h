@@ -17,7 +17,7 @@ struct PlanHosts {
     int ranks_per_node = 0;                  // without a hostfile; 0: all on one host
     std::string hostfile;                    // empty: none
     launch::HostFilter filter = {};          // filters of the hostfile
-    std::vector<launch::HostSlots> hosts{};  // hosts that the filter leaves; empty without a
+    std::vector<launch::HostSlots> hosts{};  // hosts after the filter; empty without a
                                              // hostfile
 
     // Returns true if a hostfile names the hosts.

@@ -184,7 +184,8 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
     json.end_array()
         .field("parameters", setup.model_info.parameter_numel())
         .field("trainable_parameters", setup.model_info.trainable_numel());
-    const std::string& opaque = setup.segmented->lowered().opaque_node;  // its calls: one segment
+    // All calls of this node are one segment.
+    const std::string& opaque = setup.segmented->lowered().opaque_node;
     json.key("opaque_node").raw(opaque.empty() ? "null" : json_quote(opaque));
     json.key("segments").begin_array();
     for (const plan::SegmentInfo& segment : setup.model_info.segments) {

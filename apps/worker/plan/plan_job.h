@@ -1,6 +1,6 @@
 // Prints the plan of one job: whether it fits on hosts like this machine, its segments and
-// instructions, the bytes that it moves, and the forecast of a step. Measures on this machine only
-// what the options ask for.
+// instructions, the bytes that it moves, and the forecast of a step. Measures something on this
+// machine only if an option requires it.
 #pragma once
 
 #include "job/setup/job_setup.h"

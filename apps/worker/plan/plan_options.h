@@ -16,9 +16,9 @@ namespace dslaunch::worker {
 
 // The values of the config that options of the command line replace.
 struct GivenConfig {
-    std::string data;  // empty: the config's
+    std::string data;  // path; empty: the config's value
     std::vector<std::string> op_libraries;
-    int64_t context = 0;  // tokens of a sample; 0: the config's
+    int64_t context = 0;  // tokens of a sample; 0: the config's value
     std::string device;   // dslaunch.device; empty: the config's value
 };
 
@@ -35,8 +35,8 @@ struct PlanArguments {
     bool tune = false;  // list the configs that `dslaunch tune` considers
     bool instructions = false;
     bool learning_rate = false;
-    int beside_ranks = 0;  // not 0: this process only measures, beside another one, as a rank of a
-                           // host with this number of ranks
+    int beside_ranks = 0;  // if not 0, this process only measures, while another process runs, as a
+                           // rank of a host with this number of ranks
     job::TensorRequest tensor;
     int sequence = 0;                       // ranks that share positions; 0: not given
     std::vector<std::string> tensor_rules;  // PATTERN=RULE

@@ -20,8 +20,8 @@ namespace dslaunch::worker {
 
 // The options of `dslaunch plan` with --stages or --search.
 struct MeshArguments {
-    // stages 0: no pipeline; in a search, any number of stages. micro_batches 0: the config's
-    // number.
+    // If its stages are 0, there is no pipeline, or a search tries any number of stages. If its
+    // micro_batches are 0, the config gives their number.
     plan::PipelineWish wish = {.stages = 0, .micro_batches = 0};
     std::string schedule;           // name of the schedule; empty: all schedules
     std::string svg_path;           // empty: no picture

@@ -29,7 +29,7 @@
 namespace dslaunch::worker {
 namespace {
 
-constexpr int kRounds = 2;             // passes for a measurement; trials correct its errors
+constexpr int kRounds = 2;             // passes in a measurement; trials correct its errors
 constexpr double kSecondSizeS = 15;    // a second size is measured if the first took at most this
 constexpr int64_t kSecondRowsMax = 4;  // the second size has at most this many times the rows
 constexpr size_t kShownMax = 20;       // rows of the table
@@ -39,7 +39,7 @@ struct Considered {
     plan::TunedSettings settings;
     bool is_possible = true;
     double step_s = 0;  // 0: not known
-    Bytes rank;         // memory of the rank that needs most; on GPUs, of a GPU
+    Bytes rank;         // largest memory of a rank; on GPUs, of a GPU
     bool fits = true;
 };
 
@@ -53,7 +53,7 @@ struct Tuning {
     plan::MachineRates machine;
     ProgramMemory program;
     plan::HostLimits limits;
-    std::string kept;  // why the micro batch must not change; empty: it may
+    std::string kept;  // why the micro batch must not change; empty if it may
 };
 
 plan::TunedSettings settings_of(const config::RunConfig& config) {
@@ -97,7 +97,7 @@ std::vector<std::string> disk_folders(const job::JobSetup& setup) {
     return {};
 }
 
-// Returns why another micro batch would change the model; empty if it would not.
+// Returns the reason why another micro batch would change the model; empty if there is none.
 std::string why_keep_micro_batch(const job::JobSetup& setup) {
     for (const config::ResolvedValue& value : setup.resolved.values)
         if (value.path == "elasticity.enabled" && value.value.boolean)

@@ -45,7 +45,7 @@ class DecoderRanks {
     // Returns null if no other rank shares this rank's layers. REQUIRES: open().
     [[nodiscard]] decoder::GroupSum* sum() { return sum_ ? &*sum_ : nullptr; }
     [[nodiscard]] decoder::GroupParts parts(decoder::Decoder& decoder);
-    // Releases the ranks that wait for this one.
+    // Makes the ranks that wait for this rank fail with the message WHY.
     void poison(const std::string& why) const;
 
   private:
@@ -132,8 +132,8 @@ std::optional<storage::AdapterChanges> open_adapter(const std::string& folder,
     return adapter;
 }
 
-// Makes a folder for a model that is a GGUF file, and names it in ARGUMENTS. Returns null for any
-// other model.
+// Makes a folder for the model if it is a GGUF file, and names the folder in ARGUMENTS. Returns
+// null for any other model.
 std::unique_ptr<storage::GgufFolder> folder_of_gguf(DecoderArguments& arguments) {
     if (!storage::is_gguf_file(arguments.model)) return nullptr;
     auto folder = std::make_unique<storage::GgufFolder>(arguments.model);

@@ -29,14 +29,14 @@ namespace dslaunch::worker {
 // The arguments that all commands with a decoder share.
 struct DecoderArguments {
     std::string model;    // a Hugging Face folder, or a GGUF file
-    std::string gguf;     // the file whose folder `model` is then; run_with_decoder() sets it
+    std::string gguf;     // the user's GGUF file, for which `model` is then a folder
     std::string adapter;  // folder of a trained adapter; empty: none
     std::string weights = "as-is";
     std::string cache = "fp32";
     int64_t threads = 0;  // 0: one for each processor that this process may use
     int64_t context = 0;  // positions that a text may have; 0: the model's own limit
     int64_t rows_max = 512;
-    int64_t tensor_ranks = 0;  // ranks that share each layer; 0: the ranks of a host
+    int64_t tensor_ranks = 0;  // ranks that share each layer; 0: choose_mesh() decides
     std::string device = "cpu";
     double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
     bool streams_text = false;  // no log line may interrupt the text on a terminal
@@ -44,11 +44,11 @@ struct DecoderArguments {
 
 // Declares --adapter, --weights, --cache-dtype, --threads, --tensor-ranks and --timeout.
 void declare_decoder(CommandLine& app, DecoderArguments& arguments);
-// Runs a command with a decoder as a rank of a job, or alone: replaces the names of the model and
-// the adapter in ARGUMENTS by their paths, and calls WORK. A GGUF file is replaced by a folder that
-// stands for it until WORK returns. FOLDER_COMMAND names a command that
-// needs a Hugging Face folder; empty: the model may also be an archive. Returns the exit code.
-// Throws Error{kInput} if there is no such model or adapter, and what run_as_rank() throws.
+// Runs a command with a decoder, as a rank of a job or alone. Replaces the names of the model and
+// the adapter in ARGUMENTS by their paths, and calls WORK. If the model is a GGUF file, replaces it
+// by a temporary folder that exists until WORK returns. FOLDER_COMMAND names a command that needs a
+// Hugging Face folder; if it is empty, the model may also be an archive. Returns the exit code.
+// Throws Error{kInput} if the model or the adapter does not exist, and run_as_rank()'s errors.
 int run_with_decoder(DecoderArguments& arguments, std::string_view folder_command,
                      const std::function<void(RankProcess& process)>& work);
 // Declares --device for a command that runs only on CPUs.
@@ -62,8 +62,8 @@ class DecoderRanks;
 // The decoder of one model, used by one command.
 class DecoderSession {
   public:
-    // Opens only the folder and the adapter. After that the config is known, including the
-    // adapter's changes. PROCESS must outlive this object. Throws Error{kInput}, and Error{kUsage}
+    // Opens only the folder and the adapter, so that folder() has the config with the adapter's
+    // changes. PROCESS must outlive this object. Throws Error{kInput}, and Error{kUsage}
     // under the same conditions as decoder::choose_mesh().
     DecoderSession(DecoderArguments arguments, RankProcess& process);
 
@@ -92,7 +92,8 @@ class DecoderSession {
     // Tells the other ranks that rank 0 is alive while there is nothing to compute; otherwise they
     // would consider it lost. REQUIRES: this is rank 0.
     void keep_waiting();
-    // Ends the work. Rank 0 tells the other ranks that it has finished; they compute until then.
+    // Ends the work. On rank 0, tells the other ranks to end. On another rank, computes rank 0's
+    // batches until rank 0 ends.
     void finish();
 
   private:
@@ -101,7 +102,7 @@ class DecoderSession {
     [[nodiscard]] int64_t pages_that_fit(int64_t wanted, int64_t least, Bytes page) const;
 
     DecoderArguments arguments_;
-    std::unique_ptr<storage::GgufFolder> gguf_;  // of a model that is a GGUF file; else null
+    std::unique_ptr<storage::GgufFolder> gguf_;  // folder for a GGUF file; null for other models
     RankProcess& process_;
     storage::ModelFolder folder_;
     // The folder with its own config. folder() has the config with the adapter's changes.
@@ -109,7 +110,7 @@ class DecoderSession {
     std::optional<storage::AdapterChanges> adapter_;
     int64_t stored_context_ = 0;             // the folder's context, without --context
     std::shared_ptr<DecoderRanks> ranks_;    // shared with PROCESS.on_failure
-    decoder::GroupRunner* group_ = nullptr;  // runner_, if ranks share the decoder
+    decoder::GroupRunner* group_ = nullptr;  // equals runner_ if ranks share the decoder; else null
     std::unique_ptr<kernels::ThreadTeam> team_;
     std::unique_ptr<decoder::Decoder> decoder_;
     std::unique_ptr<decoder::StepRunner> runner_;

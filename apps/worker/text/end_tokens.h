@@ -16,8 +16,8 @@ namespace dslaunch::worker {
 // The tokens that end a text, and how they were found.
 struct EndTokens {
     std::vector<int32_t> tokens;
-    // Describes the token that neither config names, and the place that it comes from; empty if
-    // generation_config.json or config.json names all tokens.
+    // The token that comes from neither generation_config.json nor config.json, and its source, in
+    // words. Empty if these files name all tokens.
     std::string source;
 };
 

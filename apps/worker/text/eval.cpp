@@ -67,9 +67,9 @@ struct Question {
     size_t answer = 0;
 };
 
-// Moves the common beginning out of the choices. At first each choice is a whole text, prompt
-// included; the prompt becomes the tokens with which all of them begin. All likelihoods that are
-// compared then follow the same prompt.
+// Moves the common beginning of the choices into the prompt. Before this call, each choice is a
+// whole text, which includes the prompt. After it, the prompt is the tokens with which all choices
+// begin, so that all compared likelihoods follow the same prompt.
 void split_off_prompt(Question& question) {
     std::vector<int32_t>& prompt = question.prompt;
     for (const std::vector<int32_t>& whole : question.choices)
@@ -185,9 +185,9 @@ PairScores score_pairs(const TokenRows& rows, int64_t pairs, decoder::TextScorer
     return scores;
 }
 
-// Adds to JSON how often the chosen answer is more likely than the rejected one. If ROWS have a
-// reference, also adds how often, and by how many nats in the mean, the chosen answer gains on the
-// rejected one compared with the reference. Returns the same facts as text.
+// Adds to JSON how often the chosen answer is more likely than the rejected one, in total and per
+// token. If ROWS have a reference, also compares the log-probability's gain over the reference:
+// how often it is larger for the chosen answer, and by how many nats on average. Returns a text.
 std::string describe_pairs(const TokenRows& rows, const PairScores& scores, JsonWriter& json) {
     const std::vector<float> reference = rows.reference();
     const int64_t pairs = std::ssize(scores.of_answer) / 2;

@@ -61,7 +61,7 @@ struct GenerateArguments {
     std::string device = "cpu", as = "auto";
     std::vector<std::string> op_libraries;
     bool trust_model = false;
-    bool names_prompt = false;  // an option gives the prompt; else stdin
+    bool names_prompt = false;  // true: an option gives the prompt; false: stdin does
 };
 
 void declare(CommandLine& app, GenerateArguments& arguments) {
@@ -148,7 +148,7 @@ std::vector<Prompt> prompts_of(const GenerateArguments& arguments, const TextFil
     return prompts_of_file(given, files, arguments.decoder.model);
 }
 
-// Returns the options for writing texts: the values in ARGUMENTS, otherwise those in the folder's
+// Returns the options for writing texts. Values that ARGUMENTS lack come from the folder's
 // generation_config.json.
 WritingOptions writing_of(const GenerateArguments& arguments, const TextFiles& files) {
     const storage::GenerationConfig& config = files.generation();
@@ -387,8 +387,8 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
     session.finish();
 }
 
-// Makes a module of any kind compute batches. The runner's cache contains the tokens of the texts,
-// and each row recomputes its whole text. One thread.
+// Computes batches with a module of any kind. The runner's cache contains only the tokens of the
+// texts, so each row computes its whole text again. One thread.
 class ModuleRunner final : public decoder::StepRunner {
   public:
     // MODEL must outlive this object. A text has as many positions as fit in PAGES; the model sees

@@ -23,9 +23,9 @@ struct SamplingArguments {
 // Declares --temperature, --top-k, --top-p, --min-p and --repetition-penalty.
 void declare_sampling(CommandLine& app, SamplingArguments& arguments);
 
-// Returns the settings in ARGUMENTS. A setting that ARGUMENTS lack comes from CONFIG; if CONFIG
-// says how tokens are drawn, a setting that CONFIG lacks has transformers' default. All other
-// settings have our defaults. Throws Error{kUsage}, naming an option that is out of range.
+// Returns the settings in ARGUMENTS. A setting that ARGUMENTS lack comes from CONFIG. Settings that
+// both lack have defaults: transformers' if CONFIG sets how tokens are sampled, else dslaunch's.
+// Throws Error{kUsage}, naming an option that is out of range.
 [[nodiscard]] decoder::SamplingOptions sampling_of(const SamplingArguments& arguments,
                                                    const storage::GenerationConfig& config);
 

@@ -1,4 +1,4 @@
-// Held-out samples as texts, and their score: rows of `dslaunch data prepare`, or a file of tokens.
+// Reads held-out samples from rows of `dslaunch data prepare` or a file of tokens, and scores them.
 // Data path: file -> [here] -> decoder/score. `dslaunch eval` and `compress` use it. One thread.
 #pragma once
 
@@ -22,7 +22,7 @@ struct HeldOutText {
 struct HeldOutFile {
     std::string path;
     std::string model;             // the folder of the model that reads it
-    std::string dtype = "uint16";  // of a file of tokens
+    std::string dtype = "uint16";  // element type of a file of tokens
     int64_t samples_max = 0;       // only the first ones; 0: all
 };
 
@@ -41,7 +41,7 @@ class HeldOut {
     }
     // Returns the number of tokens in a sample.
     [[nodiscard]] int64_t length() const { return rows_ ? rows_->length() : context_; }
-    // Returns those texts of SAMPLE that have a target that counts.
+    // Returns the texts of SAMPLE that have a scored target.
     [[nodiscard]] std::vector<HeldOutText> read(int64_t sample) const;
 
   private:

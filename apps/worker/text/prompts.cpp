@@ -83,7 +83,7 @@ bool is_message(const Value& value) {
 }
 
 // Returns the messages in TEXT if it is JSON: one message, or a list of them. Returns an empty list
-// for any other text, and warns if it begins like such a list.
+// for any other text. Warns if TEXT looks like messages but is not JSON.
 text::jinja::Values messages_in(const std::string& text) {
     const std::string_view begin = trim(text);
     if (!begin.starts_with('[') && !begin.starts_with('{')) return {};
@@ -142,8 +142,8 @@ TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* w
          "with --prompt '' the model begins by itself");
 }
 
-// Returns text that says which kind of file is at PATH instead of lines of JSON, and what to do
-// about it. LINE is the file's first line.
+// Returns a message for a file at PATH that is not lines of JSON: its actual kind, and advice. LINE
+// is the file's first line.
 std::string other_kind_text(std::string_view line, const std::string& path,
                             const std::string& model) {
     std::string begin(kKindBytes, '\0');
@@ -249,7 +249,7 @@ bool ends_with_answer(const Value& messages) {
     return role != nullptr && role->is(ValueKind::kText) && role->text() == "assistant";
 }
 
-// Throws Error{kInput}.
+// Returns the prompt in LINE. Throws Error{kInput}.
 Prompt parse_line(const Value& line, const TextFiles& files, const TemplateVariables& more) {
     const LineReader reader(line);
     if (reader.has("prompt"))

@@ -27,7 +27,7 @@ struct PromptArguments {
 struct Prompt {
     std::vector<int32_t> tokens;
     std::string shown;            // the given part of the text, printed before the generated part
-    std::string fault;            // why the line is not a prompt; empty: it is one
+    std::string fault;            // why the line is not a prompt; empty if it is
     bool answers = false;         // the model answers; it does not continue a text
     bool follows_answer = false;  // the chat already ends with an answer
 };

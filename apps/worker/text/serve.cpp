@@ -89,9 +89,9 @@ void declare(CommandLine& app, ServeArguments& arguments) {
 constexpr size_t kFileBytesMax = 4096;
 constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
 
-// Returns the first line of PATH: the key that clients must send. Throws Error{kInput} if anyone
-// but its owner may read the file, if it cannot be read, or if it has no key that a client could
-// send.
+// Returns the first line of PATH: the key that clients must send. Throws Error{kInput} if users
+// other than the owner may read the file, if it cannot be read, or if its first line is no valid
+// key.
 std::string read_key_file(const std::string& path) {
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat facts {};
@@ -149,8 +149,8 @@ server::ChatRenderer renderer_of(const TextFiles& files, const ServeArguments& a
     };
 }
 
-// Returns the bytes that all requests together may use: a part of the memory that the system has
-// left, at most OTHERWISE.
+// Returns the bytes that all requests together may use: a quarter of the memory that the system has
+// left, but at least 4 MiB and at most OTHERWISE. Without a known limit, returns OTHERWISE.
 int64_t requests_bytes_max(int64_t otherwise) {
     constexpr int64_t kPart = 4, kLeast = int64_t{4} << 20;
     const auto tightest = tightest_share(read_memory_state().limits, 1);
@@ -211,7 +211,7 @@ void require_host(const std::string& host) {
              printable(host), printable(parts.front()), parts.back());
 }
 
-// Splits an adapter in vLLM's form NAME=DIR: the model then has this name, unless --name gives one.
+// Splits an adapter in vLLM's form NAME=DIR. NAME becomes the model's name if --name is not given.
 void split_named_adapter(ServeArguments& arguments) {
     std::string& adapter = arguments.decoder.adapter;
     const size_t equals = adapter.find('=');

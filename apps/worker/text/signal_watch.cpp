@@ -14,7 +14,8 @@
 namespace dslaunch::worker {
 namespace {
 
-// The end must come soon: a step of a large model cannot be interrupted, and is not waited for.
+// The time limit of the last phase. A step of a large model may take longer and cannot be
+// interrupted; the process then ends without waiting for it.
 constexpr std::chrono::milliseconds kEndMax{500};
 
 sigset_t end_signals() {
@@ -79,7 +80,7 @@ void SignalWatch::look(int signal) {
             if (signal > 0 || is_late) begin_end();
             break;
         case Phase::kEnding:
-            // In a job, the launcher ends a process that does not end, together with the other
+            // In a job, the launcher kills a process that does not end, together with the other
             // ranks.
             if (!process_.reporter && (signal > 0 || is_late)) std::_Exit(0);
             break;

@@ -1,5 +1,5 @@
-// Ends `dslaunch serve` on a signal, at the launcher's wish or after a failure, in two steps: texts
-// that have begun may be finished for a while, then the process ends.
+// Ends `dslaunch serve` on a signal, at the launcher's request or after a failure. First, running
+// texts may continue for a limited time. Then the process ends.
 #pragma once
 
 #include <mutex>
@@ -12,8 +12,8 @@
 
 namespace dslaunch::worker {
 
-// Ends a server on a signal, at the launcher's wish, or after a failure of the service, whatever
-// the process is doing. Threads: it has one that waits for signals.
+// Ends a server on a signal, at the launcher's request, or after a failure of the service, even if
+// other threads are busy. Threads: it has its own thread, which waits for signals.
 class SignalWatch {
   public:
     // Holds SIGINT and SIGTERM back from this call on, until a SignalWatch takes them. REQUIRES:
@@ -37,7 +37,7 @@ class SignalWatch {
     enum class Phase {
         kLoading,
         kServing,
-        kGrace,   // it was asked to end; running texts continue
+        kGrace,   // the server was asked to end; running texts continue
         kEnding,  // waits only for work that cannot be interrupted
     };
     void watch();

@@ -56,7 +56,7 @@ const decoder::TextCodec& TextFiles::require_codec(std::string_view advice) cons
              "ended while it wrote this folder, finish it with --resume --output {0}; otherwise "
              "copy config.json from the model's files",
              printable(beside.empty() ? "." : beside.string()));
-    // These calls throw, and say what the folder lacks.
+    // Tokenizer::of_folder() throws an error that names what the folder lacks.
     if (!codec_ && !folder_.empty()) static_cast<void>(text::Tokenizer::of_folder(folder_));
     if (!codec_)
         fail(ExitCode::kInput, "{}{}", without_codec(),

@@ -17,7 +17,7 @@
 
 namespace dslaunch::worker {
 
-// The advice for require_codec() in commands that cannot take ids.
+// The advice for require_codec() in commands that do not accept token ids.
 inline constexpr std::string_view kTokenizerWanted =
     ": put the tokenizer.json that it was trained with into the folder";
 
@@ -31,8 +31,8 @@ class TextFiles {
 
     // Returns the codec; null if there is no known text for the model's tokens.
     [[nodiscard]] const decoder::TextCodec* codec() const { return codec_.get(); }
-    // Returns the codec. Throws Error{kInput} if there is none. The message says what is missing
-    // and adds ADVICE; without ADVICE, it says how to give ids to `generate`.
+    // Returns the codec. Throws Error{kInput} if there is none. The message names the missing file
+    // and adds ADVICE; without ADVICE, it describes how to give token ids to `generate`.
     [[nodiscard]] const decoder::TextCodec& require_codec(std::string_view advice = {}) const;
     // Returns a text like "train.pt has 512 tokens and no tokenizer". REQUIRES: there is no codec.
     [[nodiscard]] std::string without_codec() const;

@@ -14,17 +14,18 @@
 
 namespace dslaunch::worker {
 
-// The activity of a rank and its heartbeats. Only rank 0 says in words what it does, for all ranks.
+// The activity of a rank and its heartbeats. Only rank 0 describes the activity in words, for all
+// ranks.
 class RankProgress {
   public:
-    // REPORTER must outlive this object. SPEAKS: this is rank 0.
+    // REPORTER must outlive this object. SPEAKS is true on rank 0.
     RankProgress(runtime::Reporter& reporter, bool speaks) : reporter_(reporter), speaks_(speaks) {}
 
     // Sends heartbeats from now on, until follow() or the end of this object.
     void start();
-    // Notes that a part WHAT of the set-up begins.
+    // Notes that WHAT, a part of the set-up, begins.
     void set_up(std::string_view what);
-    // Notes that the work WHAT begins after the set-up; empty: the trainer's steps.
+    // Notes that the work WHAT begins after the set-up. An empty WHAT means the trainer's steps.
     void begin(std::string_view what) { activity_.begin(what); }
     // Sends heartbeats about TRAINER from now on, until the result is destroyed. TRAINER must
     // outlive the result.

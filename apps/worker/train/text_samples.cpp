@@ -25,10 +25,10 @@ namespace {
 constexpr size_t kShownPromptMax = 40;  // characters of a progress line
 constexpr size_t kShownTextMax = 160;
 
-// The prompts as the first rank sends them to the others.
+// The prompts in the form in which the first rank sends them to the other ranks.
 struct SamplePrompts {
     static constexpr const char* kWhat = "prompts of the samples";
-    std::string fault;  // why there are none; empty: there are some
+    std::string fault;  // why the prompts could not be read; empty if they could
     std::vector<std::vector<int>> tokens;
     std::vector<int> end_tokens;
 };
@@ -110,7 +110,7 @@ TextSamples::TextSamples(TextSampleParts parts, runtime::TokenWriterParts writer
     }
 }
 
-// Called on the first rank.
+// Reads the prompts that the config names. Called only on the first rank.
 void TextSamples::read_prompts() {
     const config::SamplesConfig& config = parts_.config->samples;
     const auto add = [&](const Prompt& prompt, const std::string& shown) {

@@ -16,7 +16,8 @@
 
 namespace dslaunch::worker {
 
-// The objects and settings of the samples of a run. Pointers must outlive them.
+// The objects and settings for the samples of a run. The objects of the pointers must outlive the
+// TextSamples.
 struct TextSampleParts {
     const config::RunConfig* config = nullptr;
     std::string model;         // path of the model
@@ -30,8 +31,8 @@ struct TextSampleParts {
 class TextSamples {
   public:
     // Reads the prompts on the first rank; all ranks call it, before the first step. Throws
-    // Error{kInput} if the prompts cannot be read, have unknown tokens, or are text although the
-    // model has no known text.
+    // Error{kInput} if the prompts cannot be read or have unknown tokens, or if they are text but
+    // the model has no tokenizer.
     TextSamples(TextSampleParts parts, runtime::TokenWriterParts writer);
 
     // Continues the prompts with the model after STEP. All ranks call it. If the file cannot be

@@ -112,8 +112,8 @@ class TrainRole {
         take_steps();
     }
 
-    // Ends the process because of ERROR: releases the ranks that wait for this one, and reports the
-    // reason.
+    // Ends the process because of ERROR: makes the ranks that wait for this rank fail, and reports
+    // the reason.
     [[noreturn]] void leave(const std::exception_ptr& error) {
         const job::RankFailure failure = job::failure_of(error);
         rank_.poison(fmt::format("rank {} failed: {}", environment_.rank, failure.message));
@@ -125,7 +125,7 @@ class TrainRole {
     [[nodiscard]] int threads() const { return arguments_.rank.threads; }
     [[nodiscard]] const std::string& model() const { return arguments_.rank.job.model_path; }
     [[nodiscard]] const std::string& output() const { return arguments_.rank.output; }
-    // Returns the rank's options, with which it tells the progress of its set-up.
+    // Returns the rank's options, and makes the rank report each part of its set-up to progress_.
     [[nodiscard]] job::TrainingOptions options() {
         job::TrainingOptions options = arguments_.rank;
         options.job.begins = [this](std::string_view what) { progress_.set_up(what); };
@@ -142,8 +142,8 @@ class TrainRole {
                           environment_, reporter_);
     }
 
-    // Returns the processors of this rank's host and the number of ranks that share them; if this
-    // rank has processors to itself, that number is 1. All simulated hosts are this machine.
+    // Returns the processors of this rank's host and the number of ranks that share them; this is 1
+    // if this rank has its own processors. All simulated hosts are this machine.
     [[nodiscard]] ProcessorShare processor_share() const {
         const bool shares = arguments_.pinned.starts_with("not");
         const bool pretended =
@@ -152,7 +152,7 @@ class TrainRole {
         return {processors_allowed(), shares ? ranks : 1, threads()};
     }
 
-    // Sets up the verifier, which compares each step with the same step as one rank computes it.
+    // Sets up the verifier, which compares each step with the same step on one rank.
     void watch() {
         require_verifiable(rank_.setup());
         verifier_.emplace(job::VerifierParts{&rank_.setup(), &rank_.comms(), &rank_.state(),
@@ -247,8 +247,8 @@ class TrainRole {
         try {
             return trainer.run();
         } catch (...) {
-            // The newest heartbeat may be a second old, and may name another step than the error
-            // does.
+            // The last heartbeat may be a second old, and may name a different step than the error
+            // message.
             reporter_.heartbeat(trainer.heartbeat());
             leave(std::current_exception());
         }
@@ -275,8 +275,8 @@ class TrainRole {
     RankProgress progress_;
     job::TrainingRank rank_;
     std::optional<job::JobVerifier> verifier_;
-    // A member, so that a rank that fails reports and leaves before it waits for the thread that
-    // hashes the archive.
+    // A member, because its destructor waits for the thread that hashes the archive. A rank that
+    // fails reports its error and leaves before this destructor runs.
     std::optional<job::IdentifiedArchive> archive_;
 };
 

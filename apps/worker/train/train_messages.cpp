@@ -46,7 +46,7 @@ std::string what_was_done(const runtime::TrainResult& result, const config::RunC
 
 // Returns text about the best held-out loss if it is not the last one.
 std::string best_text(const runtime::TrainResult& result) {
-    const bool is_told = !result.ended_early.empty();  // the reason for the end names it
+    const bool is_told = !result.ended_early.empty();  // the reason for the end names the best loss
     if (is_told || !result.best_eval || result.best_eval->step == result.steps) return "";
     const auto& [step, loss] = *result.best_eval;
     if (result.eval_loss) return fmt::format(" (best {:.4f} at step {})", loss, step);

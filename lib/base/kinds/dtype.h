@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// In the order of detail::kDTypeRows.
+// The element types, in the order of detail::kDTypeRows.
 enum class DType : uint8_t {
     kBool,
     kU8,

@@ -15,9 +15,9 @@ enum class EvictionRule : uint8_t {
             // so that most of the others stay in memory
 };
 
-// Under kLfu, chunks pass through this number of buffers, if there are so many: one for the chunk
-// that is updated, one that is read, one that is written, and one that is read ahead. All other
-// buffers keep their chunk.
+// Under kLfu, chunks pass through at most this number of buffers: one each for the chunk that is
+// updated, the chunk that is read, the chunk that is written, and the chunk that is read ahead. All
+// other buffers keep their chunk.
 inline constexpr int64_t kLfuPassingBuffers = 4;
 
 }  // namespace dslaunch

@@ -38,7 +38,7 @@ inline constexpr std::array<std::string_view, kScheduleKinds.size()> kScheduleNa
     return std::nullopt;
 }
 
-// Returns true if the backward pass for inputs and the one for weights are separate pieces of work.
+// Returns true if the backward passes for inputs and for weights are separate pieces of work.
 [[nodiscard]] constexpr bool splits_backward(ScheduleKind kind) {
     return kind == ScheduleKind::kZeroBubbleH1 || kind == ScheduleKind::kZeroBubbleV;
 }

@@ -25,8 +25,8 @@ struct ProcessorUse {
 // tests.
 [[nodiscard]] ProcessorUse read_processor_use(const std::string& root = "");
 
-// The share of this process on a host that runs PROCESSES such processes, each with THREADS
-// threads, on PROCESSORS processors in total.
+// The processors of a host, and the number of processes and of threads in each process that the job
+// runs on them.
 struct ProcessorShare {
     int processors = 1;
     int processes = 1;

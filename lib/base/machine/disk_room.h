@@ -22,8 +22,8 @@ struct DiskRoom {
     [[nodiscard]] Bytes left() const { return free > reserve ? free - reserve : Bytes{}; }
 };
 
-// Returns the free space of each folder. Throws Error{kDisk} that names the first one that is not a
-// folder or whose disk cannot be queried.
+// Returns the free space of each folder. Throws Error{kDisk} that names the first path that is not
+// a folder or whose disk gives no answer.
 [[nodiscard]] std::vector<DiskRoom> read_disk_room(std::span<const std::string> folders);
 
 }  // namespace dslaunch

@@ -15,7 +15,7 @@ struct FileOfProcess {
     std::atomic<bool> is_named{false};  // PATH and FOLDER are complete and do not change
     std::atomic<bool> is_taken{true};   // some thread uses this entry for a file
     std::string path;
-    std::string folder;  // empty: the folder is not removed
+    std::string folder;  // the folder to remove too; empty if none
     FileOfProcess* next = nullptr;
 };
 

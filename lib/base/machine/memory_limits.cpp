@@ -113,7 +113,7 @@ struct GroupFiles {
     std::string_view controller;  // the name in /proc/self/cgroup and among the mount's options
     const char* limit;
     const char* usage;
-    std::span<const std::string_view> given_back;  // lines of memory.stat, for the whole subtree
+    std::span<const std::string_view> given_back;  // lines of memory.stat for the whole subtree
 };
 
 // Memory that the kernel can reclaim: file pages on the inactive and the active list, and slabs.

@@ -25,7 +25,7 @@ struct MemoryLimit {
 
 // All limits of this process at the time of the reading.
 struct MemoryState {
-    std::vector<MemoryLimit> limits;  // the limits that are set; empty: none is known
+    std::vector<MemoryLimit> limits;  // the limits that are set; empty if no limit is known
     Bytes held;  // anonymous and shared memory of this process, which counts against each limit
 };
 
@@ -36,8 +36,8 @@ struct MemoryState {
 
 // Returns the limit that leaves the least memory to this process if all LOCAL_RANKS ranks of its
 // host use the same amount. In the result, RESERVE has been subtracted from `left`, and a limit of
-// the host has been divided by LOCAL_RANKS; a limit of the process is not divided. Unset: no limit
-// is known.
+// the host has been divided by LOCAL_RANKS; a limit of the process is not divided. Returns nothing
+// if no limit is known.
 [[nodiscard]] std::optional<MemoryLimit> tightest_share(const std::vector<MemoryLimit>& limits,
                                                         int local_ranks, Bytes reserve = {});
 

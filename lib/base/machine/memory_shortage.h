@@ -7,9 +7,9 @@
 
 namespace dslaunch {
 
-// Returns true for std::bad_alloc; for a std::system_error with ENOMEM, or with EAGAIN, which
-// starting a thread reports if there is no room for its stack; and for the errors of LibTorch's
-// allocators, which are recognized by their text.
+// Returns true for std::bad_alloc, for a std::system_error with ENOMEM or EAGAIN, and for errors of
+// LibTorch's allocators, recognized by their text. Starting a thread reports EAGAIN if there is no
+// room for its stack.
 [[nodiscard]] bool is_memory_shortage(const std::exception& error);
 
 // Returns the message of Error{kSetup} for a shortage of memory: the first line of REASON, and what

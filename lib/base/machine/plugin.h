@@ -18,9 +18,9 @@ struct PluginKind {
     bool shares_symbols = false;  // later libraries may use symbols of the libraries that it links
 };
 
-// Returns the path of FILE, a plugin of the programs in folder PROGRAMS: in ../lib/dslaunch if it
-// is there, as packages install it, else in PROGRAMS itself, where a build makes it. It may be
-// missing.
+// Returns the path of FILE, a plugin of the programs in folder PROGRAMS: in
+// PROGRAMS/../lib/dslaunch, where packages install it, if it is there; else in PROGRAMS, where a
+// build makes it. The file may be missing.
 [[nodiscard]] std::string plugin_of(const std::string& programs, const std::string& file);
 // Returns the path of FILE, a plugin from the same build as this program.
 [[nodiscard]] std::string own_plugin(const std::string& file);

@@ -26,9 +26,9 @@ ZeroedFloats::ZeroedFloats(int64_t numel) {
     };
     if (begin == MAP_FAILED) give_up();
     values_ = {static_cast<float*>(begin), static_cast<size_t>(numel)};
-    // No huge pages are requested: updates stream through the states as fast with small pages, and
-    // huge pages take many times as long to allocate if memory is fragmented. Before Linux 5.14 the
-    // call fails with EINVAL, and the pages are allocated when they are first written.
+    // No huge pages are requested: updates of the states are as fast with small pages, and in
+    // fragmented memory huge pages take many times as long to allocate. Before Linux 5.14 the call
+    // fails with EINVAL, and the pages are allocated when they are first written.
     if (::madvise(begin, length, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
         const int error_number = errno;
         ::munmap(begin, length);

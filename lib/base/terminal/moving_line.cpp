@@ -60,8 +60,8 @@ std::string without_last_fields(std::string_view text, size_t columns) {
 
 MovingLine::MovingLine(int fd) : fd_(fd), erases_(erases_lines(fd)) {}
 
-// A terminal that is not the controlling one has no foreground process group; the line moves there
-// too.
+// Returns true also for a terminal that is not the controlling terminal: it has no foreground
+// process group.
 bool MovingLine::moves() const {
     if (!erases_) return false;
     const pid_t foreground = ::tcgetpgrp(fd_);

@@ -40,8 +40,8 @@ class MovingLine {
     // Returns the bytes that erase the line, so that other text can be written. Empty if the line
     // is not in use or does not move.
     [[nodiscard]] std::string clear();
-    // Returns the bytes that show the last text again after other text; empty if it is still shown
-    // or there is no text.
+    // Returns the bytes that show the last text again after other text. Returns nothing if the last
+    // text is still shown or there is none.
     [[nodiscard]] std::string draw_again();
     // Returns the bytes of clear(); draw_again() shows nothing from now on.
     [[nodiscard]] std::string end();
@@ -50,7 +50,7 @@ class MovingLine {
     int fd_;
     bool erases_;
     bool is_drawn_ = false;
-    std::string text_;  // empty: the line is not in use
+    std::string text_;  // empty if the line is not in use
 };
 
 // Returns the first COLUMNS of TEXT.

@@ -23,10 +23,10 @@ class ProgressText {
   public:
     explicit ProgressText(TimePoint now) : begin_(now), part_begin_(now), told_(now) {}
 
-    // Begins the operation WHAT ("reading the model") at NOW. TOTAL: how many NOUN ("samples") it
-    // processes; 0: unknown.
+    // Begins the operation WHAT ("reading the model") at NOW. TOTAL is the number of NOUN
+    // ("samples") that it processes, 0 if unknown.
     void begin(TimePoint now, std::string_view what, int64_t total = 0, std::string_view noun = {});
-    // Set how many NOUN are done, and how many there are in total (0: unknown).
+    // Set how many NOUN are done, and how many there are in total (0 if unknown).
     void done(int64_t count) { done_ = count; }
     void total(int64_t total) { total_ = total; }
 

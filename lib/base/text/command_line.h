@@ -21,7 +21,7 @@ namespace dslaunch {
 // One declared word or option. Valid as long as its CommandLine. Each function returns *this.
 class Declared {
   public:
-    // CHOICES: the words for the help that one_of() writes.
+    // CHOICES: one_of() stores its words there, for the help.
     Declared(CLI::Option& option, std::vector<std::string>& choices)
         : option_(&option), choices_(&choices) {}
 
@@ -36,8 +36,8 @@ class Declared {
     Declared& range(int64_t least, int64_t most);
     Declared& range(double least, double most);
     Declared& positive();
-    Declared& needs(const std::string& option);     // "--tensor": it must be given too
-    Declared& excludes(const std::string& option);  // "--compare": it must not be given too
+    Declared& needs(const std::string& option);     // OPTION ("--tensor") must be given too
+    Declared& excludes(const std::string& option);  // OPTION ("--compare") must not be given too
 
   private:
     CLI::Option* option_;

@@ -56,7 +56,8 @@ std::string near_file_text(const std::string& path) {
     if (const fs::path to = fs::read_symlink(place, unreadable); !to.empty())
         return fmt::format("; it is a link to {}, which does not exist", printable(to.string()));
     if (!place.has_filename()) place = place.parent_path();
-    // The folders that do not exist either are renamed too, from the outermost one on.
+    // If folders of the path do not exist either, corrects their names too, from the outermost one
+    // on.
     fs::path rest;
     while (place.has_relative_path() && !fs::exists(folder_of(place.string()), unreadable)) {
         rest = rest.empty() ? place.filename() : place.filename() / rest;

@@ -7,12 +7,12 @@
 
 namespace dslaunch {
 
-// Returns "; did you mean `PATH`?" if PATH does not exist, but a path does that differs from it by
-// similar names of the file or of folders; "; it is a link to PLACE, which does not exist" if PATH
-// is such a link; else "".
+// Returns "; did you mean `OTHER`?" if PATH does not exist, but the path OTHER, with similar names
+// of file and folders, exists. Returns "; it is a link to PLACE, which does not exist" if PATH is a
+// link to a missing file. Otherwise returns "".
 [[nodiscard]] std::string near_file_text(const std::string& path);
 
-// Returns "the folder FOLDER is not there; make it: mkdir -p FOLDER" if the folder in which a new
+// Returns "the folder FOLDER does not exist; make it: mkdir -p FOLDER" if the folder in which a new
 // file PATH is to be made does not exist; else "".
 [[nodiscard]] std::string missing_folder_text(const std::string& path);
 
@@ -21,8 +21,8 @@ namespace dslaunch {
 // or a web page. Returns "" for any other content.
 [[nodiscard]] std::string download_fault(std::string_view content);
 
-// Returns the same for the file at PATH. If PATH is a link to a missing file, the text says so. ""
-// if nothing is at PATH.
+// Returns the same for the file at PATH. If PATH is a link to a missing file, the text says so.
+// Returns "" if nothing is at PATH.
 [[nodiscard]] std::string download_fault_at(const std::string& path);
 
 }  // namespace dslaunch

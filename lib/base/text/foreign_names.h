@@ -14,7 +14,7 @@ namespace dslaunch {
 // One row: a name from another program and the advice for its user.
 struct ForeignName {
     std::string_view name;  // in lower case, with `-` in place of `_`
-    std::string_view key;   // the key of the config; empty: there is no such key
+    std::string_view key;   // the key of the config; empty if the config has none
     std::string_view here;  // what to give on the command line
     // The row applies to the commands that have this option. The commands that train have the
     // option `set`.
@@ -255,7 +255,7 @@ inline constexpr ForeignName kForeignNames[] = {
 }
 
 // Returns the row for NAME, in any spelling, that applies to a command; HAS_OPTION(option) returns
-// true if the command has that option. nullptr: there is no such row.
+// true if the command has that option. Returns nullptr if there is no row.
 template <typename HasOption>
 [[nodiscard]] const ForeignName* find_foreign(std::string_view name, const HasOption& has_option) {
     const std::string folded = folded_name(name);

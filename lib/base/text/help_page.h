@@ -14,7 +14,7 @@ namespace dslaunch {
 struct HelpEntry {
     std::string head;  // "-o, --output DIR"
     std::string text;
-    std::vector<std::string> choices = {};  // the only values that are accepted; empty: any
+    std::vector<std::string> choices = {};  // the accepted values; empty if any value is
 };
 
 // Entries under one title.
@@ -26,10 +26,10 @@ struct HelpGroup {
 // The parts of a help page. A command supplies `does`, `examples`, `exit_codes` and `docs`; the
 // command line fills in the rest.
 struct HelpPage {
-    std::string does = {};  // sentences in the third person; lists show the first one. Lines are
-                            // wrapped here and also end at each newline of the text
+    std::string does = {};  // sentences in the third person; a list shows the first sentence. Lines
+                            // are wrapped here and also end at each newline
     std::vector<std::string> examples = {};  // commands of at most 78 columns a line
-    std::string exit_codes = {};             // empty: the usual ones
+    std::string exit_codes = {};             // the codes to explain; empty if only usual ones
     std::string docs = {};                   // "docs/guide/checkpoints.md"
     std::vector<std::string> usage = {};     // "dslaunch ckpt ls [options] [PATH]"
     std::vector<HelpGroup> groups = {};
@@ -48,7 +48,7 @@ inline constexpr const char* kHelpFormVariable = "DSLAUNCH_HELP_FORM";
 // Prints PAGE on stdout in the form that kHelpFormVariable asks for; default: help_text().
 void print_help(const HelpPage& page);
 
-// Returns the first sentence of what a command does, for a list of commands: "lists the jobs".
+// Returns the first sentence of PAGE.does, for a list of commands: "lists the jobs".
 [[nodiscard]] std::string brief_of(const HelpPage& page);
 
 // Returns the head of an option with NAMES ("hostfile,H", without dashes), short names first.

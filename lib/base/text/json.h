@@ -46,7 +46,7 @@ class JsonWriter {
         return key(name).value(content);
     }
 
-    // REQUIRES: every object and array is ended.
+    // Returns the JSON. REQUIRES: every object and array is ended.
     [[nodiscard]] const std::string& text() const;
 
   private:

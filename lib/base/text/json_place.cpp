@@ -36,8 +36,8 @@ std::optional<std::string> way_to(const nlohmann::json& value, const nlohmann::j
 
 }  // namespace
 
-// The callback is called for each key and refuses equal keys in an object; nlohmann alone would
-// keep only the last one.
+// Parses with a callback that refuses equal keys in an object; without it, nlohmann would keep only
+// the last of equal keys.
 JsonPlace::Json JsonPlace::parse(const std::string& path, std::string_view text) {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {

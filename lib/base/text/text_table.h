@@ -13,7 +13,7 @@ namespace dslaunch {
 struct TableForm {
     std::string_view align = "";  // "<>>": a sign for each column; columns without one: left
     // Columns that do not fit go into further tables below, each of which repeats the first column.
-    size_t width = 0;  // 0: without limit
+    size_t width = 0;  // no limit if 0
 };
 
 // Returns ROWS as a table. The first row is the head; no other row has more cells. Lines end with

@@ -14,7 +14,7 @@ struct TokenizerClassFiles {
     nlohmann::json config;            // config.json, the model's
 };
 
-// Makes these changes in TOKENIZER, the content of a tokenizer.json. TOKENIZER may be any JSON.
+// Changes TOKENIZER, the content of a tokenizer.json, as transformers does. It may be any JSON.
 void apply_tokenizer_class(const TokenizerClassFiles& files, nlohmann::json& tokenizer);
 
 }  // namespace dslaunch

@@ -100,8 +100,8 @@ std::string_view saying_line(const std::vector<std::string>& lines) {
     return trim(named.empty() ? first : named);
 }
 
-// Returns LINE without the location in LibTorch's source, and without the kind of error if it is a
-// RuntimeError or an IndexError, which says nothing.
+// Returns LINE without the location in LibTorch's source, and without the kind of error if this is
+// RuntimeError or IndexError: these kinds say nothing about the reason.
 std::string without_marks(std::string_view line) {
     const size_t kind = kind_length(line);
     if (line.starts_with("RuntimeError: ") || line.starts_with("IndexError: "))

@@ -16,7 +16,7 @@ class WireWriter {
     WireWriter& u32(uint32_t value);
     WireWriter& u64(uint64_t value);
     WireWriter& i64(int64_t value) { return u64(static_cast<uint64_t>(value)); }
-    // REQUIRES: text.size() < 2^32.
+    // Appends the length of TEXT, then TEXT. REQUIRES: text.size() < 2^32.
     WireWriter& string(std::string_view text);
 
     [[nodiscard]] const std::string& bytes() const { return bytes_; }

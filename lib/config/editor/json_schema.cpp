@@ -83,7 +83,7 @@ std::string any_case(std::string_view word) {
     return pattern;
 }
 
-// Returns a schema for the strings that are one of WORDS; with ANY_CASE, in any case.
+// Returns a schema for the strings WORDS. If IS_ANY_CASE is true, letters may have any case.
 Node one_of_strings(const std::vector<std::string>& words, bool is_any_case) {
     std::vector<std::string> patterns;
     for (const std::string& word : words) {
@@ -118,7 +118,7 @@ bool is_range(const KeySpec& key) {
     return key.allowed.starts_with('>') || key.allowed == "0..1";
 }
 
-// Returns the choices of KEY as values of its type; empty if it has none.
+// Returns the choices of KEY as values of its type; empty if there are no choices.
 std::vector<Value> choices_of(const KeySpec& key) {
     std::vector<Value> choices;
     if (key.allowed.empty() || is_range(key)) return choices;
@@ -299,7 +299,7 @@ class SchemaMaker {
         put_forms(std::move(forms), schema);
     }
 
-    // Adds to SCHEMA that a value must have one of FORMS. Without forms, any value is accepted.
+    // Adds to SCHEMA the rule that a value has one of FORMS. Without forms, any value is accepted.
     static void put_forms(std::vector<Value> forms, Node& schema) {
         if (forms.empty()) return;
         if (forms.size() > 1) {
@@ -349,7 +349,7 @@ class SchemaMaker {
     }
 
     void put_value(const KeySpec& key, Node& schema, bool quiet) {
-        std::vector<Value> forms;  // a value must have one of them
+        std::vector<Value> forms;  // the forms that a value may have
         if (const std::vector<Value> choices = choices_of(key); !choices.empty()) {
             Value all = json_list(choices);
             if (takes_auto(key)) all.items.push_back(json_text("auto"));
@@ -362,13 +362,13 @@ class SchemaMaker {
         put_forms(std::move(forms), schema);
     }
 
-    // Adds the spellings of the choices of KEY that DeepSpeed accepts too.
+    // Adds further spellings of KEY's choices, which DeepSpeed accepts too.
     static void put_other_forms(const KeySpec& key, std::vector<Value>& forms) {
         std::vector<std::string> words = other_words(key.path);
         if (takes_any_case(key.path)) words = split(key.allowed, '|');
         if (key.type == KeyType::kInt && is_spelled_section(split(key.path, '.').front()))
             words = split(key.allowed, '|');
-        // DeepSpeed warns of another shape and uses its default.
+        // For an unknown shape, DeepSpeed prints a warning and uses its default.
         if (key.path == "scheduler.params.warmup_type")
             forms.push_back(Node().put("type", "string").take());
         if (!words.empty()) forms.push_back(one_of_strings(words, takes_any_case(key.path)).take());
@@ -439,7 +439,8 @@ class SchemaMaker {
             forms.push_back(one_of_strings(available_types(section), true).take());
     }
 
-    // Returns the schema of a list whose elements are sections, or of any list.
+    // Returns the schema of the list KEY. Its elements are sections if keys.tsv has their keys, and
+    // any values otherwise.
     Node list_of(const KeySpec& key, bool quiet) {
         Node list;
         list.put("type", "array");

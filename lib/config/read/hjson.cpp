@@ -183,9 +183,9 @@ class HjsonReader {
         ++at_;
     }
 
-    // Reports that the bracket at OPENER is never closed. But if a bracket was closed further left
-    // than the line on which it was opened begins, reports that bracket: its closing bracket was
-    // probably meant for a different one.
+    // Reports that the bracket at OPENER is never closed. If left_ is set, reports the opening
+    // bracket in left_ instead: its closing bracket was probably meant for a different opening
+    // bracket.
     [[noreturn]] void never_closed(size_t opener) {
         if (left_.first == kNowhere)
             stop(opener, fmt::format("the `{}` is never closed", text_[opener]));
@@ -337,8 +337,8 @@ class HjsonReader {
     TreeBuilder& tree_;
     size_t at_ = 0;
     int depth_ = 0;
-    // The first bracket that is closed further left than the line on which it was opened begins,
-    // and its closing bracket.
+    // The first pair of brackets in which the closing bracket is further left than the beginning of
+    // the opening bracket's line.
     std::pair<size_t, size_t> left_{kNowhere, kNowhere};
     // The state of place(): the position up to which it has counted lines, and the line there.
     size_t counted_ = 0, line_begin_ = 0;

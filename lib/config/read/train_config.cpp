@@ -60,8 +60,8 @@ Value plain_scalar(const std::string& text) {
     return make_value(text);
 }
 
-// Builds the tree from yaml-cpp's events. They are used instead of its nodes because they show
-// duplicate keys, quotes and aliases.
+// Builds the tree from yaml-cpp's events. Unlike yaml-cpp's nodes, events show duplicate keys,
+// quotes and aliases.
 class YamlEvents : public YAML::EventHandler {
   public:
     explicit YamlEvents(TreeBuilder& tree) : tree_(tree) {}

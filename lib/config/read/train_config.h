@@ -38,8 +38,8 @@ struct TrainConfig {
 void apply_override(TrainConfig& config, std::string_view assignment,
                     const Origin& origin = "--set");
 
-// Does the same with TEXT, which is always taken as a string, whatever it looks like (paths,
-// names).
+// Does the same with TEXT, which is always a string, even if it looks like a number. For paths and
+// names.
 void apply_text(TrainConfig& config, std::string_view path, std::string text, const Origin& origin);
 
 }  // namespace dslaunch::config

@@ -24,12 +24,12 @@ struct Place {
     int64_t column = 1;
 };
 
-// Stops reading at once; what was read so far is not used.
+// An exception that stops reading at once. The part that was read so far is not used.
 struct StopReading {
     Problem problem;
 };
 
-// Takes the parts of one text in their order. One thread.
+// The builder of one tree. It takes the parts of one text in their order. One thread.
 class TreeBuilder {
   public:
     // Problems that do not stop reading, such as duplicate keys, are added to PROBLEMS, which must
@@ -82,8 +82,8 @@ class TreeBuilder {
 // HJSON would read as text (quoteless.h).
 void read_hjson(std::string_view text, TreeBuilder& tree);
 
-// Returns the number that the four hexadecimal digits at index AT of TEXT mean; nothing if there
-// are no four such digits.
+// Returns the number that the four hexadecimal digits at index AT of TEXT mean; nothing if fewer
+// than four digits are there.
 [[nodiscard]] std::optional<uint32_t> hex4(std::string_view text, size_t at);
 
 }  // namespace dslaunch::config

@@ -1,4 +1,4 @@
-// The config file that is not read because the model's archive contains a config.
+// A warning about a config file that is not read, because the model's archive contains a config.
 #pragma once
 
 #include <string>
@@ -6,8 +6,9 @@
 
 namespace dslaunch::config {
 
-// Returns a warning that the file BESIDE is not read because the config PACKED, named NAME, is
-// used; an empty text if there is no such file, or if both have the same text. Blocks on the disk.
+// Returns a warning that the config PACKED, named NAME, is used, and that the file BESIDE is not
+// read. Returns an empty text if this file does not exist, or if its text equals PACKED. Blocks on
+// the disk.
 [[nodiscard]] std::string unread_config_text(std::string_view packed, const std::string& name,
                                              const std::string& beside);
 

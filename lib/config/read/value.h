@@ -35,9 +35,9 @@ struct Value {
 
 // One mistake in a config, as it is shown to the user.
 struct Problem {
-    std::string path;     // "zero_optimization.stage", empty: the whole text
+    std::string path;     // "zero_optimization.stage"; empty for the whole text
     std::string message;  // without path and place
-    Origin origin;        // empty: about a relation between values, which has no place
+    Origin origin;        // empty for a relation between values, which has no place
 
     // Returns "ds_config.json:3:5: zero_optimization.stage: MESSAGE".
     [[nodiscard]] std::string text() const;

@@ -101,13 +101,13 @@ LoraConfig lora_of(std::string_view json) {
     return lora;
 }
 
-// Returns the keys of the batch whose values are also right for another number of ranks.
+// Returns the keys of the batch whose values are also right for a different number of ranks.
 std::vector<std::string> batch_keys(const std::map<std::string, Begun>& values) {
     std::vector<std::string> said;
     for (const char* key : groups()[kBatch].keys) {
         const auto found = values.find(key);
         if (found == values.end()) return {};
-        if (found->second.origin.starts_with(kUsual)) return {};  // the rule gives it again
+        if (found->second.origin.starts_with(kUsual)) return {};  // the rule chooses it again
         if (!found->second.is_derived()) said.emplace_back(key);
     }
     if (said.empty()) said = {groups()[kBatch].keys[1], groups()[kBatch].keys[2]};

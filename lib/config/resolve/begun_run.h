@@ -22,9 +22,9 @@ namespace dslaunch::config {
 // once changed.
 void take_begun(TrainConfig& config, const std::vector<std::string>& begun, bool is_pretrained);
 
-// Compares RESOLVED with the run that JSON describes. Returns "--set KEY=VALUE", with the values of
-// that run, for each number that has a usual value (resolve_usual.cpp) in RESOLVED and had another,
-// unusual value in that run. Empty if there are no such numbers.
+// Compares RESOLVED with the earlier run that JSON describes. Returns "--set KEY=VALUE" for each
+// number that has its usual value (resolve_usual.cpp) in RESOLVED, but had a different, unusual
+// value in the earlier run. VALUE is the earlier value.
 [[nodiscard]] std::vector<std::string> begun_otherwise(const Resolved& resolved,
                                                        std::string_view json);
 

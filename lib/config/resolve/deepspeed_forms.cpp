@@ -23,8 +23,8 @@ constexpr std::array<std::string_view, 12> kSpelledSections{
     "zero_optimization", "fp16",  "bf16",        "bfloat16", "tensor_parallel", "compile",
     "tensorboard",       "wandb", "csv_monitor", "comet",    "comms_logger",    "hybrid_engine"};
 
-// Returns VALUE converted to TYPE if it is a spelling of a value of that type, or else unchanged:
-// "true", "yes" and 1 become true, "2" becomes 2, "1e-3" becomes 0.001.
+// Returns VALUE converted to TYPE if VALUE is a spelling of a value of TYPE: "true", "yes" and 1
+// become true, "2" becomes 2, "1e-3" becomes 0.001. Returns any other VALUE unchanged.
 Value in_type(KeyType type, const Value& value) {
     constexpr std::array<std::string_view, 6> kTrue{"true", "t", "yes", "y", "on", "1"};
     constexpr std::array<std::string_view, 6> kFalse{"false", "f", "no", "n", "off", "0"};

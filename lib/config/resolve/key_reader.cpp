@@ -161,8 +161,8 @@ void KeyReader::note_auto(const std::string& path, const Value& value) {
 }
 
 // Adds a note on the keys with `auto`. In configs made for Hugging Face's Trainer, the Trainer's
-// command line gives the values of such keys. They decide how well a model learns, so each value
-// that is chosen here is printed.
+// command line gives the values of such keys. These values decide how well a model learns, so
+// each value that is chosen here is printed.
 void KeyReader::note_autos() {
     if (autos_.empty()) return;
     result_.notes.push_back(fmt::format(
@@ -216,8 +216,8 @@ void KeyReader::note_section(const KeySpec& key, const std::string& path, const 
 }
 
 // Reports an unknown name, which DeepSpeed ignores too. A name that is probably about the training
-// gets a warning of its own or, if the config has other problems, becomes one of them. All other
-// names share one note.
+// gets a warning of its own, or a problem if the config already has problems. All other names share
+// one note.
 void KeyReader::note_ignored(const std::string& path, const std::string& name, const Value& value) {
     const std::string whole = path.empty() ? name : fmt::format("{}.{}", path, name);
     if (whole == "$schema") return;  // it is for editors, as `dslaunch config schema` says
@@ -294,7 +294,7 @@ void KeyReader::collect_notes(const std::string& path, const Value& value) {
 }
 
 Resolved KeyReader::finish(RunConfig run) {
-    // A key may be given under two names although nothing has read its value.
+    // A key that nothing has read may also be given under two names.
     for (const KeySpec& name : schema())
         if (!name.same_as.empty()) static_cast<void>(written(name.same_as));
     note_begun();

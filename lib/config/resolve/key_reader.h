@@ -19,8 +19,8 @@ namespace dslaunch::config {
 // REQUIRES: a number.
 [[nodiscard]] int64_t as_integer(const Value& value);
 
-// Every function takes the schema's main name of a key; problems and notes use the name that the
-// user wrote.
+// The reader of one config's keys. Every function takes the schema's main name of a key; problems
+// and notes use the name that the user wrote.
 class KeyReader {
   public:
     // REQUIRES: CONFIG outlives the reader.
@@ -48,15 +48,15 @@ class KeyReader {
     [[nodiscard]] bool is_auto(const std::string& path);
     [[nodiscard]] bool has_or_auto(const std::string& path) { return has(path) || is_auto(path); }
     [[nodiscard]] bool is_true(const std::string& path);
-    // Returns the optimizer's name as the user wrote it. REQUIRES: one was given.
+    // Returns the optimizer's name as the user wrote it. REQUIRES: a name was given.
     [[nodiscard]] const std::string& optimizer_name() const;
     // Returns the value that Hugging Face's Trainer uses for `auto` at PATH, and adds it to the
     // note on `auto`; nothing if the Trainer does not set PATH.
     std::optional<Value> trainer_value(const std::string& path);
 
-    // Returns the value of PATH and records it: the given one, else the schema's default.
+    // Returns and records the value of PATH: the given value, otherwise the schema's default.
     Value take(const std::string& path);
-    // Do the same. REQUIRES: the schema gives PATH that type.
+    // Do the same. REQUIRES: PATH has the function's type in the schema.
     int64_t take_integer(const std::string& path) { return as_integer(take(path)); }
     double take_number(const std::string& path) { return take(path).as_double(); }
     bool take_bool(const std::string& path) { return take(path).boolean; }
@@ -69,7 +69,7 @@ class KeyReader {
 
     // Adds a note that will be printed: TEXT about the value given at PATH.
     void note(const std::string& path, const std::string& text);
-    // Adds the same as a warning, for a value that is probably a mistake.
+    // Adds a warning: TEXT about the value given at PATH, which is probably a mistake.
     void warn(const std::string& path, const std::string& text);
     // If PATH was given, adds a note that it has no effect in this run, because of REASON.
     void unread(const std::string& path, const std::string& reason);
@@ -108,7 +108,7 @@ class KeyReader {
     std::vector<std::string> autos_;          // "KEY VALUE"
     std::vector<std::string> chosen_;         // "lr 2e-05 (--lr)"
     std::vector<std::string> unknown_names_;  // ignored names that are not about training
-    Origin unknown_origin_;                   // the origin of the first of them
+    Origin unknown_origin_;                   // the origin of the first of these names
 };
 
 // Defined in deepspeed_forms.cpp. DeepSpeed accepts several forms of some sections and values.

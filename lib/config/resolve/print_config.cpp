@@ -14,7 +14,7 @@ namespace dslaunch::config {
 
 namespace {
 
-// The smallest width of the column of origins. If less is left of the line, origins are on lines of
+// The smallest width of the column of origins. If the line has less room, origins are on lines of
 // their own.
 constexpr size_t kOriginColumns = 24;
 constexpr size_t kIndent = 4;

@@ -81,7 +81,7 @@ void first_segments(KeyReader& keys, RunConfig& run) {
                                              pipeline.first_segments.size(), parts - 1, of));
 }
 
-// Records only the values that were given: without a world size the others are unknown.
+// Records only the values that were given. Without a world size, the other values are unknown.
 void batch_unsolved(KeyReader& keys, RunConfig& run, int64_t ranks) {
     BatchConfig& batch = run.batch;
     const Value *total = keys.given(kTotal), *micro = keys.given(kMicro),

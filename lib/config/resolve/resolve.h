@@ -19,7 +19,7 @@ void require_valid(const Resolved& resolved);
 [[nodiscard]] std::string config_text(const Resolved& resolved);
 
 // Returns a table for people with the columns key, value and origin, followed by the notes. Lines
-// are broken at WIDTH columns (0: not at all), and origins are put on separate lines if the width
+// are broken at WIDTH columns (0: no limit), and origins are put on separate lines if the width
 // is too small for them.
 [[nodiscard]] std::string resolved_table(const Resolved& resolved, size_t width = 0);
 

@@ -43,8 +43,8 @@ class MethodReader {
     [[nodiscard]] double number(const std::string& key) const { return value(of(key)).as_double(); }
     [[nodiscard]] std::string text(const std::string& key) const { return value(of(key)).text; }
 
-    // Returns the groups. TAKE gets each group, to which it adds its numbers, and the path of its
-    // `params`.
+    // Returns the groups. Calls TAKE(group, path of its `params`) for each group; TAKE adds the
+    // numbers to the group.
     template <typename Take>
     [[nodiscard]] std::vector<CompressedGroup> groups(const Take& take) const {
         std::vector<CompressedGroup> groups;
@@ -75,7 +75,7 @@ class MethodReader {
         return groups;
     }
 
-    // Warns if a run of so many STEPS (0: not known) ends before the method begins.
+    // Warns if a run of STEPS steps ends before the method begins. STEPS is 0 if it is not known.
     void check_offset(int64_t steps) const {
         const int64_t offset = integer("schedule_offset");
         if (steps > 0 && steps <= offset)
@@ -294,7 +294,8 @@ void layer_reduction(KeyReader& keys, RunConfig& run) {
                         counted(std::ssize(reduction.teacher_layers), "layer")));
 }
 
-// Reads dslaunch.distill. Without a weight there is no teacher in the loss, only layers of it.
+// Reads dslaunch.distill. If the weight is 0, the loss has no teacher, but the model may still
+// begin with layers of the teacher.
 void distill(KeyReader& keys, RunConfig& run) {
     const std::string section = "dslaunch.distill";
     if (!keys.has(section)) return;
@@ -314,7 +315,8 @@ void distill(KeyReader& keys, RunConfig& run) {
         keys.unread(section + ".temperature", "only kind logits has a temperature");
 }
 
-// Returns true if held-out losses of different steps are losses of differently compressed weights.
+// Returns true if the compression changes during the run. Held-out losses of different steps are
+// then losses of differently compressed weights.
 bool changes_while_it_trains(const CompressionConfig& config) {
     const WeightQuantization& weights = config.weights;
     const auto begins_later = [](const auto& method) {
@@ -330,7 +332,7 @@ bool changes_while_it_trains(const CompressionConfig& config) {
            begins_later(config.rows) || begins_later(config.heads) || begins_later(config.channels);
 }
 
-// Refuses what cannot be combined with a changed graph.
+// Refuses settings that cannot be combined with a changed graph.
 void check_combinations(KeyReader& keys, const RunConfig& run) {
     if (run.compression.reduction.enabled && run.lora.on())
         keys.problem(kCompression + ".layer_reduction",

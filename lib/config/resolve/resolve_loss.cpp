@@ -19,8 +19,8 @@ double loss_number(KeyReader& keys, const std::string& path, bool is_read,
     return default_value(*find_key(path)).as_double();
 }
 
-// If the model is a Hugging Face folder and the config names the cross entropy, the model's own
-// forward computes it.
+// Lets the model's own forward compute the cross entropy that the config names. The model is a
+// Hugging Face folder.
 void loss_of_folder(RunConfig& run) {
     LossConfig& loss = run.loss;
     loss.kind = LossKind::kModel;

@@ -308,8 +308,8 @@ void parameter_group(KeyReader& keys, RunConfig& run, const std::string& path, c
         keys.problem(path + ".muon", "is used only with optimizer.type Muon");
 }
 
-// Returns what to write for NAME, an optimizer's name in transformers' Trainer, axolotl or
-// bitsandbytes; "" for any other name.
+// Returns the text to write in a config for NAME, an optimizer's name in transformers' Trainer,
+// axolotl or bitsandbytes. Returns "" for any other name.
 std::string own_optimizer(std::string name) {
     std::ranges::replace(name, '-', '_');
     const bool is_8bit = name.ends_with("8bit");
@@ -348,8 +348,8 @@ void resolve_optimizer(KeyReader& keys, RunConfig& run) {
     const Value* type = keys.given("optimizer.type");
     const Value* section = find_path(keys.root(), "optimizer");
     if (type == nullptr) {
-        // An optimizer section that only --lr or a resumed run's rate created does not count: the
-        // default optimizer is used, with that rate.
+        // If the section has only a rate from --lr or from a resumed run, the user has not written
+        // the section. The default optimizer is then used with this rate.
         const bool is_written = section != nullptr && !section->origin.starts_with("--") &&
                                 section->origin != kBegunOrigin;
         if (is_written && section->is(Value::Kind::kObject) && !section->items.empty()) {

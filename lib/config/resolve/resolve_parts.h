@@ -1,7 +1,7 @@
 // The functions that resolve the parts of the run config. Each reads its keys from KEYS, sets its
-// part of RUN, and records values, notes and problems in KEYS; it goes on after a problem, with a
-// value that later functions can compute with. They are called in this order, so that each may use
-// the parts of RUN before its own. Internal to lib/config.
+// part of RUN, and records values, notes and problems in KEYS. After a problem, it goes on with a
+// value that later functions can use. They are called in this order, with few exceptions, so that
+// each may use the parts of RUN before its own. Internal to lib/config.
 #pragma once
 
 #include "config/resolve/key_reader.h"
@@ -26,8 +26,8 @@ void resolve_tensor_rules(KeyReader& keys, RunConfig& run);
 [[nodiscard]] std::string fault_of_expression(const std::string& text);
 // Reads dslaunch.lora.
 void resolve_lora(KeyReader& keys, RunConfig& run);
-// Computes the batch keys that were not given from the others and from the number of ranks, or all
-// of them as `elasticity` says.
+// Computes the missing keys of the batch from the given keys and the number of ranks. If
+// `elasticity` is on, it determines all keys of the batch.
 void resolve_batch(KeyReader& keys, RunConfig& run);
 // Reads `elasticity`. Returns true if it is on: then it determines the batch.
 bool resolve_elastic_batch(KeyReader& keys, RunConfig& run);
@@ -55,7 +55,8 @@ void check_compression(KeyReader& keys, RunConfig& run);
 void resolve_lagging(KeyReader& keys, RunConfig& run);
 // Reads dslaunch.data.
 void resolve_data(KeyReader& keys, RunConfig& run);
-// Reads all that remains: clipping, saving, evaluation, logs, seed, device. Calls the next three.
+// Reads all that remains: clipping, saving, evaluation, logs, seed, device. Calls the functions for
+// the loss, the comms_logger, the monitors and the profilers.
 void resolve_training(KeyReader& keys, RunConfig& run);
 // Reads compression_training. REQUIRES: all other parts have been resolved.
 void resolve_compression(KeyReader& keys, RunConfig& run);

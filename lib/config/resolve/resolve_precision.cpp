@@ -134,7 +134,7 @@ void without_masters(KeyReader& keys, RunConfig& run) {
 }
 
 // Returns true if the config names no type and the model's weights are bf16: they are then trained
-// in bf16. Weights in fp16 are not treated alike, because fp16 needs a loss scale, which skips
+// in bf16. Weights in fp16 are not used in this way, because fp16 needs a loss scale, which skips
 // steps; the user must ask for it.
 bool takes_weights_type(KeyReader& keys) {
     const std::string path = "bf16.enabled";

@@ -30,7 +30,7 @@ constexpr int64_t kMicroTokens = 1024;
 constexpr int64_t kMicroStepsOfStage = 4;
 
 struct HighestRate {
-    double value = 0;              // 0: not known before the run
+    double value = 0;              // 0 if it is not known before the run
     const char* option = "--lr ";  // the option that changes it
 };
 
@@ -68,7 +68,7 @@ std::string pairs_loss(const Value& root) {
     return std::ranges::find(kLosses, loss->text) == kLosses.end() ? "" : loss->text;
 }
 
-// REQUIRES: lora() has run.
+// Returns the usual learning rate. REQUIRES: resolve_lora() has run.
 double usual_rate(KeyReader& keys, RunConfig& run) {
     const bool adapters = run.lora.on();
     if (pairs_loss(keys.root()).empty()) return adapters ? kAdapterRate : kFullRate;

@@ -72,8 +72,8 @@ void shard_kind(KeyReader& keys, RunConfig& run) {
     run.zero.shard_auto = word == "auto";
 }
 
-// Stages 2 and 3 keep only a rank's shard of the gradients, so that each micro step must be
-// reduced.
+// Decides when gradients are reduced. Stages 2 and 3 keep only a rank's shard of the gradients, so
+// each micro step must reduce them.
 void reduce_when(KeyReader& keys, RunConfig& run) {
     ReduceWhen& reduce = run.reduce;
     const int64_t stage = run.zero.stage;

@@ -19,7 +19,7 @@ struct ResolveOptions {
     // not follow from these values.
     std::optional<int64_t> world_size = {};
     // The type of the model's weights. `auto` in fp16 and bf16 uses it; if it is bf16, it is also
-    // used when the config names no type. Unset: unknown, fp32 is used.
+    // used when the config names no type. If not set, fp32 is used.
     std::optional<DType> model_dtype = {};
     // The model is a Hugging Face folder: its forward computes a cross entropy whose mean is over
     // the targets of the global batch, as in transformers.
@@ -27,26 +27,25 @@ struct ResolveOptions {
     // The folder has weights. Learning rate, clipping and batch then have the usual values for
     // tuning, unless the user gives others.
     bool is_pretrained = false;
-    // The number of training samples; an epoch is one pass over them. Unset: not known yet, and
-    // `steps` stays 0.
+    // The number of training samples; an epoch is one pass over them. If not set, `steps`
+    // stays 0.
     std::optional<int64_t> samples = {};
-    // The number of tokens in a sample, which limits the usual micro batch. Unset: not known yet,
-    // and the micro batch is one row.
+    // The number of tokens in a sample, which limits the usual micro batch. If not set, the usual
+    // micro batch is one row.
     std::optional<int64_t> sample_tokens = {};
-    // The value of dslaunch.data.context if the user gives none, and the reason for it. 0: the key
-    // stays unset.
+    // The value of dslaunch.data.context if the user gives none, and the reason for it. If this
+    // is 0, the key stays unset.
     int64_t context = 0;
     std::string context_reason = {};
 };
 
-// The origin of a value that is taken from the run that is resumed, because the user gives no
-// other.
+// The origin of a value that comes from the resumed run because the user gives no value.
 inline constexpr const char* kBegunOrigin = "the run that is resumed";
 
 // One line of `config check`: a key, its value and its origin.
 struct ResolvedValue {
     std::string path;
-    Value value;  // null: unset
+    Value value;  // null if it is unset
     // "ds_config.json:3:5" | "--set" | "--steps" | "default" | "derived: FORMULA" |
     // kBegunOrigin
     Origin origin;

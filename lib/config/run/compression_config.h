@@ -11,10 +11,10 @@ namespace dslaunch::config {
 // One of `different_groups`: modules, and the numbers of a method for them.
 struct CompressedGroup {
     std::string name;
-    // Regular expressions. A group contains each module in whose name one of them is found; `*`
-    // alone is found in every name.
+    // Regular expressions. A group contains a module if an expression is found in the module's
+    // name; `*` alone is found in every name.
     std::vector<std::string> modules;
-    // For each of `modules`, the modules that become smaller when its modules do.
+    // For each expression in `modules`, the modules that lose the same rows or columns.
     std::vector<std::vector<std::string>> related;
     int64_t bits = 0;          // activations
     int64_t start_bits = 0;    // weights
@@ -32,7 +32,7 @@ struct WeightQuantization {
     bool is_stochastic = false;
     int64_t groups = 1;  // parts of a weight with a scale each
     int64_t offset = 0;  // updates before it begins
-    bool mixes = false;  // a falling part of the unrounded weight is added
+    bool mixes = false;  // the unrounded weight is mixed in, with a falling share
     double change_ratio = 0.001;
     std::vector<CompressedGroup> parts;  // empty: off
 
@@ -51,7 +51,7 @@ struct ActivationQuantization {
 
 // sparse_pruning, row_pruning, head_pruning or channel_pruning.
 struct Pruning {
-    bool learns = false;  // topk: by scores that are trained; false: l1, by the first weights
+    bool learns = false;  // true for topk, by trained scores; false for l1, by the first weights
     int64_t offset = 0;   // updates before it begins
     int64_t heads = 0;    // of head_pruning
     std::vector<CompressedGroup> parts;  // empty: off
@@ -69,23 +69,23 @@ struct LayerReduction {
     bool operator==(const LayerReduction&) const = default;
 };
 
-// The values of the model that become like the teacher's: its answers, or the inputs of its output
-// layer.
+// The values of the model that training makes similar to the teacher's values: the answers, or the
+// inputs of the output layer.
 enum class DistillKind : uint8_t { kLogits, kHidden };
 
 // dslaunch.distill: a larger model that this one learns from.
 struct DistillConfig {
-    std::string teacher;  // path of the model; empty: there is none
+    std::string teacher;  // path of the model; empty if there is none
     DistillKind kind = DistillKind::kLogits;
     double temperature = 1.0;
-    double weight = 0.5;  // of the teacher's loss; the rest is the data's
+    double weight = 0.5;  // of the teacher's loss; the data's loss has 1 - weight
 
     // Returns true if the teacher is a part of the loss.
     [[nodiscard]] bool teaches() const { return !teacher.empty() && weight > 0; }
     bool operator==(const DistillConfig&) const = default;
 };
 
-// All of it.
+// All settings of compression.
 struct CompressionConfig {
     WeightQuantization weights;
     ActivationQuantization activations;

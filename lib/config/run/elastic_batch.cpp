@@ -8,8 +8,8 @@
 namespace dslaunch::config {
 namespace {
 
-// Numbers with more divisors than any smaller number: a batch that is such a multiple of a micro
-// batch can be divided among many numbers of ranks.
+// Numbers with more divisors than any smaller number. If a batch is a micro batch times one of
+// these numbers, many different numbers of ranks can share it.
 constexpr std::array<int64_t, 38> kFactors = {
     1,      2,      4,      6,      12,     24,     36,     48,    60,    120,
     180,    240,    360,    720,    840,    1260,   1680,   2520,  5040,  7560,
@@ -26,7 +26,8 @@ int64_t copies_per_node(const ElasticityConfig& config) {
                                : 1;
 }
 
-// Version 0.1 counts ranks. 0.2 counts nodes; a limit below one node is none.
+// Returns the limits of CONFIG. Version 0.1 counts ranks, and version 0.2 counts nodes. A largest
+// number below one node is no limit.
 Limits limits_of(const ElasticityConfig& config) {
     Limits limits{elastic_rows_limit(config), config.ranks_min, config.ranks_max};
     if (config.counts_nodes) {

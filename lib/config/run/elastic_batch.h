@@ -20,7 +20,7 @@ struct ElasticityConfig {
     int64_t ranks_per_node = 1;                // num_gpus_per_node
     int64_t ranks_of_copy = 1;                 // model_parallel_size
     bool prefers_larger = true;                // prefer_larger_batch
-    bool counts_nodes = true;                  // version 0.2; false: version 0.1
+    bool counts_nodes = true;                  // true for version 0.2, false for version 0.1
 };
 
 // A batch, and the numbers of ranks that can share it.
@@ -36,9 +36,9 @@ struct ElasticBatch {
 // and micro_rows is not empty and has no number above elastic_rows_limit().
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch(const ElasticityConfig& config);
 
-// Returns the batch for COPIES ranks with different rows. It is elastic_batch(), if COPIES can
-// share that; if not, version 0.2 computes another batch for exactly COPIES. Returns nullopt if
-// there is no such batch. REQUIRES: as elastic_batch(), and COPIES > 0.
+// Returns the batch for COPIES ranks with different rows. This is elastic_batch() if COPIES can
+// share that batch. Otherwise version 0.2 computes a batch for exactly COPIES. Returns nullopt if
+// there is no such batch. REQUIRES: the same as elastic_batch(), and COPIES > 0.
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch_for(const ElasticityConfig& config,
                                                             int64_t copies);
 

@@ -11,7 +11,7 @@ namespace dslaunch::config {
 
 // One setting that a GPU refuses.
 struct GpuFault {
-    std::string path;  // the key that asks for what a GPU cannot do
+    std::string path;  // the key of the setting
     std::string message;
 };
 

@@ -6,7 +6,8 @@
 
 namespace dslaunch::config {
 
-// A unit is a slice of a parameter that is updated as a whole; the important ones never lag.
+// The settings of lagging updates. A unit is a slice of a parameter that is updated as a whole.
+// Important units never lag.
 struct LaggingConfig {
     bool on = false;
     double topk_ratio = 0.1;       // share of each block's units that is important

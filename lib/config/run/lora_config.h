@@ -13,18 +13,18 @@ enum class LoraBase : uint8_t { kAsIs, kInt8, kInt4, kNf4 };
 
 // The settings of the adapters; with r == 0 the others have no effect.
 struct LoraConfig {
-    int64_t r = 0;     // rank of the adapters; 0: there are no adapters
+    int64_t r = 0;     // rank of the adapters; 0 if there are no adapters
     double alpha = 0;  // an adapter's output is multiplied by alpha / r
     double dropout = 0;
     bool rslora = false;  // the factor is alpha / sqrt(r) (arXiv:2312.03732)
     // The linear layers that get adapters: patterns in which `*` stands for any characters, or ends
-    // of names. Empty: all layers except the one that forward computes last.
+    // of names. If empty, all layers except the one that forward computes last.
     std::vector<std::string> targets;
     // Modules whose own parameters are trained and saved with the adapters: patterns or ends of
     // names, as above.
     std::vector<std::string> modules_to_save;
     LoraBase base = LoraBase::kAsIs;
-    std::string init;  // folder of an adapter to start from; empty: a new one
+    std::string init;  // folder of an adapter to start from; empty for a new adapter
 
     // Returns true if adapters are trained.
     [[nodiscard]] bool on() const { return r > 0; }

@@ -9,7 +9,7 @@ namespace dslaunch::config {
 // `tensorboard` or `csv_monitor`.
 struct MonitorFolder {
     bool enabled = false;
-    std::string output_path;  // as given; empty: the folder in which the job was started
+    std::string output_path;  // as given; empty for the folder in which the job was started
     std::string job_name = "DeepSpeedJobName";  // the folder below output_path
 
     bool operator==(const MonitorFolder&) const = default;
@@ -19,7 +19,7 @@ struct MonitorFolder {
 struct WandbConfig {
     bool enabled = false;
     std::string project = "deepspeed";
-    std::string team, group;  // empty: not given
+    std::string team, group;  // empty if not given
 
     bool operator==(const WandbConfig&) const = default;
 };
@@ -28,7 +28,7 @@ struct WandbConfig {
 struct CometConfig {
     bool enabled = false;
     bool offline = false;                                                   // online: false
-    std::string project, workspace, experiment_name, experiment_key, mode;  // empty: not given
+    std::string project, workspace, experiment_name, experiment_key, mode;  // empty if not given
     int64_t interval_samples = 100;  // samples between two events
 
     bool operator==(const CometConfig&) const = default;
@@ -40,7 +40,7 @@ struct MonitorsConfig {
     MonitorFolder csv;
     WandbConfig wandb;
     CometConfig comet;
-    std::string prometheus_file;  // dslaunch.metrics.prometheus as given; empty: none
+    std::string prometheus_file;  // dslaunch.metrics.prometheus as given; empty for none
 
     bool operator==(const MonitorsConfig&) const = default;
 };

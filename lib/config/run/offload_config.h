@@ -13,8 +13,8 @@ namespace dslaunch::config {
 
 // kNone: values stay where they are used. kCpu: in CPU memory. kNvme: on disks.
 enum class OffloadDevice { kNone, kCpu, kNvme };
-// The form in which the disk tier's requests are made; kAuto: io_uring, or threads if it is
-// missing.
+// The way in which the disk tier makes its requests. kAuto means io_uring, or threads if io_uring
+// is missing.
 enum class OffloadEngine { kAuto, kIoUring, kThreads };
 // The form in which an optimizer's moments are stored.
 enum class MomentFormat { kFp32, kBf16, kInt8 };
@@ -37,8 +37,8 @@ struct OffloadConfig {
     // Folders, one on each disk; data is striped over them if there are several. Empty unless
     // on_disk().
     std::vector<std::string> nvme_paths;
-    int64_t chunk_numel = 0;  // elements updated at once, at most sub_group_numel; 0: the plan
-                              // chooses
+    int64_t chunk_numel = 0;  // elements updated at once, at most sub_group_numel; 0 if the plan
+                              // chooses it
     int64_t sub_group_numel = 1'000'000'000;
     int64_t optimizer_buffer_count = 4;           // buffers that chunks pass through, at least 2
     EvictionRule eviction = EvictionRule::kFifo;  // selects the chunk that loses its buffer

@@ -11,21 +11,21 @@
 
 namespace dslaunch::config {
 
-// The products by which Muon makes a matrix orthogonal: of the matrix itself, or of its Gram
-// matrix, which is smaller unless the matrix is square.
+// The matrix that Muon multiplies to make a matrix orthogonal: the matrix itself, or its Gram
+// matrix. The Gram matrix is smaller unless the matrix is square.
 enum class NewtonSchulz { kStandard, kGram };
 
 // The phases of 1-bit Adam, 0/1 Adam and 1-bit LAMB, counted in updates
 // (runtime/schedules/exchange_schedule.h), and how 1-bit LAMB's second phase changes the ratios.
 struct OneBitConfig {
     int64_t freeze_step = 100'000;       // 1-bit Adam and LAMB: updates with whole gradients
-    int64_t var_freeze_step = 100'000;   // 0/1 Adam: two updates later, hosts begin to step alone
+    int64_t var_freeze_step = 100'000;   // 0/1 Adam: hosts begin to update alone two updates later
     int64_t var_update_scaler = 16;      // exact updates before the interval between them doubles
-    int64_t local_step_scaler = 32'678;  // updates of a host alone before their interval doubles
-    int64_t local_step_clipper = 16;     // the longest interval of such updates
+    int64_t local_step_scaler = 32'678;  // updates before the interval of hosts' exchanges doubles
+    int64_t local_step_clipper = 16;     // the longest interval of these exchanges
     double coeff_beta = 0.9;             // 1-bit LAMB: decay of the mean of a tensor's ratios
-    // In the second phase, the mean is multiplied by a factor between these two. An update changes
-    // the factor by at most `factor_threshold` times its value.
+    // In the second phase, the mean is multiplied by a factor from factor_min to factor_max. An
+    // update changes the factor by at most `factor_threshold` times its value.
     double factor_max = 4.0;
     double factor_min = 0.5;
     double factor_threshold = 0.1;
@@ -94,7 +94,7 @@ struct ParameterGroup {
     std::optional<double> weight_decay;
     std::optional<double> beta1, beta2;
     std::optional<double> eps;
-    std::optional<bool> muon;  // with Muon: true: updated by Muon, false: by AdamW
+    std::optional<bool> muon;  // with Muon: true for updates by Muon, false for AdamW
 
     bool operator==(const ParameterGroup&) const = default;
 };

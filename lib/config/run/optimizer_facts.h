@@ -38,7 +38,7 @@ struct OptimizerFacts {
     // The update of an element depends on all other elements of its tensor.
     bool needs_whole_tensors = false;
     bool compresses = false;               // hosts exchange a compressed form of gradients
-    std::string_view missing_on_gpu = {};  // its name in the refusal; empty: it runs on GPUs
+    std::string_view missing_on_gpu = {};  // its name in the refusal; empty if it runs on GPUs
 };
 
 inline constexpr std::array<std::string_view, 2> kAdamMoments = {"exp_avg", "exp_avg_sq"};

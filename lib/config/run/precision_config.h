@@ -17,8 +17,8 @@ struct LossScaleConfig {
     int64_t window = 1000;   // dynamic: steps without overflow between two doublings
     int64_t hysteresis = 2;  // dynamic: overflows until the scale halves
     bool consecutive_hysteresis = false;  // dynamic: every clean step refills the hysteresis
-    // dynamic: the scale doubles at the last of `window` clean steps, as torch.amp.GradScaler's
-    // does, and not at the next clean step.
+    // dynamic: the scale doubles at the last of `window` clean steps, as in torch.amp.GradScaler,
+    // and not at the next clean step.
     bool grows_in_window = false;
 
     bool operator==(const LossScaleConfig&) const = default;
@@ -31,12 +31,12 @@ struct PrecisionConfig {
     // torch_autocast: the weights that forward and backward read are fp32, not of the type
     // `compute`.
     bool fp32_weights = false;
-    // A step whose gradients are not finite is skipped; false: it ends the run. True for fp16, and
-    // for bf16 unless bf16.check_grad_overflow is false. False for fp32, and for fp32 weights under
-    // autocast in bf16.
+    // A step whose gradients are not finite is skipped if this is true, and ends the run otherwise.
+    // True for fp16, and for bf16 unless bf16.check_grad_overflow is false. False for fp32, and for
+    // fp32 weights under autocast in bf16.
     bool skip_nonfinite_steps = false;
-    // 16-bit weights have fp32 master copies. False: there are only the bf16 weights, which an
-    // update rounds stochastically.
+    // If true, 16-bit weights have fp32 master copies. If false, there are only the bf16 weights,
+    // and an update rounds them stochastically.
     bool master_copies = true;
     LossScaleConfig loss_scale;
 

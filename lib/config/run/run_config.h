@@ -28,7 +28,7 @@ namespace dslaunch::config {
 
 // kAuto: a GPU if the machine has one that this rank may see.
 enum class DeviceChoice { kAuto, kCpu, kCuda };
-// The last four are preference losses: a sample is a pair of answers, the chosen one first.
+// The last four are preference losses: a sample is a pair of answers, the chosen answer first.
 enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits, kDpo, kIpo, kSimPo, kOrpo };
 // kMicroBatch: the mean of the micro batches' means. kToken: the mean over all targets of a step.
 enum class LossMean { kMicroBatch, kToken };
@@ -55,18 +55,19 @@ struct WireConfig {
     WireChoice frozen = WireChoice::kOff;      // zero_quantized_nontrainable_weights, stage 3
     WireChoice gradients = WireChoice::kOff;   // zero_quantized_gradients, stages 1 to 3
     bool error_feedback = false;               // dslaunch.communication.error_feedback
-    // The type to which gradients are rounded: kF32, kBF16 or kF16. From communication_data_type or
-    // torch_autocast.
+    // The type to which gradients are rounded: kF32, kBF16 or kF16. It comes from
+    // communication_data_type or torch_autocast.
     DType gradient_dtype = DType::kF32;
-    // The classes of modules whose gradients are rounded to that type; not set: all.
+    // The classes of modules whose gradients are rounded to gradient_dtype; not set for all
+    // modules.
     std::optional<std::vector<std::string>> gradient_modules;
     bool modules_given = false;  // gradient_modules is from the config, not the default
     // Rounded gradients are divided by this number before they travel, and multiplied by it
-    // afterwards. 0: the number of ranks.
+    // afterwards. 0 means the number of ranks.
     double predivide_factor = 1.0;
     // zero_hpz_partition_size, stage 3: the number of ranks of a host. These ranks together keep a
-    // copy of gathered parameters. 1: they keep no copy; 0: they keep a copy if there are several
-    // hosts.
+    // copy of gathered parameters. 1 means that they keep no copy, and 0 that they keep a copy if
+    // there are several hosts.
     int64_t host_copy_ranks = 1;
 
     bool operator==(const WireConfig&) const = default;
@@ -79,21 +80,21 @@ struct ZeroConfig {
     // Used at stages 1 to 3.
     ShardBy shard = ShardBy::kFlat;  // dslaunch.shard
     bool shard_auto = false;  // the kind is chosen to suit the job (plan/choose/shard_choice.h)
-    int64_t shard_ranks = 0;  // mics_shard_size: ranks that together hold a copy; 0: all ranks
+    int64_t shard_ranks = 0;  // mics_shard_size: ranks that together hold a copy; 0 for all ranks
     WireConfig wire;
     // Used at stage 3.
     int64_t prefetch_bucket_numel = 50'000'000;  // limit of elements gathered ahead of use
     int64_t live_numel_max = 1'000'000'000;      // limit of elements gathered at one time
-    int64_t reuse_distance_numel_max = 0;        // kept if used again within this many elements
+    int64_t reuse_distance_numel_max = 0;        // parameters stay if their next use is this near
     int64_t persistent_parameter_numel = 0;      // parameters up to this size stay whole
-    // The largest number of elements that all parameters that stay whole may have together.
+    // The largest number of elements in all parameters that stay whole, together.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
 
     bool operator==(const ZeroConfig&) const = default;
 };
 
-// The name of the argument, and of the column, that holds the reference model's log-probabilities
-// for a preference loss.
+// The name of a preference loss's argument for the reference model's log-probabilities. The column
+// with these values has the same name.
 inline constexpr const char* kReferenceArgument = "reference";
 
 // The loss and its arguments; a field that a loss does not use keeps its default.
@@ -125,9 +126,9 @@ struct LossConfig {
 // The samples for training and for evaluation.
 struct DataConfig {
     std::string train_path;
-    std::string eval_path;                       // empty: no file; eval_fraction may be used
-    int64_t context = 0;                         // tokens per sample, 0: unset
-    std::optional<DType> token_dtype;            // kU16, kU32, kI32 or kI64; unset: kU16
+    std::string eval_path;                       // empty for no file; eval_fraction may be used
+    int64_t context = 0;                         // tokens per sample; 0 if unset
+    std::optional<DType> token_dtype;            // kU16, kU32, kI32 or kI64; if unset, kU16
     std::map<std::string, std::string> columns;  // forward's argument -> column of the file
     bool shuffle = true;
     double eval_fraction = 0.0;  // part of the samples, taken from the end, that is held out
@@ -137,12 +138,12 @@ struct DataConfig {
 
 // The times at which checkpoints are saved, the number that is kept, and the treatment of failures.
 struct SaveConfig {
-    int64_t interval = 0;      // steps, 0: only at the end
-    int64_t keep = 0;          // checkpoints kept, 0: all
+    int64_t interval = 0;      // steps between two saves; 0 for only at the end
+    int64_t keep = 0;          // checkpoints kept; 0 for all
     bool async = true;         // written while training continues
     bool goes_on = false;      // training continues after a save that failed
     bool via_rank0 = false;    // hosts share no file system: rank 0's disk gets all files
-    int64_t time_limit_s = 0;  // the job saves and ends within this time after its start; 0: none
+    int64_t time_limit_s = 0;  // the job saves and ends within this time from its start; 0 for none
     // The metric by which the best checkpoint is chosen and kept; nullopt: none is chosen.
     std::optional<EvalMetric> best;
 
@@ -152,7 +153,7 @@ struct SaveConfig {
 // The texts that a language model writes at each evaluation.
 struct SamplesConfig {
     std::vector<std::string> prompts;  // texts to continue
-    std::string file;                  // file with prompts in lines of JSON; empty: none
+    std::string file;                  // file with prompts in lines of JSON; empty for none
     int64_t tokens = 48;               // generated for each prompt
 
     // Returns true if there is any text to write.
@@ -165,7 +166,7 @@ struct PipelineConfig {
     int64_t stages = 1;
     ScheduleKind schedule = ScheduleKind::k1F1B;
     int64_t chunks = 1;               // parts of the model that a stage has
-    std::vector<int> first_segments;  // first segment of each part after the first; empty: by cost
+    std::vector<int> first_segments;  // first segment of parts 2, 3, …; empty to divide by cost
 
     bool operator==(const PipelineConfig&) const = default;
 };
@@ -174,7 +175,7 @@ struct PipelineConfig {
 struct TensorConfig {
     int64_t size = 1;                                        // ranks that share every layer
     std::vector<std::pair<std::string, std::string>> rules;  // pattern of names, name of a rule
-    // The same with regular expressions, from DeepSpeed's layer_specs.
+    // Rules whose patterns are regular expressions, from DeepSpeed's layer_specs.
     std::vector<std::pair<std::string, std::string>> expressions;
     bool share_positions = false;  // ranks share positions between split layers (Megatron's
                                    // sequence)
@@ -197,19 +198,19 @@ struct CommsLoggerConfig {
     bool enabled = false;
     bool verbose = false;            // a line for each operation
     bool debug = false;              // lines name the instruction
-    std::vector<TrafficKind> kinds;  // the kinds that are logged; empty: all
+    std::vector<TrafficKind> kinds;  // the kinds that are logged; empty for all
 
     bool operator==(const CommsLoggerConfig&) const = default;
 };
 
-// flops_profiler: a table of what each module of the model costs in one step.
+// flops_profiler: a table of each module's cost in one step.
 struct FlopsProfilerConfig {
     bool enabled = false;
     int64_t profile_step = 1;   // steps done before the step that is profiled
-    int64_t module_depth = -1;  // levels of modules in the tables; -1: all
+    int64_t module_depth = -1;  // levels of modules in the tables; -1 for all
     int64_t top_modules = 1;    // modules that the summary of a level names
     bool detailed = true;       // also the tree of all modules
-    std::string output_file;    // written on the host of rank 0; empty: the log
+    std::string output_file;    // written on the host of rank 0; empty for the log
 
     bool operator==(const FlopsProfilerConfig&) const = default;
 };
@@ -235,21 +236,21 @@ struct RunConfig {
     DataConfig data;
     SaveConfig save;
     ReduceWhen reduce = ReduceWhen::kOnce;  // kMicroStep at ZeRO stages 2 and 3
-    int64_t streams = 0;                    // connections between two hosts; 0: measured
+    int64_t streams = 0;                    // connections between two hosts; 0 if measured
     bool adds_ranks = false;                // gradient_allreduce_op: sum, not the mean over ranks
-    double gradient_clipping = 0.0;         // global L2 norm, 0: off
-    int64_t recompute_groups = 0;  // activation_checkpointing.number_checkpoints; 0: keep every
+    double gradient_clipping = 0.0;         // global L2 norm; 0 if off
+    int64_t recompute_groups = 0;  // activation_checkpointing.number_checkpoints; 0 to keep every
                                    // activation
-    int64_t steps = 0;  // optimizer steps to train; 0: from `epochs`, once samples are known
-    double epochs = 0;  // passes over the training samples; 0: `steps` is given
+    int64_t steps = 0;  // optimizer steps to train; 0 until `epochs` and the samples determine it
+    double epochs = 0;  // passes over the training samples; 0 if `steps` is given
     uint64_t seed = 1234;
     DeviceChoice device = DeviceChoice::kAuto;
     std::vector<std::string> op_libraries;  // files that are loaded before the model
     bool tf32 = false;  // on GPUs: fp32 products may round their factors to TF32
     bool broadcast_buffers = false;
-    bool average_buffers = false;  // at most one of these two is true
-    int64_t eval_interval = 0;     // steps between evaluations, 0: only at the end
-    int64_t patience = 0;          // evaluations without a gain after which the run ends; 0: never
+    bool average_buffers = false;  // false if broadcast_buffers is true
+    int64_t eval_interval = 0;     // steps between evaluations; 0 for only at the end
+    int64_t patience = 0;          // evaluations without a gain until the run ends; 0 for no end
     double patience_gain = 0;      // only a gain above this counts
     SamplesConfig samples;
     int64_t print_interval = 10;  // steps_per_print
@@ -258,12 +259,12 @@ struct RunConfig {
     bool wall_clock_breakdown = false;  // the times are in each progress line
     bool memory_breakdown = false;      // the memory after each phase is in each progress line
     FlopsProfilerConfig flops_profiler;
-    int64_t trace_step = 0;            // the step for which rank 0 writes a trace; 0: none
-    int64_t check_equal_interval = 0;  // steps between checks that copies are equal; 0: never
-    double peak_tflops = 0;  // stated peak of one rank's device, for mfu; 0: by name or measured
+    int64_t trace_step = 0;            // the step for which rank 0 writes a trace; 0 for none
+    int64_t check_equal_interval = 0;  // steps between checks that copies are equal; 0 for none
+    double peak_tflops = 0;  // given peak of a rank's device, for mfu; 0 if looked up or measured
 
     // Returns the number of ranks that share one copy of the model and work on the same rows; other
-    // ranks have other rows.
+    // ranks have different rows.
     [[nodiscard]] int64_t ranks_of_copy() const {
         return pipeline.stages * tensor.size * sequence.size;
     }

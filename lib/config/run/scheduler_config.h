@@ -28,8 +28,8 @@ struct CycleConfig {
     double min_lr = 0, max_lr = 0;
     double lr_decay_rate = 0;
     int64_t first_steps = 2000, second_steps = 2000;
-    int64_t first_stairs = 0, second_stairs = 0;  // 0: the rate changes at every update
-    int64_t decay_steps = 0;                      // 0: no decay
+    int64_t first_stairs = 0, second_stairs = 0;  // 0 if the rate changes at every update
+    int64_t decay_steps = 0;                      // 0 for no decay
     bool betas = true;
     double min_beta = 0.8, max_beta = 0.9;
     double beta_decay_rate = 0;
@@ -37,7 +37,7 @@ struct CycleConfig {
     bool operator==(const CycleConfig&) const = default;
 };
 
-// LRRangeTest: the rate grows from min_lr without end, to find the highest one that is stable.
+// LRRangeTest: the rate grows from min_lr without end, to find the highest stable rate.
 struct RangeTestConfig {
     double min_lr = 1e-3;
     int64_t steps = 2000;  // steps in which the rate grows by `rate` times min_lr

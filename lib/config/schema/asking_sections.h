@@ -1,5 +1,5 @@
 // A section that is not supported is harmless unless it asks for its feature. These functions tell
-// whether it does. Pure.
+// whether a section does. Pure.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace dslaunch::config {
 
-// Returns the name of the switch in the section PATH, "enabled" or "shared_parameters.enabled". The
-// section asks for its feature if its switch is on. Returns nothing if it has no switch.
+// Returns the name of the switch of the section PATH, "enabled" or "shared_parameters.enabled". The
+// section asks for its feature if its switch is on. Returns nothing if there is no switch.
 [[nodiscard]] std::optional<std::string_view> switch_name_of(std::string_view path);
 
 // Returns true if the section PATH has no switch: it asks for its feature if it is present.

@@ -44,7 +44,7 @@ struct KeySpec {
     std::string doc;
     std::string only_for;
     std::string note;
-    std::string same_as;  // the key for which PATH is another name; empty: none
+    std::string same_as;  // the key for which PATH is another name; empty if there is none
 };
 
 // Returns all keys; a section stands before its keys.
@@ -64,7 +64,7 @@ struct KeySpec {
 // Returns the values of SECTION.type that this version supports; SECTION is "optimizer" or
 // "scheduler".
 [[nodiscard]] const std::vector<std::string>& available_types(std::string_view section);
-// Returns them as a text: "A, B or C".
+// Returns these values as a text: "A, B or C".
 [[nodiscard]] std::string types_text(std::string_view section);
 
 // Returns true if `auto` lets dslaunch choose the value. For a key that accepts any string, "auto"

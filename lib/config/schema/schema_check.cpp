@@ -101,7 +101,7 @@ bool falls_back(const KeySpec& key, const Value& value) {
            !nearest(value.text, split(key.allowed, '|'));
 }
 
-// Returns the path of the key NAME in another section, which is probably the key that was meant.
+// Returns the path of a key NAME in a different section if the user probably meant this key.
 std::optional<std::string> other_home(const std::string& name) {
     constexpr std::array kCommon = {"name", "type", "enabled", "file", "size", "value", "mode"};
     if (std::ranges::find(kCommon, name) != kCommon.end()) return std::nullopt;
@@ -235,8 +235,9 @@ class Checker {
         if (!same_value(value, default_value(key))) report(path, key.note, value);
     }
 
-    // Returns the object that VALUE, a word or a number in place of the section PATH, probably
-    // means: `true` a switch, `2` a stage, `"cpu"` a device. "" if there is no such key.
+    // Returns the object that the user probably meant by VALUE, a word or a number in place of the
+    // section PATH: `true` means a switch, `2` a stage, `"cpu"` a device. Returns "" if PATH has no
+    // such key.
     [[nodiscard]] static std::string meant_object(const std::string& path, const Value& value) {
         const bool is_word = value.is(Kind::kString), is_switch = value.is(Kind::kBool);
         if ((is_switch || is_auto(value)) && find_key(path + ".enabled") != nullptr)

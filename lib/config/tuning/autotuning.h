@@ -1,6 +1,6 @@
-// DeepSpeed's section `autotuning`, as far as it has a meaning for `dslaunch tune`. Also tells
-// which keys the user has fixed on the command line. Data path: resolved config -> [here] -> tune,
-// `dslaunch plan --tune`. Pure.
+// DeepSpeed's section `autotuning`, as far as it has a meaning for `dslaunch tune`. This file also
+// tells which keys the user has fixed on the command line. Data path: resolved config -> [here] ->
+// tune, `dslaunch plan --tune`. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Converts text to tokens and back: with a tokenizer.json, or as bytes. In the second case, the
-// model's tokens are the bytes of text, as `dslaunch tokens bytes` makes them. Data path: prompts
-// -> [here] -> engine -> [here] -> text. Const functions: any thread.
+// Converts text to tokens and back. It uses a tokenizer.json, or takes each byte of a text as a
+// token, as `dslaunch tokens bytes` does. Data path: prompts -> [here] -> engine -> [here] -> text.
+// Const functions: any thread.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// Ends a text before the first occurrence of one of several stop texts. Text that may be the
-// beginning of a stop text is held back until it is certain whether it is one.
+// Ends a text before the first occurrence of one of several stop texts. Holds back text that may be
+// the beginning of a stop text, until the text that follows decides.
 class StopTexts {
   public:
     // REQUIRES: no stop text is empty.
@@ -22,7 +22,7 @@ class StopTexts {
 
     // Adds TEXT. Returns the text that certainly belongs to no stop text; after a stop, nothing.
     [[nodiscard]] std::string push(std::string_view text);
-    // Returns the text that was held back, when no more text arrives.
+    // Returns the text that was held back. Call it when no more text arrives.
     [[nodiscard]] std::string finish();
     // Returns true if a stop text occurred.
     [[nodiscard]] bool has_stopped() const { return has_stopped_; }

@@ -23,7 +23,7 @@ class NumberReader {
         bytes_.remove_prefix(sizeof number);
         return number;
     }
-    // Reads the number of items that follow, each of which has at least BYTES bytes.
+    // Reads the number of the items that follow. Each item has at least BYTES bytes.
     size_t count(size_t bytes) {
         const int32_t number = next();
         if (number < 0 || static_cast<size_t>(number) > bytes_.size() / bytes)

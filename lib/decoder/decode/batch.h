@@ -51,7 +51,7 @@ struct Batch {
 [[nodiscard]] std::string batch_bytes(const Batch& batch);
 [[nodiscard]] Batch parse_batch(std::string_view bytes);
 
-// Runs batches, either with a decoder of this process or with a group of ranks that share one.
+// Runs batches with a decoder of this process, or with a group of ranks that share a decoder.
 class StepRunner {
   public:
     virtual ~StepRunner() = default;
@@ -61,8 +61,8 @@ class StepRunner {
                                                            // sequence
     [[nodiscard]] virtual int64_t pages() const = 0;       // pages in the cache
     [[nodiscard]] virtual int64_t rows_max() const = 0;    // largest number of rows in a batch
-    // Returns true if run() threw after it had sent the batch to other ranks, which are now blocked
-    // in it.
+    // Returns true if run() threw after it had sent the batch to the other ranks. They are then
+    // blocked in this batch.
     [[nodiscard]] virtual bool is_stuck() const { return false; }
     // Returns the number of positions that a text can have if no other text is in the cache. The
     // context and the size of the cache limit it.

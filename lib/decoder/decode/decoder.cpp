@@ -93,8 +93,8 @@ void Decoder::run_layers(const Batch& batch) {
     }
 }
 
-// Adds the branch to the residual stream, after summing it over the ranks and applying the norm
-// that some model families have there.
+// Sums the branch over the ranks, applies POST_NORM, which only some model families have, and adds
+// the result to the residual stream.
 void Decoder::add_branch(const NormWeights& post_norm, int64_t rows) {
     const int64_t width = config_.width;
     if (ranks_ != nullptr) ranks_->sum({branch_.data(), static_cast<size_t>(rows * width)});

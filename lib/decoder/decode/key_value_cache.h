@@ -1,5 +1,5 @@
 // The paged cache of keys and values, and attention to it. A batch contains only the numbers of
-// pages; this object alone knows their memory. Data path: keys and values -> [here] -> attention's
+// pages; this object has their memory. Data path: keys and values -> [here] -> attention's
 // output. One thread calls; the team's threads compute.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace dslaunch::decoder {
 // The dimensions of a rank's cache.
 struct CacheShape {
     int64_t layers = 0;
-    int64_t heads = 0, key_heads = 0;  // of this rank
+    int64_t heads = 0, key_heads = 0;  // numbers of heads on this rank
     int64_t pages = 0;
     DType dtype = DType::kF32;  // type of keys and values: kF32, kBF16 or kF16
 };
@@ -27,7 +27,7 @@ class KeyValueCache {
     // CONFIG must outlive this object. Throws Error{kSetup} if there is no memory for the cache.
     KeyValueCache(const storage::TransformerConfig& config, const CacheShape& shape);
 
-    // Returns the number of bytes that a page takes in all layers. Reads layers, key_heads and
+    // Returns the number of bytes that a page takes in all layers. Uses only layers, key_heads and
     // dtype of SHAPE.
     [[nodiscard]] static int64_t page_bytes(const storage::TransformerConfig& config,
                                             const CacheShape& shape);
@@ -53,7 +53,7 @@ class KeyValueCache {
     PageMemory memory_;
     kernels::AttendScratch scratch_;
     std::vector<kernels::AttendRow> attend_rows_;
-    std::vector<const void*> key_pages_, value_pages_;  // of all sequences, one after the other
+    std::vector<const void*> key_pages_, value_pages_;  // one sequence after the other
 };
 
 }  // namespace dslaunch::decoder

@@ -21,7 +21,7 @@ class LayerAttention {
     LayerAttention(const storage::TransformerConfig& config, const CacheShape& shape,
                    const storage::RotaryFrequencies& frequencies, RowMath& math, RankSum* ranks);
 
-    // Computes what all layers need to know about BATCH. Call it before run().
+    // Computes the rotation of BATCH, which all layers use. Call it before run().
     void prepare(const Batch& batch) { rotary_.prepare(batch); }
     // Computes OUT from X for the layer INDEX, and stores the keys and values of BATCH. SHAPE of X
     // and OUT: [rows, width]. With several ranks, OUT must be summed over them.
@@ -34,7 +34,7 @@ class LayerAttention {
     void norm_whole(const LayerWeights& layer, int64_t rows);
 
     const storage::TransformerConfig& config_;
-    const int64_t heads_, key_heads_;  // of this rank
+    const int64_t heads_, key_heads_;  // numbers of heads on this rank
     RowMath& math_;
     RankSum* ranks_;
     RotaryTable rotary_;

@@ -81,8 +81,8 @@ void LayerMlp::experts(const LayerWeights& layer, const float* x, int64_t rows, 
     if (config_.shared_expert_width > 0) add_shared_expert(layer, x, rows, out);
 }
 
-// Adds the output of the shared expert to every row, multiplied by the sigmoid of its gate if it
-// has one.
+// Adds the output of the shared expert to every row. If the expert has a gate, multiplies the
+// output by the sigmoid of the gate.
 void LayerMlp::add_shared_expert(const LayerWeights& layer, const float* x, int64_t rows,
                                  float* out) {
     const int64_t width = config_.width;

@@ -1,5 +1,5 @@
-// The sums over a decoder's tensor ranks that are needed in the middle of a layer; with one rank
-// there is no such sum. ranks/group_sum.h implements it for the ranks of a job.
+// The sums over a decoder's tensor ranks that are needed in the middle of a layer. A decoder on one
+// rank needs none. ranks/group_sum.h implements them for the ranks of a job.
 #pragma once
 
 #include <span>

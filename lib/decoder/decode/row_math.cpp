@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kRowsForTeam = 16;
 constexpr int64_t kRowsOfChunk = 4;
 
-// Rounds the row X as compressed-tensors does while a model runs, and writes its numbers to OUT.
+// Rounds the row X as compressed-tensors does while a model runs, and writes the result to OUT.
 void round_inputs(InputRounding how, std::span<const float> x, float* out) {
     float largest = 0;
     for (const float number : x) largest = std::max(largest, std::fabs(number));

@@ -1,5 +1,5 @@
-// Reads weights that do not fit in memory: each step reads them from their file again, and this
-// object asks the system to read the next ones while the step computes.
+// Reads weights that do not fit in memory. Each step reads them from their file again; this object
+// asks the system to read the next layer's weights while the step computes.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace dslaunch::decoder {
 
-// Threads: one; other threads may read the weights.
+// The weights of each layer that are mapped from a file. Threads: one; other threads may read them.
 class WeightStream {
   public:
     // WEIGHTS must outlive this object. Weights that are not mapped from a file are left out.

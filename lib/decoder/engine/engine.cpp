@@ -77,7 +77,7 @@ void Engine::preempt_last() {
 
 Batch Engine::next_batch(std::vector<Sequence*>& owners) {
     // Allocates a page for the next position of each running sequence that needs one, in order of
-    // age. The oldest sequence always fits if it is alone: add() and end_of() ensure that.
+    // age. The oldest sequence always fits if it is alone: add() and end_of() ensure this.
     for (auto at = running_.begin(); at != running_.end(); ++at)
         while (!pool_.grow(at->pages, std::ssize(at->text))) {
             const bool is_last = std::next(at) == running_.end();
@@ -117,8 +117,8 @@ TextEnd Engine::end_of(const Sequence& sequence) const {
     if (std::ranges::find(sequence.end_tokens, sequence.text.back()) != sequence.end_tokens.end())
         return TextEnd::kStop;
     if (sequence.tokens_left == 0) return TextEnd::kLength;
-    // The next step would compute the position of the last token, so this may be the last position,
-    // but not beyond it.
+    // The next step would compute the position of the last token. The text ends if the model or the
+    // cache has no such position.
     const int64_t positions = runner_.positions_max();
     return std::ssize(sequence.text) > positions ? TextEnd::kContext : TextEnd::kNone;
 }

@@ -38,7 +38,7 @@ enum class TextEnd {
 struct MadeToken {
     RequestId request = 0;
     int32_t token = 0;
-    TextEnd end = TextEnd::kNone;  // unless it is kNone, the request was removed
+    TextEnd end = TextEnd::kNone;  // if it is not kNone, the request was removed
 };
 
 // The limits of an engine.

@@ -8,10 +8,10 @@
 
 namespace dslaunch::decoder {
 
-// Used by one thread at a time.
+// Allocates and frees pages. One thread at a time.
 class PagePool {
   public:
-    // All PAGES pages, with the numbers from 0, are free.
+    // Makes a pool of PAGES free pages, which are numbered from 0.
     explicit PagePool(int32_t pages);
 
     // Return the number of all pages, and of the free ones.

@@ -1,4 +1,4 @@
-// A request to an engine: a text to continue, and how.
+// A request to an engine: a text to continue, and the rules for its continuation.
 #pragma once
 
 #include <cstdint>

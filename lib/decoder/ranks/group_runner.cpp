@@ -15,11 +15,11 @@ namespace {
 
 // The tag of hidden rows that are sent between stages; nothing else is sent over these links.
 constexpr uint32_t kHiddenTag = 1;
-// Rank 0 sends these instead of the length of a batch.
+// Rank 0 sends one of these two numbers in place of the length of a batch.
 constexpr int64_t kEnd = 0;
 constexpr int64_t kNothing = -1;
-// The longest time that a rank waits for memory; it is shorter than the time that other ranks wait
-// for this one.
+// The longest time that a rank waits for memory. It is shorter than the time for which the other
+// ranks wait for this rank.
 constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
@@ -109,8 +109,8 @@ void GroupRunner::compute(const Batch& batch) {
             {{stage + 1, kHiddenTag, std::as_bytes(hidden)}}, {});
 }
 
-// Returns the logits of the whole vocabulary, from the shares of the stage's ranks: each rank adds
-// its share to zeros, and these are summed.
+// Returns the logits of the whole vocabulary. Each rank of the stage puts its share into an array
+// of zeros, and the arrays of all these ranks are summed.
 std::span<float> GroupRunner::whole_logits(const Batch& batch) {
     const std::span<float> mine = parts_.decoder.logits(batch);
     if (parts_.sum == nullptr || parts_.sum->size() == 1) return mine;

@@ -35,9 +35,9 @@ struct RankMesh {
 struct GroupParts {
     Decoder& decoder;
     runtime::Collectives& all;  // the collectives of all ranks
-    GroupSum* sum = nullptr;    // sums over this stage's ranks; null: it has one rank
+    GroupSum* sum = nullptr;    // sums over this stage's ranks; null if it has one rank
     runtime::PipelinePlace place;
-    std::vector<runtime::Link*> links;  // by stage; empty: there is one stage
+    std::vector<runtime::Link*> links;  // one for each stage; empty if there is one stage
 };
 
 // One rank of the group.

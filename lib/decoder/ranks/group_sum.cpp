@@ -36,7 +36,7 @@ void GroupSum::sum_piece(std::span<float> values) {
         for (size_t rank = 1; rank < sources.size(); ++rank)
             for (size_t i = 0; i < values.size(); ++i) values[i] += sources[rank][i];
     } else {
-        // The whole bucket is summed, so that the rest of it must contain numbers too.
+        // The whole bucket is summed, so the rest of the bucket must contain numbers too.
         std::fill(mine.begin() + std::ssize(values), mine.end(), 0.0F);
         collectives_.reduce(bucket, generation, 1.0F);
         const runtime::ReducedParts sums = collectives_.await_reduced(bucket, generation);

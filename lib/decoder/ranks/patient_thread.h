@@ -1,6 +1,6 @@
-// Lets one thread wait for memory. Other ranks wait for this thread, and it cannot give up its
-// work. If memory is short, its allocations wait until other threads free memory, for example by
-// refusing requests. Any thread; allocations of other threads fail as usual.
+// Lets one thread wait for memory: a thread that must not fail, because other ranks wait for it. If
+// memory is short, its allocations wait until other threads free memory, for example by refusing
+// requests. Any thread may use it; allocations of other threads fail as usual.
 #pragma once
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-// Chooses the next token from a row of logits: the likeliest one, or a random one among those that
+// Chooses the next token from a row of logits: the likeliest one, or a random one from the set that
 // temperature, top-k, top-p and min-p leave. Data path: decoder -> [here] -> engine. The steps have
 // the order of transformers' generate(): biases, penalties, bans, temperature, top-k, top-p, min-p.
 // Pure except for the sampler's own random numbers; one thread at a time.
@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// A bias for the last of these tokens. It is added to this token's logit if the text ends with the
-// tokens before it.
+// A bias for the last of several tokens. It is added to the logit of this last token if the text
+// ends with the tokens that precede it in the list.
 struct TokenBias {
     std::vector<int32_t> tokens;  // at least one
     float bias = 0;
@@ -23,8 +23,8 @@ struct TokenBias {
 // Rules for single tokens, from generation_config.json and from `logit_bias` in a request.
 struct TokenRules {
     std::vector<TokenBias> biases;
-    std::vector<std::vector<int32_t>> bad_words;  // after all tokens of a list but its last, the
-                                                  // last one is not made
+    std::vector<std::vector<int32_t>> bad_words;  // the last token of a list is not made directly
+                                                  // after the list's other tokens
     std::vector<int32_t> suppressed;              // never made
     std::vector<int32_t> suppressed_first;        // not made as the first token
     int64_t ngram = 0;          // no sequence of this many tokens may occur twice; 0: no rule
@@ -39,9 +39,9 @@ struct SamplingOptions {
     double min_p = 0;               // drop tokens less likely than this times the likeliest
     double repetition_penalty = 1;  // applied to tokens that are in the text; 1: none
     double presence_penalty = 0;    // subtracted from the logit of a token that was made
-    double frequency_penalty = 0;   // the same for each time that it was made
+    double frequency_penalty = 0;   // subtracted once for each time that the token was made
     int64_t tokens_min = 0;         // no end token before this many tokens are made
-    int64_t length_min = 0;         // nor before prompt and text together have this many
+    int64_t length_min = 0;         // no end token before prompt and text have this many tokens
     uint64_t seed = 1;              // equal seeds give equal tokens on one machine
     std::shared_ptr<const TokenRules> rules = {};  // shared by the texts to which they apply
 };
@@ -55,13 +55,13 @@ struct TextBounds {
 // Chooses the tokens of one text.
 class Sampler {
   public:
-    // Throws Error{kUsage} that names the option that is out of range.
+    // Throws Error{kUsage}, naming an option that is out of range.
     explicit Sampler(const SamplingOptions& options, TextBounds bounds = {});
 
-    // Returns the token that follows TEXT, chosen from its LOGITS. SHAPE: [vocabulary] fp32; they
-    // are changed. If several tokens have the highest logit, the lowest of them counts as the
-    // likeliest. REQUIRES: not empty, are_finite(); TEXT ends with all tokens that this sampler
-    // returned.
+    // Chooses the token that follows TEXT from LOGITS, and returns it. Changes LOGITS. SHAPE:
+    // [vocabulary] fp32. If several tokens have the highest logit, the lowest token counts as the
+    // likeliest. REQUIRES: LOGITS are not empty and are_finite(); TEXT ends with all tokens that
+    // this sampler returned.
     [[nodiscard]] int32_t next(std::span<float> logits, std::span<const int32_t> text);
 
     // Returns the options that the constructor was given.
@@ -82,11 +82,11 @@ class Sampler {
 
     SamplingOptions options_;
     TextBounds bounds_;
-    int64_t made_ = 0;  // the number of tokens it returned
+    int64_t made_ = 0;  // number of tokens that next() returned
     std::mt19937_64 random_;
     std::vector<Candidate> candidates_;  // sorted by likelihood after collect()
-    std::vector<double> probabilities_;  // of the candidates, not normalized
-    std::vector<bool> penalized_;        // by token
+    std::vector<double> probabilities_;  // one for each candidate, not normalized
+    std::vector<bool> penalized_;        // one for each token
 };
 
 // The message that is shown if logits are not finite.

@@ -28,8 +28,8 @@ struct ScoreOptions {
     // The number of tokens at the beginning that are the same as in the previous call, and are not
     // computed again.
     int64_t known = 0;
-    // The length of the text, by which models of long contexts choose their rotary factors. 0: the
-    // number of its tokens.
+    // The length of the text, by which models of long contexts choose their rotary factors. If it
+    // is 0, the number of the text's tokens is used.
     int64_t length = 0;
 };
 

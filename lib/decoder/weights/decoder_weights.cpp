@@ -93,7 +93,7 @@ class DecoderLoader {
         return made;
     }
 
-    // Sets what MADE needs to know about its stored weight NAME besides the numbers.
+    // Sets the name and the input rounding of MADE, the layer with the stored weight NAME.
     void name_layer(const std::string& name, LinearWeights& made) {
         made.name = name;
         made.inputs = source_.input_rounding(name);

@@ -1,5 +1,5 @@
-// The weights of a decoder that one rank holds: some consecutive layers, and its share of each
-// layer's heads, of the MLP's width and of the vocabulary. Data path: weight_source.h -> [here] ->
+// The weights of a decoder that one rank holds: some consecutive layers, and the rank's share of
+// their heads and MLP width and of the vocabulary. Data path: weight_source.h -> [here] ->
 // decode/decoder.h. Any number of threads may read them.
 #pragma once
 
@@ -28,7 +28,7 @@ struct LinearWeights {
     OwnedMatrix weight;       // [outputs of the part, inputs of the part]
     std::vector<float> bias;  // [outputs]; empty: none, or another rank adds it
     std::optional<LowRank> adapter;
-    std::string name;  // of the stored weight; layers that are parts of one weight share it
+    std::string name;  // name of the stored weight, also if this layer is a part of it
     storage::InputRounding inputs = storage::InputRounding::kNone;  // before the product
 };
 
@@ -63,7 +63,7 @@ struct LayerWeights {
 // All weights of a rank.
 struct DecoderWeights {
     DecoderPart part;
-    int64_t heads = 0, key_heads = 0;  // number on this rank
+    int64_t heads = 0, key_heads = 0;  // numbers of heads on this rank
     Range vocabulary;                  // the rows of the output layer on this rank
     OwnedMatrix embedding;             // [vocabulary, width]; on the first stage
     OwnedMatrix positions;             // [context, width]; on the first stage, if learned
@@ -71,12 +71,12 @@ struct DecoderWeights {
     NormWeights norm;          // on the last stage
     LinearWeights head;        // [vocabulary.numel, width]; on the last stage
     int64_t bytes = 0;         // bytes that a step with one row reads
-    int64_t mapped_bytes = 0;  // of these, the bytes that are mapped from files
+    int64_t mapped_bytes = 0;  // the part of `bytes` that is mapped from files
 };
 
-// Loads PART of the model that CONFIG describes from SOURCE. Throws SOURCE's Error{kInput};
-// Error{kInput} for heads that are larger than attention supports; Error{kUsage} if the key heads
-// cannot be divided evenly among the tensor ranks.
+// Loads PART of the model that CONFIG describes from SOURCE. Throws Error{kInput} if SOURCE does,
+// or if heads are larger than attention supports. Throws Error{kUsage} if the key heads cannot be
+// divided evenly among the tensor ranks.
 [[nodiscard]] DecoderWeights load_decoder(const storage::TransformerConfig& config,
                                           const DecoderPart& part, WeightSource& source);
 

@@ -1,5 +1,5 @@
-// Fresh pages from the system: zeros, aligned to a page, with large pages if there are some. For
-// weights and for the cache of keys and values.
+// New pages from the system for weights and for the cache of keys and values. They contain zeros,
+// and are large pages if the system has some.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@ namespace dslaunch::decoder {
 class PageMemory {
   public:
     PageMemory() = default;
-    // A page takes memory only once it is written. Throws Error{kSetup} that names BYTES and USE if
-    // there is no room for them.
+    // Allocates BYTES; a page takes memory only after the first write to it. Throws Error{kSetup}
+    // that names BYTES and USE if the allocation fails.
     PageMemory(int64_t bytes, const char* use);
     PageMemory(PageMemory&& other) noexcept;
     PageMemory& operator=(PageMemory&& other) noexcept;
     ~PageMemory();
 
-    // Return the memory: valid until this object is assigned to or destroyed.
+    // Return the memory, which is valid until this object is assigned to or destroyed.
     [[nodiscard]] std::span<std::byte> bytes() { return bytes_; }
     [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 

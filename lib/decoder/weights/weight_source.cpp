@@ -91,8 +91,8 @@ bool holds_pair(const WeightChange& change) {
     return change.pair && (change.magnitude || change.pair->is_of_table);
 }
 
-// Scales each row of NUMBERS (or each column, if BY_ROW is false) to the norm that MAGNITUDES has
-// for it.
+// Scales each row of NUMBERS to its norm in MAGNITUDES. If BY_ROW is false, does the same to each
+// column.
 void set_norms(std::vector<float>& numbers, int64_t columns, const std::vector<float>& magnitudes,
                bool by_row) {
     const int64_t rows = std::ssize(numbers) / columns;
@@ -150,7 +150,7 @@ storage::InputRounding WeightSource::input_rounding(const std::string& name) {
                                                              : storage::InputRounding::kNone;
 }
 
-// Returns the adapter's tensor with that name if it has one, else the folder's.
+// Returns the tensor NAME: the one that replace() gave, else the adapter's, else the folder's.
 FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> sizes) {
     if (const auto found = replaced_.find(name); found != replaced_.end()) {
         FolderWeight weight{
@@ -163,7 +163,7 @@ FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> si
     const bool is_head = name == storage::head_of(stored_) + ".weight";
     std::vector<int64_t> there = sizes;
     if (is_head || name == table) there[0] = stored_.vocabulary;
-    // An output layer that shared its weight with the embedding table until now starts with the
+    // If the folder's output layer shares its weight with the embedding table, it starts with the
     // table's values.
     FolderWeight weight = weights_.take(is_head && stored_.is_tied ? table : name, there);
     const WeightChange* const change = change_of(name);

@@ -34,7 +34,7 @@ struct OwnedMatrix {
 // A part of a stored tensor, which becomes a matrix [outputs, inputs].
 struct MatrixPart {
     std::string name;  // the tensor's name, "model.layers.0.mlp.up_proj.weight"
-    int64_t out = 0;   // dimensions of the whole
+    int64_t out = 0;   // dimensions of the whole tensor
     int64_t in = 0;
     bool transposed = false;  // the file stores [in, out]
     Range outputs;            // the part that is needed
@@ -47,17 +47,17 @@ struct LowRank {
     OwnedMatrix b;  // [outputs of the part, r] fp32, times the adapter's scale
 };
 
-// Subtracts from a whole weight [out, in] the same matrix as training: before its first step,
-// training initialized the pair of CHANGE and subtracted a matrix from the weight. TRANSPOSED: the
-// file stores the weight as [in, out].
+// Subtracts a matrix from a whole weight [out, in]. Training subtracted the same matrix before its
+// first step, when it initialized the pair of CHANGE. TRANSPOSED: the file stores the weight as
+// [in, out].
 using TakeOutBeginning = std::function<void(std::span<float> weight,
                                             const storage::WeightChange& change, bool transposed)>;
 
-// Makes each weight once; require_all_taken() finds the weights that nobody asked for.
+// Makes each weight once; require_all_taken() finds the weights that were not used.
 class WeightSource {
   public:
-    // FORM: the form of the matrices that are used in products; empty: as they are stored. FOLDER
-    // and TEAM must outlive this object. Throws Error{kInput} that names the file.
+    // FORM is the form of the matrices that are used in products. If it is empty, they keep their
+    // stored form. FOLDER and TEAM must outlive this object. Throws Error{kInput} naming the file.
     WeightSource(const storage::ModelFolder& folder, std::optional<kernels::MatrixForm> form,
                  kernels::ThreadTeam& team);
 
@@ -66,11 +66,11 @@ class WeightSource {
     void adapt(storage::AdapterChanges& adapter, const storage::TransformerConfig& changed,
                TakeOutBeginning take_out);
 
-    // Uses NUMBERS, [out, in], as the weight NAME from now on, with inputs rounded as INPUTS says;
-    // null: the folder's weight again.
+    // Uses NUMBERS, [out, in], as the weight NAME from now on, and rounds its inputs by INPUTS. If
+    // NUMBERS is null, uses the folder's weight again.
     void replace(const std::string& name, std::shared_ptr<const std::vector<std::byte>> numbers,
                  storage::InputRounding inputs);
-    // Returns how the inputs of the layer with the weight NAME are rounded.
+    // Returns the rounding of the inputs of the layer with the weight NAME.
     [[nodiscard]] storage::InputRounding input_rounding(const std::string& name);
     // Returns the weights of the folder.
     [[nodiscard]] storage::FolderWeights& weights() { return weights_; }
@@ -108,7 +108,7 @@ class WeightSource {
                                              const storage::WeightChange& change) const;
     void add_pair(const storage::LowRankPair& pair, std::vector<float>& numbers) const;
 
-    // Numbers of the folder's type that are used instead of the folder's. Shared with the caller.
+    // Numbers that replace a weight of the folder, in the weight's type. Shared with the caller.
     struct Replaced {
         std::shared_ptr<const std::vector<std::byte>> numbers;
         storage::InputRounding inputs = storage::InputRounding::kNone;

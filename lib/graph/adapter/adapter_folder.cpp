@@ -113,9 +113,10 @@ class PeftForm {
     struct Pair {
         at::Tensor a, b;
     };
-    using Pairs = std::map<std::string, std::vector<Pair>>;  // by matrix, one pair for each expert
+    using Pairs = std::map<std::string, std::vector<Pair>>;  // maps a matrix to its pairs, one for
+                                                             // each expert
     struct Layer {
-        std::string mlp, now;  // "model.layers.0.block_sparse_moe.", and its new name
+        std::string mlp, now;  // such as "model.layers.0.block_sparse_moe.", and its new name
         Pairs pairs;
     };
 
@@ -178,8 +179,8 @@ class PeftForm {
     }
 
     // Returns true if PEFT 0.21 joins the pairs itself when it loads them. For this, all experts of
-    // a layer must have pairs, and gate and up, which transformers joins, must either both have
-    // pairs or both have no pairs. PEFT cannot join Qwen2Moe's pairs.
+    // a layer must have pairs. Gate and up, which transformers joins, must both have pairs or both
+    // have no pairs. PEFT cannot join Qwen2Moe's pairs.
     [[nodiscard]] bool is_converted() const {
         if (model_.architecture == "Qwen2MoeForCausalLM") return false;
         return std::ranges::all_of(layers_, [](const Layer& layer) {
@@ -211,7 +212,8 @@ class PeftForm {
         const std::string experts = layer.now + model_.names.at("experts");
         const bool has_down = layer.pairs.contains("down");
         if (layer.pairs.contains("gate") || layer.pairs.contains("up")) {
-            // PEFT wraps the module once for each parameter; the inner wrapper holds the first one.
+            // PEFT wraps the module once for each parameter; the inner wrapper holds the first
+            // parameter.
             put(has_down ? experts + ".base_layer" : experts,
                 {of(layer, "gate", model_.expert_width), of(layer, "up", model_.expert_width)});
             config.target_parameters.push_back(experts + ".gate_up_proj");
@@ -242,9 +244,9 @@ class PeftForm {
         return pairs;
     }
 
-    // Writes one pair, which stands for MATRICES, joined, of all experts. A: the rows of all
-    // MATRICES of the first expert, then of the next expert, and so on. B: block diagonal over
-    // MATRICES; the expert is the last dimension of its columns.
+    // Writes one pair that stands for the joined MATRICES of all experts. A: the rows of all
+    // MATRICES of the first expert, then the rows of the next expert, and so on. B: block diagonal
+    // over MATRICES; in its columns, the expert's index varies fastest.
     void put(const std::string& module, const std::vector<std::vector<Pair>>& matrices) {
         std::vector<at::Tensor> rows, columns;
         for (size_t i = 0; i < matrices.front().size(); ++i) {

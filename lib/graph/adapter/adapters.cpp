@@ -47,8 +47,8 @@ void require_meant(const std::vector<std::string>& patterns, const std::vector<s
         std::vector<std::string> ends;
         for (const std::string& name : names) ends.push_back(name.substr(name.rfind('.') + 1));
         std::optional<std::string> guess = nearest(pattern, names);
-        // Most patterns name only the last part of names, so this compares last parts: `q_projj`,
-        // `*.q_projj`.
+        // Most patterns, such as `q_projj` or `*.q_projj`, name only the last part of a name, so
+        // this compares last parts.
         if (!guess) guess = nearest(pattern.substr(pattern.rfind('.') + 1), ends);
         std::string hint;
         std::ranges::sort(ends);

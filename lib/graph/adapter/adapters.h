@@ -17,17 +17,18 @@ namespace dslaunch::graph {
 // The adapters to add.
 struct AdapterOptions {
     config::LoraConfig lora;
-    uint64_t seed = 0;   // of new adapters
+    uint64_t seed = 0;   // for the first values of new adapters
     bool trains = true;  // false: no dropout
 };
 
 // Adds an adapter to every linear layer of LOWERED that OPTIONS name, and freezes all parameters
 // except adapters and modules_to_save. For each such layer, adds two fp32 parameters to MODEL: A
 // [r, in] as LAYER.lora_A.weight, and B [out, r] as LAYER.lora_B.weight. Parameters that already
-// exist keep their values. New ones start as PEFT's do (A uniform within 1 / sqrt(in) of zero, B
-// zeros), or with the values of the adapter in the folder OPTIONS.lora.init. Throws Error{kConfig}
-// if a pattern fits no layer, or if that adapter's scale differs from the config's. Throws
-// Error{kInput} if that adapter has other layers or another rank.
+// exist keep their values. New parameters start as in PEFT (A uniform within 1 / sqrt(in) of zero,
+// B zeros), or with the values of the adapter in the folder OPTIONS.lora.init. Throws
+// Error{kConfig} if a pattern fits no layer, or if the folder's adapter has a different scale than
+// the config. Throws Error{kInput} if the folder's adapter has different layers or a different
+// rank.
 void add_adapters(Model& model, LoweredGraph& lowered, const AdapterOptions& options);
 
 // Returns the facts about MODEL's adapters for adapter_config.json. REQUIRES: add_adapters() was

@@ -65,8 +65,8 @@ class Changer {
     Changer(const AdapterChanges& adapter, const WeightChange& change, bool transposed)
         : adapter_(adapter), change_(change), is_transposed_(transposed) {}
 
-    // Returns the changed weight. BASE: the model's weight, not read if the adapter contains the
-    // whole weight. DTYPE: the type of the result in that case.
+    // Returns the changed weight. BASE: the model's weight. If the adapter contains the whole
+    // weight, BASE is not read, and the result has the type DTYPE.
     [[nodiscard]] at::Tensor applied(const at::Tensor& base, at::ScalarType dtype,
                                      at::IntArrayRef sizes) const {
         at::Tensor weight = base;

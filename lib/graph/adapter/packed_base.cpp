@@ -31,8 +31,8 @@ namespace {
 const char* const kPackedLinear = "dslaunch::packed_linear";
 
 // Returns the weight that PACKED holds. A small weight is valid until this thread's next call:
-// small weights share one buffer. Separate buffers would leave holes between the saved activations,
-// too small for other tensors. A large weight has a block of its own, which is counted
+// small weights share one buffer. Separate buffers would leave holes between the saved activations
+// that are too small for other tensors. A large weight has a block of its own, which is counted
 // (runtime/memory). On a GPU the allocator keeps small blocks apart.
 at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape) {
     constexpr auto kSmall = static_cast<size_t>(plan::kLargeBlock.value);
@@ -105,7 +105,7 @@ kernels::MatrixForm form_of(config::LoraBase base) {
     return base == config::LoraBase::kInt4 ? kernels::MatrixForm::kInt4 : kernels::MatrixForm::kNf4;
 }
 
-// Returns the bias of the product NODE: a value, null if there is no bias, or nothing if NODE adds
+// Returns the bias of the product NODE; null if there is no bias. Returns nothing if NODE adds
 // something that is not a plain bias.
 std::optional<Value*> bias_of(const Node& node) {
     if (node.kind() == aten::linear) return node.input(2);

@@ -76,7 +76,7 @@ class ProgramImporter {
 
   private:
     // Returns the buffers that a state_dict does not contain: buffers that the program's signature
-    // marks as such, and buffers without an entry in the table of weights.
+    // marks as not persistent, and buffers without an entry in the table of weights.
     std::set<std::string> unsaved_buffers(const ExportedProgram& program) const {
         std::set<std::string> names;
         for (const ExportedInput& input : program.inputs)
@@ -192,8 +192,8 @@ class ProgramImporter {
         };
         if (!is_plain(constant) || constant.numel() < kChance) return;
         const std::string_view own = bytes(constant);
-        // All elements are equal, as in a bias that was initialized with zeros. Then equal bits
-        // prove nothing.
+        // If all elements are equal, as in a bias that was initialized with zeros, equal bits prove
+        // nothing.
         if (own.substr(constant.element_size()) ==
             own.substr(0, own.size() - constant.element_size()))
             return;
@@ -264,7 +264,7 @@ class ProgramImporter {
     }
 
     MappedRecords records_;
-    const int64_t bytes_max_;  // of all tensors
+    const int64_t bytes_max_;  // limit for all tensors together
     int64_t bytes_ = 0;        // of the records that were read
     std::shared_ptr<CompilationUnit> unit_;
     std::map<std::string, c10::Storage> storages_;  // by record

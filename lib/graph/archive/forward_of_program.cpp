@@ -212,8 +212,8 @@ class ForwardBuilder {
         return made;
     }
 
-    // Python may pass a number for an argument that the schema declares as a tensor. Then another
-    // overload is meant, which takes numbers.
+    // Python may pass a number for an argument that the schema declares as a tensor. The call then
+    // means an overload that takes numbers.
     Node* call_by_matching(const ExportedNode& node, const Operation& operation,
                            const std::vector<Value*>& values) {
         std::vector<NamedValue> positional, named;
@@ -347,7 +347,8 @@ class ForwardBuilder {
         return *flag;
     }
 
-    // Emits a block that may disable gradients. If it does, its operators run on detached inputs.
+    // Emits a block that may disable gradients. If the block disables them, its operators run on
+    // detached inputs.
     void emit_grad_mode(const ExportedNode& node) {
         const ExportedGraph& body = graph_in(node, 1);
         const bool enabled = flag_at(node, 0);

@@ -23,10 +23,11 @@ struct ForwardOfProgram {
     int fixed_to_evaluation = 0;
 };
 
-// Returns the forward of PROGRAM. MODULE has its parameters and buffers under their names, and an
-// attribute `training`. CONSTANTS: its tensor constants by name. Throws Error{kInput}, naming the
-// node, module and source line, for an operator that LibTorch does not have, for control flow or
-// autocast that the graph cannot express, and for arguments whose type does not match the operator.
+// Returns the forward of PROGRAM. MODULE has PROGRAM's parameters and buffers under their names,
+// and an attribute `training`. CONSTANTS: PROGRAM's tensor constants by name. Throws Error{kInput},
+// naming the node, module and source line, for an operator that LibTorch does not have, for control
+// flow or autocast that the graph cannot express, and for arguments whose type does not match the
+// operator.
 [[nodiscard]] ForwardOfProgram forward_of_program(
     const storage::ExportedProgram& program, const Module& module,
     const std::map<std::string, at::Tensor>& constants);

@@ -38,7 +38,8 @@ using PickleKind = PickleValue::Kind;
 using caffe2::serialize::PyTorchStreamReader;
 using Content = std::span<const std::byte>;
 
-// LibTorch rewrites calls of these operators while it loads them; only its own loader can do that.
+// LibTorch rewrites calls of these operators while it loads them; only LibTorch's own loader can
+// rewrite them.
 constexpr std::string_view kRewrittenCode = "ops.quantized.conv";
 
 // Lets LibTorch's archive reader read from the mapping.
@@ -165,9 +166,9 @@ class OriginTable final : public torch::jit::SourceRangeUnpickler {
     std::map<const PickleValue*, std::shared_ptr<Source>> sources_;
 };
 
-// Returns the source of the record NAME with the text TEXT. ORIGINS: the pickle that names the
-// lines of Python which the text was compiled from; empty if there is none. It is read when a line
-// is first requested, and ignored if it is damaged.
+// Returns the source of the record NAME with the text TEXT. ORIGINS: the pickle that maps TEXT to
+// lines of Python; empty if there is none. The pickle is read when a line is first requested, and
+// ignored if it is damaged.
 std::shared_ptr<Source> make_source(const std::string& name, const std::string& text,
                                     std::string origins) {
     std::shared_ptr<OriginTable> table;
@@ -212,7 +213,7 @@ class Importer {
     [[nodiscard]] const std::string& reason() const { return reason_; }
 
   private:
-    // Runs WORK on this thread, or on one with a larger stack if the code is nested deeply.
+    // Runs WORK on this thread, or on a thread with a larger stack if the code is nested deeply.
     void with_stack(const std::function<void()>& work) const {
         constexpr int64_t kStackOfPart = 2048, kOwnStack = int64_t{2} << 20;
         const int64_t wanted = checked_.code_depth() * kStackOfPart;

@@ -53,15 +53,15 @@ struct LoadedArchive {
 // Loads the exported program (torch.export.save, .pt2) at PATH (exported_archive.cpp): parameters
 // and buffers under the names of the exported module, and a forward with the same operators. If the
 // program was exported in train mode, its `train` flags and dropout probabilities follow the
-// module's mode; if in eval mode, they stay off, which is logged. The archive's sample inputs, a
-// pickle, are not read. Throws Error{kInput}, without PATH, if the archive is damaged, was written
-// by an older PyTorch, or contains a tensor larger than its record, or if forward_of_program.h
-// refuses its graph.
+// module's mode. If it was exported in eval mode, they stay off; this is logged. The archive's
+// sample inputs, a pickle, are not read. Throws Error{kInput}, without PATH, if the archive is
+// damaged, was written by an older PyTorch, or contains a tensor larger than its record, or if
+// forward_of_program.h refuses its graph.
 [[nodiscard]] LoadedArchive load_exported(const std::string& path);
 
 // Loads the Hugging Face folder at PATH (huggingface_folder.cpp): the decoder that its config.json
-// describes. If SHAPES_DO, the caller needs only shapes: if PATH is a folder without weights, or a
-// config.json alone, the weights are zeros that take no memory until they are written. Throws
+// describes. SHAPES_DO: the caller needs only shapes. Then PATH may be a folder without weights or
+// a config.json alone; the weights are zeros that take no memory until they are written. Throws
 // Error{kInput}, naming the file, for an architecture, switch or size that storage/huggingface
 // refuses, and for a weight that is missing, has another shape, or belongs to no module. LAYERS:
 // the layers of which the model has only these, as KeptLayers, whose errors it throws;

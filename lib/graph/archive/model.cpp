@@ -116,7 +116,7 @@ void take_own_storage(at::Tensor tensor) {
 }
 
 // Returns the operator that TorchScript's parser does not know according to its error TEXT; empty
-// if that is not the error.
+// if TEXT reports a different error.
 std::string unknown_operator(std::string_view text) {
     constexpr std::string_view kSays = "Unknown builtin op: ";
     const size_t begin = text.find(kSays);
@@ -301,7 +301,8 @@ void Model::add_item(const SharingTensor& tensor, bool is_loose) {
     }
 }
 
-// Adds a name to OWNER if TENSOR is the same as OWNER in all respects; otherwise adds a view of it.
+// Adds a name to OWNER if TENSOR is the same as OWNER in all respects; otherwise adds a view of
+// OWNER.
 void Model::add_view(const SharingTensor& tensor, const at::Tensor& owner, MemoryView view) {
     const int parameter = parameter_index(owner), buffer = buffer_index(owner);
     const bool same_kind = tensor.is_parameter == (parameter >= 0);

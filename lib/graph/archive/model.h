@@ -36,9 +36,9 @@ struct ModelParameter {
     // The classes of the modules that contain it, one for each of its names
     // (storage/exported/module_class.h).
     std::vector<std::string> module_classes = {};
-    // True if its memory in the archive overlapped other tensors that are not trained, and not all
-    // of them are views of one tensor (shared_storage.h). Its values are right if forward writes to
-    // no tensor of this kind.
+    // True if it belonged to a set of untrained tensors that overlapped in the archive and are not
+    // all views of one tensor (shared_storage.h). Its values are right if forward writes to no
+    // tensor of the set.
     bool is_loose = false;
     // True for a parameter that only helps training, which final weights leave out.
     bool is_helper = false;
@@ -78,8 +78,8 @@ struct ModelView {
     at::Tensor tensor;          // the module's own tensor, see Model::renew_views
 };
 
-// A folder's weights may be missing if only shapes matter: zeros replace missing ones, and PATH may
-// be a config.json. Archives always contain their weights.
+// States whether a folder must contain the weights. kIfThere serves callers that need only shapes:
+// zeros replace missing weights, and PATH may be a config.json. An archive always contains them.
 enum class Weights { kRequired, kIfThere };
 
 // The module of a model, and its tensors by index. Copies share the module and the tensors.
@@ -91,14 +91,13 @@ class Model {
     // become one tensor with all their names; tensors with another shape in the same memory become
     // views of it. Throws Error{kInput}, naming PATH, if it is missing, is not one of the three
     // kinds that can be read, has no forward, or shares memory in a way that shared_storage.h
-    // refuses. Without TRUST, an archive or program whose code uses something that
-    // operator_policy.h does not allow is refused before any of it runs. LAYERS: the layers of a
-    // Hugging Face folder that the model has (kept_layers.h); empty: all.
+    // refuses. Without TRUST, also throws it before any code of an archive or program runs, if the
+    // code uses something that operator_policy.h does not allow.
     [[nodiscard]] static Model load(const std::string& path, Weights weights = Weights::kRequired,
                                     Trust trust = Trust::kNone,
                                     const std::vector<int64_t>& layers = {});
 
-    // Makes a model of a module that is already in memory: the module of a test, or one that
+    // Makes a model of a module that is already in memory: the module of a test, or a module that
     // dslaunch has built.
     [[nodiscard]] static Model adopt(Module module);
 
@@ -120,12 +119,12 @@ class Model {
     void renew_views() const;
 
     // Returns true if the archive says which buffers a state_dict contains. A TorchScript archive
-    // says it only in the extra file kUnsavedBuffers, which lists the other buffers, one name a
-    // line.
+    // says it only in the extra file kUnsavedBuffers, which lists the buffers that a state_dict
+    // does not contain, one name a line.
     static constexpr const char* kUnsavedBuffers = "non_persistent_buffers";
     [[nodiscard]] bool says_persistence() const { return unsaved_.has_value(); }
-    // Returns the extra files for an archive of this model: kUnsavedBuffers if the buffers are
-    // known.
+    // Returns the extra files for an archive of this model: kUnsavedBuffers if says_persistence()
+    // is true.
     [[nodiscard]] std::unordered_map<std::string, std::string> extra_files() const;
     // Marks the buffers in NAMES as not part of the state_dict.
     void leave_unsaved(std::set<std::string> names);
@@ -154,11 +153,11 @@ class Model {
         return argument_sizes_;
     }
 
-    // Adds a parameter of a linear layer that the module does not contain, and returns its index.
-    // REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
+    // Adds a parameter for a linear layer, which the module does not contain, and returns its
+    // index. REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
     int add_parameter(std::string name, at::Tensor tensor, bool is_helper = false);
-    // Adds a buffer that the module does not contain, and that no state_dict does, and returns its
-    // index. REQUIRES: no buffer has the name NAME.
+    // Adds a buffer that neither the module nor a state_dict contains, and returns its index.
+    // REQUIRES: no buffer has the name NAME.
     int add_buffer(std::string name, at::Tensor tensor);
     // Returns the index of the buffer NAME; -1 if there is none.
     [[nodiscard]] int buffer_named(const std::string& name) const;
@@ -170,9 +169,9 @@ class Model {
 
     // Turns parameter INDEX, whose values forward writes, into a buffer without a gradient, and
     // returns its new index. The indices of later parameters decrease by one. hold_constant() adds
-    // TENSOR, a constant of the module's code, as a buffer unless it is one already. After
-    // settle_state(), both throw Error{kInput} and name the parameter or constant. REQUIRES: the
-    // parameter is not packed.
+    // TENSOR, a constant of the module's code, as a buffer unless it already is a buffer. After
+    // settle_state(), both functions throw Error{kInput} and name the parameter or constant.
+    // REQUIRES: the parameter is not packed.
     int hold_as_buffer(int index);
     int hold_constant(const at::Tensor& tensor);
     // Settles the state: from now on parameters and buffers keep their indices.

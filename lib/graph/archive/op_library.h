@@ -7,9 +7,9 @@
 
 namespace dslaunch::graph {
 
-// Loads the libraries FILES into this process, which registers their operators. A library stays
-// loaded. Throws Error{kInput} for a file that is not a library or that needs something missing
-// here; if a library throws while it registers its operators, this may end the process with the
+// Loads the libraries FILES into this process. Each library registers its operators and stays
+// loaded. Throws Error{kInput} for a file that is not a library or that needs a missing library or
+// symbol; if a library throws while it registers its operators, this may end the process with the
 // exit code of kInput instead.
 void load_op_libraries(const std::vector<std::string>& files);
 

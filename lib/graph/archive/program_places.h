@@ -20,7 +20,7 @@ class ProgramPlaces {
     ProgramPlaces();
 
     // Makes NODE the node that refuse() names; null: refuse() names no node. Returns the previous
-    // one.
+    // node.
     const storage::ExportedNode* enter(const storage::ExportedNode* node) {
         return std::exchange(node_, node);
     }

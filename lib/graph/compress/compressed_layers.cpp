@@ -83,21 +83,22 @@ class Compressor {
     }
 
   private:
-    // Returns LAYERS in the order of the model's modules, in which related modules are counted too.
+    // Returns LAYERS in the order of the model's parameters. Related modules are counted in the
+    // same order.
     static std::vector<CompressibleLayer> in_order(std::vector<CompressibleLayer> layers) {
         std::ranges::sort(layers, {}, &CompressibleLayer::parameter);
         return layers;
     }
 
-    // Why a layer is changed: its group, the pattern that found it, and its number among the layers
-    // that the pattern found.
+    // The reason why a layer is changed: its group, the pattern that found it, and its number among
+    // the layers that the pattern found.
     struct Chosen {
         const CompressedGroup* group = nullptr;
         size_t pattern = 0;
         size_t number = 0;
     };
 
-    // Calls USE with each layer that METHOD changes, and why.
+    // Calls USE with each layer that METHOD changes, and with the reason.
     template <typename Use>
     void for_chosen(const Method& method, const std::vector<CompressedGroup>& parts,
                     const Use& use) {
@@ -202,7 +203,7 @@ class Compressor {
         });
     }
 
-    // Notes what becomes smaller with layer INDEX, whose mask is MASK.
+    // Records the dimensions that shrink with layer INDEX, whose mask is MASK.
     void shrink(size_t index, const WeightMask& mask, const Chosen& chosen, const Method& method) {
         const CompressibleLayer& layer = layers_[index];
         const bool by_heads = mask.sort == MaskSort::kHeads;
@@ -220,8 +221,8 @@ class Compressor {
         lowered_.shrinks.push_back(std::move(made));
     }
 
-    // Adds CUT to MADE. The dimension has SIZE elements, as the pruned one of the layer CHOSEN, or,
-    // in a matrix after a convolution, a multiple of it.
+    // Adds CUT to MADE. The dimension of CUT must have SIZE elements, like the pruned dimension of
+    // the layer CHOSEN. In a matrix after a convolution, it may have a multiple of SIZE.
     void add_cut(Shrink& made, const Cut& cut, int64_t size, const Chosen& chosen,
                  const Method& method) const {
         const at::Tensor& tensor = cut.is_buffer ? model_.buffers()[cut.index].tensor
@@ -344,7 +345,8 @@ class Compressor {
         return model_.add_buffer(name, largest(at::linalg_vector_norm(rows, 1, {1}), ratio));
     }
 
-    // Returns the parameter with the scores of LAYER. New ones are drawn as PyTorch draws weights.
+    // Returns the parameter with the scores of LAYER. New scores are drawn as PyTorch draws
+    // weights.
     int scores_of(const CompressibleLayer& layer, const Method& method, MaskSort sort,
                   int64_t heads) {
         const std::string prefix = prefix_of(method);
@@ -417,7 +419,7 @@ class Compressor {
         return add_buffer_input(lowered_, buffer);
     }
 
-    // Makes READS read what MADE says of their parameter.
+    // Makes READS read their parameter with the rounding and the masks in MADE.
     void change(const std::vector<NodeInput>& reads, const CompressedParameter& made) {
         for (const NodeInput& read : reads) {
             const WithInsertPoint before(read.node);

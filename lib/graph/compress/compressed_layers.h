@@ -19,20 +19,20 @@ namespace dslaunch::graph {
 // Settings of compress_layers().
 struct CompressOptions {
     config::CompressionConfig config;
-    uint64_t seed = 0;   // of chance, and of new scores
+    uint64_t seed = 0;   // for random rounding and new scores
     bool trains = true;  // false: ranges of activations stay as they are
 };
 
-// Rewrites LOWERED, a graph of MODEL, and records in LOWERED.compressed what becomes of its
-// parameters. Adds masks to MODEL as buffers, made of its weights as they are now; scores that are
-// trained as parameters; and ranges of activations as buffers. What exists already is used. Throws
-// Error{kConfig} if a module pattern matches no layer of the right sort, if two groups of a method
-// contain the same layer, or if a weight or a related module does not have the sizes that a method
-// needs.
+// Rewrites LOWERED, a graph of MODEL, and records the changes of its parameters in
+// LOWERED.compressed. Adds to MODEL: masks of its current weights, as buffers; scores to train, as
+// parameters; and ranges of activations, as buffers. Masks, scores and ranges that already exist
+// are used. Throws Error{kConfig} if a module pattern matches no layer of the right sort, if two
+// groups of a method contain the same layer, or if a weight or a related module does not have the
+// sizes that a method needs.
 void compress_layers(Model& model, LoweredGraph& lowered, const CompressOptions& options);
 
 // Returns a fingerprint of the masks in LOWERED that were made of MODEL's first weights: a run with
-// other ones trains another model. Empty if there are none.
+// different masks trains a different model. Returns an empty text if there are no masks.
 [[nodiscard]] std::string fingerprint_of_masks(const Model& model, const LoweredGraph& lowered);
 
 }  // namespace dslaunch::graph

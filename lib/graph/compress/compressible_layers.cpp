@@ -63,7 +63,7 @@ class Finder {
         return layer;
     }
 
-    // Returns the read of a parameter that leads to INPUT of NODE; nothing if none does.
+    // Returns the read of a parameter that leads to INPUT of NODE; nothing if no parameter does.
     [[nodiscard]] std::optional<std::pair<NodeInput, int>> read_of(Node& node, size_t input) const {
         NodeInput read{&node, input};
         for (;;) {
@@ -98,7 +98,7 @@ class Finder {
             layer.biases.push_back(bias);
     }
 
-    // Finds the bias of a product to which it is added later, by its name.
+    // Adds to LAYER the bias that forward adds after the product. Finds the bias by its name.
     void add_named_bias(CompressibleLayer& layer) {
         for (const auto& [value, parameter] : parameter_of_)
             if (model_.parameters()[parameter].name == layer.names.front() + ".bias" &&

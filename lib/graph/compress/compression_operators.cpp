@@ -28,7 +28,7 @@ namespace {
 // The share of the earlier ranges in a static range, as in DeepSpeed's QuantAct.
 constexpr double kRangeMomentum = 0.95;
 
-// Returns what CHANGE makes of the values, and passes the gradient to them unchanged.
+// Applies CHANGE to the values, and passes the gradient to them unchanged.
 struct StraightThrough : torch::autograd::Function<StraightThrough> {
     using Change = std::function<at::Tensor(const at::Tensor&)>;
 
@@ -142,8 +142,8 @@ void round_activation(Stack& stack) {
     }));
 }
 
-// Moves RANGE towards the range of VALUES, unless one of them is not finite: the range would stay
-// so for ever.
+// Moves RANGE towards the range of VALUES if all of VALUES are finite. A range that is not finite
+// would never become finite again.
 void move_range(const at::Tensor& range, const at::Tensor& values) {
     const auto [least, most] = at::aminmax(values.to(at::kFloat));
     const at::Tensor batch = at::stack({least, most});

@@ -49,7 +49,8 @@ class Taker {
 
     [[nodiscard]] bool has(const std::string& module) const { return has_module(mine_, module); }
 
-    // Takes the parameters of module MINE from the teacher's module THEIRS. KEY names both.
+    // Takes the parameters of module MINE from the teacher's module THEIRS. KEY: the config's key
+    // for both modules, for messages.
     void take(const std::string& mine, const std::string& theirs, const char* key) const {
         require_module(mine_, mine, "the model", key);
         require_module(theirs_, theirs, "the teacher", key);

@@ -1,5 +1,5 @@
-// layer_reduction: a model begins with layers of a larger one. Data path: set-up of a job -> [here]
-// -> lower.h. One thread.
+// layer_reduction: a model begins with layers of a larger model. Data path: set-up of a job ->
+// [here] -> lower.h. One thread.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 namespace dslaunch::graph {
 
 // Gives layer I of MODEL the parameters of layer teacher_layers[I] of the model at TEACHER, and the
-// modules in REDUCTION.others their parameters there. MODEL's tensors read the teacher's file from
-// then on. Throws Error{kConfig} if a layer or module does not exist, or if MODEL has more layers
-// than REDUCTION names, and Error{kInput} if the teacher cannot be loaded or a parameter has other
-// sizes.
+// modules in REDUCTION.others the parameters of the same modules there. MODEL's tensors read the
+// teacher's file from then on. Throws Error{kConfig} if a layer or module does not exist, or if
+// MODEL has more layers than REDUCTION names, and Error{kInput} if the teacher cannot be loaded or
+// a parameter has different sizes.
 void take_teacher_layers(Model& model, const config::LayerReduction& reduction,
                          const std::string& teacher);
 

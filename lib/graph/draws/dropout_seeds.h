@@ -18,7 +18,8 @@ struct DrawKey {
     int64_t step = 0;         // optimizer step, from 0
     int64_t micro_batch = 0;  // index in the global batch: micro_step * data_parallel_size +
                               // data_parallel_rank
-    // Updates done, on which compression depends (graph/compress). -1: as after the last change.
+    // The number of completed updates, which compression depends on (graph/compress). -1:
+    // compression is as after its last change.
     int64_t updates = -1;
 };
 
@@ -32,15 +33,15 @@ class DrawScope {
     ~DrawScope();
 };
 
-// Returns this thread's key. Outside a DrawScope, this is the key of the last one.
+// Returns this thread's key. Outside a DrawScope, this is the key of the last DrawScope.
 [[nodiscard]] const DrawKey& this_draw_key();
 
 // Returns true if NODE itself draws random numbers; nodes in its blocks do not count.
 [[nodiscard]] bool draws(const Node& node);
 
-// Adds an operator before NODE that locks and seeds the generator, and one after NODE that unlocks
-// it. ORDINAL counts from the segment's first drawing node. TRIP: the iteration of the surrounding
-// loop, null outside loops.
+// Adds an operator before NODE that locks and seeds the generator, and an operator after NODE that
+// unlocks it. ORDINAL counts from the segment's first drawing node. TRIP: the iteration of the
+// surrounding loop, null outside loops.
 void insert_draw(Node* node, int64_t ordinal, Value* trip);
 
 // Returns the seed for the node with this ORDINAL in iteration TRIP of its loop (0 outside loops).

@@ -169,7 +169,7 @@ class Lifter {
     }
 
     // Refuses a new value for attribute NAME of OWNER if other attributes share the memory of the
-    // old one: in PyTorch they would keep the old value, but here they would change too.
+    // old value: in PyTorch they would keep the old value, but here they would change too.
     void require_alone(const Node& node, const c10::intrusive_ptr<Object>& owner,
                        const std::string& name) const {
         const IValue value = owner->getAttr(name);
@@ -237,8 +237,8 @@ class Lifter {
         return view.view.insert(graph_, owner);
     }
 
-    // Returns one constant for all reads of TENSOR, an attribute, because one of them may write it
-    // in place.
+    // Returns one constant for all reads of TENSOR, an attribute, because a node may write TENSOR
+    // in place through one of the reads.
     Value* constant_of(const at::Tensor& tensor) {
         const auto [found, fresh] = constants_.try_emplace(tensor.unsafeGetTensorImpl(), nullptr);
         if (!fresh) return found->second;
@@ -299,8 +299,8 @@ class Lifter {
                  lowered_.opaque_node, model_.views().front().name);
     }
 
-    // Refuses writes to tensors that overlapped others in the archive without being views of them.
-    // Here such tensors have separate memory, so a write would not reach the others.
+    // Refuses writes to tensors that overlapped other tensors in the archive and are not views of
+    // them. Here they have separate memory, so a write would not reach the other tensors.
     void refuse_writes_to_loose() const {
         const auto refuse = [](const std::string& name) {
             fail(ExitCode::kInput,

@@ -273,7 +273,7 @@ ShapesOnly::~ShapesOnly() = default;
 
 void use_wide_products() {
 #if defined(__x86_64__)
-    // The conditions under which oneDNN itself computes 16-bit products.
+    // oneDNN itself computes 16-bit products under these conditions.
     static const bool bf16 = has("avx512_bw") && has("avx512_vl") && has("avx512_dq");
     static const bool fp16 = has("avx512_fp16");
     // Never destroyed: other threads may still compute while the process ends.

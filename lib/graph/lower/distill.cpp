@@ -41,7 +41,8 @@ void require_same_sizes(const at::Tensor& mine, const at::Tensor& theirs, const 
          what, mine.size(-1));
 }
 
-// Returns LABELS in one row: a target for each of ROWS, of which each has an answer.
+// Returns LABELS in one row: one target for each of ROWS. Throws Error{kInput} if the counts
+// differ.
 at::Tensor targets_of(const at::Tensor& labels, const at::Tensor& rows) {
     if (labels.is_floating_point())
         fail(ExitCode::kInput,
@@ -62,8 +63,8 @@ at::Tensor rows_of(const at::Tensor& logits) {
     return logits.dim() == 2 ? logits : logits.movedim(1, -1).flatten(0, -2);
 }
 
-// Returns, for each row, 1 if its target counts and 0 otherwise; divided by their number unless
-// LESSON sums.
+// Returns, for each row, 1 if its target counts and 0 otherwise. If LESSON takes a mean, divides
+// the result by the number of targets that count.
 at::Tensor weights_of(const at::Tensor& labels, const Lesson& lesson) {
     const at::Tensor counts = (labels != lesson.ignored).to(at::kFloat);
     return lesson.sums ? counts : counts / counts.sum().clamp_min(1);
@@ -139,7 +140,7 @@ void register_lessons() {
     });
 }
 
-// Returns the cross entropy in GRAPH, the graph of WHOSE forward.
+// Returns the cross entropy in GRAPH, the only one there. WHOSE names the model in messages.
 Node* cross_entropy_in(Graph& graph, const char* whose) {
     Node* found = nullptr;
     int64_t count = 0;
@@ -214,14 +215,15 @@ class Adder {
         return hidden;
     }
 
-    // Makes VALUE the only output of GRAPH, and removes what it does not need.
+    // Makes VALUE the only output of GRAPH, and removes the nodes that VALUE does not need.
     static void keep_only(Graph& graph, Value* value) {
         while (!graph.outputs().empty()) graph.eraseOutput(graph.outputs().size() - 1);
         graph.registerOutput(value);
         torch::jit::EliminateDeadCode(graph.block());
     }
 
-    // Inserts THEIRS, the graph of TEACHER, at the beginning of the model's. Returns its output.
+    // Inserts THEIRS, the graph of TEACHER, at the beginning of the model's graph. Returns the
+    // output of THEIRS.
     Value* insert(const Model& teacher, const LoweredGraph& theirs) {
         std::vector<Value*> inputs;
         for (size_t i = 0; i < theirs.first_parameter(); ++i)

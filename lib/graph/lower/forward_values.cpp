@@ -144,7 +144,7 @@ class Fold {
 
 void fold_dicts(Graph& graph) {
     const std::vector<Node*> nodes(graph.nodes().begin(), graph.nodes().end());
-    std::vector<Node*> makers;  // folding one destroys no other
+    std::vector<Node*> makers;  // folding a dict destroys no other maker
     std::ranges::copy_if(nodes, std::back_inserter(makers),
                          [](const Node* node) { return items_made_by(*node).has_value(); });
     for (Node* node : makers) {

@@ -11,7 +11,7 @@ namespace dslaunch::graph {
 
 // Replaces reads of dicts by the values that were stored in them, if GRAPH makes the dict at its
 // top level and uses only constant names to set and read values. A dict that GRAPH returns is built
-// at its end instead.
+// at the end of GRAPH instead.
 void fold_dicts(Graph& graph);
 
 // Replaces argument INDEX of LOWERED, a dict of tensors by name, by one argument for each name that

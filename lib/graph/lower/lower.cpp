@@ -84,7 +84,8 @@ void inline_calls(std::shared_ptr<Graph>& graph) {
              describe_node(*left));
 }
 
-// Returns true if the forward of a module reads whether it is in train mode, as dropout's does.
+// Returns true if the forward of a module reads whether it is in train mode, as the forward of
+// dropout does.
 bool reads_mode(const Block& block) {
     return find_node(block, [](const Node& node) {
                return node.kind() == prim::GetAttr && node.s(attr::name) == "training";
@@ -215,7 +216,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     if (options.compression.changes_graph())
         compress_layers(model, lowered,
                         {options.compression, options.adapter_seed, options.trains});
-    // After compression, which would otherwise change the teacher's layers too.
+    // This runs after compression, which would otherwise change the teacher's layers too.
     if (options.trains && options.compression.distill.teaches())
         add_teacher(model, lowered, options.compression.distill, lower_teacher(options));
     settle_written_state(model, lowered, draws);

@@ -19,20 +19,21 @@ namespace dslaunch::graph {
 // Options of lower().
 struct LowerOptions {
     bool trains = true;
-    bool logits = false;  // the logits of logits(tokens), or of forward(tokens), without a loss
+    bool logits = false;                 // true: the output is the logits, without a loss
     std::vector<std::string> arguments;  // the arguments that the data supply; empty: all arguments
                                          // without a default
-    std::vector<std::string> offered;    // more tensors in the data: an argument with their name
-                                         // is supplied although it has a default
+    std::vector<std::string> offered;    // further tensors in the data, which are also used for
+                                         // arguments with a default
     config::LossConfig loss;             // kModel: forward's output is the loss
     c10::Device device = c10::kCPU;      // the device of the graph's constants
     config::LoraConfig lora;             // adapters are added if it is on
-    config::CompressionConfig compression;  // layers are changed if it says so
+    config::CompressionConfig compression;  // layers are changed if changes_graph()
     uint64_t adapter_seed = 0;              // for the initial values of new adapters and scores
     config::LoraBase base = config::LoraBase::kAsIs;  // the form of the base's weights
     at::ScalarType compute_dtype = at::kFloat;        // kBFloat16, kHalf: the graph is for 16-bit
                                                       // parameters under autocast (precision.h)
-    bool keeps_fp32_parameters = false;               // true: parameters stay fp32 even then
+    bool keeps_fp32_parameters = false;               // true: parameters stay fp32 under autocast
+                                                      // too
 };
 
 // Sets the module to train or eval mode and lowers its forward. If the loss is a preference loss or

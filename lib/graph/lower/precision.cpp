@@ -79,7 +79,7 @@ const std::map<std::string_view, Rule>& rules() {
         {"aten::scatter_", {Cast::kFollow, {"src"}, {"self"}}},
         {"aten::scatter_add_", {Cast::kFollow, {"src"}, {"self"}}},
         {"aten::scatter_reduce_", {Cast::kFollow, {"src"}, {"self"}}},
-        // These operators have no 16-bit kernel, or one that overflows.
+        // These operators have no 16-bit kernel, or their 16-bit kernel overflows.
         {"aten::complex", {Cast::kFull, {"real", "imag"}, {}}},
         {"aten::det", {Cast::kFull, {"self"}, {}}},
         {"aten::linalg_det", {Cast::kFull, {"A"}, {}}},
@@ -131,8 +131,8 @@ class CastInserter {
   private:
     void apply(const Rule& rule, Node* node) {
         WithInsertPoint before(node);
-        // Dtypes are compared with the operator's original inputs, so these are collected before
-        // any is replaced.
+        // Dtypes are compared with the operator's original inputs, so these inputs are collected
+        // before any of them is replaced.
         const std::map<int, Value*> like = tensors(*node, rule.like);
         for (const auto& [index, value] : tensors(*node, rule.arguments)) {
             Value* result = value;

@@ -12,7 +12,7 @@ struct RewardMeans {
     double rejected = 0;
     double accuracy = 0;  // the fraction of pairs whose chosen answer has the larger reward
 
-    // Returns the mean reward of chosen answers minus the mean reward of rejected ones.
+    // Returns the mean reward of chosen answers minus the mean reward of rejected answers.
     [[nodiscard]] double margin() const { return chosen - rejected; }
     // Adds FACTOR times OTHER.
     void add(const RewardMeans& other, double factor = 1);

@@ -23,13 +23,14 @@ namespace dslaunch::graph {
 
 struct TargetCount::Parts {
     enum class Counted {
-        kLabels,    // class numbers other than the ignored one, or rows of probabilities of classes
+        kLabels,    // class numbers other than the ignored class, or rows of probabilities of
+                    // classes
         kElements,  // all elements of the target
         kDivisor    // the number that the model itself divides by
     };
     Counted counted = Counted::kLabels;
     int64_t ignored = 0;
-    std::vector<size_t> arguments;  // of forward, from 0
+    std::vector<size_t> arguments;  // indices of forward's arguments, from 0
     // Computes the count. For a divisor, also computes its value without the bound that keeps it
     // above 0.
     std::unique_ptr<Code> code;
@@ -50,7 +51,7 @@ struct LossEnd {
     Value* value = nullptr;
     int64_t ignored = 0;
     size_t reduction = 0;  // the operator's input that says mean or sum
-    bool weighs = false;   // by class, so the mean divides by a sum of weights
+    bool weighs = false;   // true: weighs by class, so the mean divides by a sum of weights
 };
 
 bool is_constant(const Value* value) {
@@ -272,9 +273,9 @@ std::optional<double> known_number(const Value* value) {
     return is_one ? std::optional(constant->toTensor().item().toDouble()) : std::nullopt;
 }
 
-// Returns VALUE without the bound that keeps it above 0. Such a bound is at most 1, the smallest
-// count of targets, or it is added and too small to matter. Any other bound is part of the number
-// that the model divides by.
+// Returns VALUE without the bound that keeps it above 0. Such a bound is a minimum of at most 1,
+// the smallest count of targets, or a summand too small to matter. Any other bound is part of the
+// number that the model divides by.
 Value* unbounded(Value* value) {
     constexpr double kTooSmall = 1e-3;
     for (;;) {
@@ -382,8 +383,8 @@ std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
     parts->is_summed = is_summed;
     Value* value = end.value;
     Slice slice(lowered);
-    // A change of layout may use sizes that the model computed; the labels before it have the same
-    // count.
+    // A change of layout may use sizes that the model computed; the labels before the change have
+    // the same count.
     while (!slice.take(value) && end.counted == Counted::kLabels && lays_out_only(*value->node())) {
         value = value->node()->input(0);
         parts->is_relaid = true;

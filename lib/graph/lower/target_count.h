@@ -27,8 +27,8 @@ class TargetCount {
     // Returns the number of BATCH's targets that count, which the mean divides by; 0 if BATCH has
     // no target. BATCH: forward's arguments on the CPU. If the model computes the mean itself, the
     // count may have a fraction, because such a model may divide by a sum of weights; the count may
-    // even be negative. Throws Error{kInput} if the loss was changed to a sum and BATCH has no such
-    // count.
+    // even be negative. Throws Error{kInput} if the loss was changed to a sum and BATCH's targets
+    // cannot be counted.
     [[nodiscard]] double of(const std::vector<IValue>& batch) const;
 
     // Returns false if the count depends only on the sizes of the batch. TOKENS: the arguments

@@ -12,8 +12,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns true if INDEX is made of a running number: of arange or cumsum, or of a buffer of
-// positions.
+// Returns true if INDEX is made from a running number: from arange, from cumsum, or from a buffer
+// of positions.
 bool is_running_number(const Value* index, const LoweredGraph& lowered, const Model& model) {
     for (;;) {
         const Node* const node = index->node();

@@ -19,7 +19,7 @@ namespace dslaunch::graph {
 
 // New values of parameters that are written together and depend only on parameters, buffers and
 // constants. The model's graph expects these values to be written before it runs. If a model has
-// several ParameterWrites, each is computed from the values before any of them was written.
+// several ParameterWrites, all of them are computed from the values before the first write.
 struct ParameterWrites {
     // Inputs: parameters… buffers…; the graph writes copies of them. Outputs: the new values.
     std::shared_ptr<Graph> graph;
@@ -27,15 +27,16 @@ struct ParameterWrites {
     std::vector<int> buffers;          // model buffer of each buffer input
     std::vector<int> written;          // model parameter of each output
     std::vector<std::string> nodes;    // by output: a description of the node that writes it
-    bool reads_moved_buffers = false;  // true: they depend on buffers that forward changes
+    bool reads_moved_buffers = false;  // true: the new values depend on buffers that forward
+                                       // changes
 };
 
 // A parameter that the graph itself writes.
 struct WriteInPlace {
     int parameter = -1;
     std::string node;  // a description of the node
-    std::string why;   // why it is in no ParameterWrites: "with values that it computes from the
-                       // batch"
+    std::string why;   // why the write is in no ParameterWrites: "with values that it computes from
+                       // the batch"
 };
 
 class Model;
@@ -88,8 +89,8 @@ struct LoweredGraph {
     [[nodiscard]] size_t first_buffer() const { return first_parameter() + parameters.size(); }
 };
 
-// Add an input for the model's parameter or buffer of that index, after the inputs of its kind, and
-// return it. REQUIRES: LOWERED has no input for it yet.
+// Add an input for the model's parameter or buffer of the given index, after the inputs of its
+// kind, and return this input. REQUIRES: LOWERED has no such input yet.
 torch::jit::Value* add_parameter_input(LoweredGraph& lowered, int parameter);
 torch::jit::Value* add_buffer_input(LoweredGraph& lowered, int buffer);
 

@@ -292,7 +292,8 @@ std::vector<int64_t> versions_of(const Model& model, const std::vector<int>& par
 }
 
 // Refuses writes that no schema shows: a call that needs the module, or an operator of a library,
-// has written a parameter of segment INDEX. VERSIONS: the versions of the parameters before it ran.
+// has written a parameter of segment INDEX. VERSIONS: the versions of the parameters before the
+// segment ran.
 void refuse_hidden_writes(const SegmentedModel& segmented, size_t index,
                           const std::vector<int64_t>& versions) {
     const Segment& segment = segmented.segments()[index];
@@ -318,7 +319,8 @@ LossFacts trace_segments(const SegmentedModel& segmented, std::vector<IValue> in
     OperatorTrace trace;
     BackwardTrials backwards(segmented, meter, split);
     for (const at::Tensor& tensor : tensors_of(segmented.model())) trace.ignore(tensor);
-    // Without weights, equal layers with equal shapes do equal work, so only one of each kind runs.
+    // Without weights, equal layers with equal shapes do equal work, so only one layer of each kind
+    // runs.
     std::map<std::string, std::pair<size_t, std::vector<IValue>>> done;
     for (size_t s = 0; s < info.segments.size(); ++s) {
         plan::SegmentInfo& segment = info.segments[s];
@@ -398,8 +400,8 @@ bool is_equal(const at::Tensor& a, const at::Tensor& b) {
     return at::logical_or(a == b, at::logical_and(a.isnan(), b.isnan())).all().item<bool>();
 }
 
-// Returns the buffers to which SEGMENT writes computed values, even if these are equal to the old
-// ones now: a buffer that copies a weight may be equal to it in the first step.
+// Returns the buffers to which SEGMENT writes computed values, even if the new values are equal to
+// the old values now: a buffer that copies a weight may be equal to it in the first step.
 std::set<int> written_buffers(const Segment& segment) {
     std::set<int> buffers;
     const auto inputs = segment.graph->inputs();

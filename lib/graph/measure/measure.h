@@ -14,12 +14,12 @@ namespace dslaunch::graph {
 // Facts about the value that forward returns as its loss.
 struct LossFacts {
     int64_t numel = 1;
-    bool trains = true;  // true: a gradient leads from it to a trainable parameter
+    bool trains = true;  // true: a gradient leads from the loss to a trainable parameter
 };
 
 // Measures SEGMENTED. ARGUMENTS: one micro batch of the run, as the data provide it, on SEGMENTED's
 // device. Buffers must be on that device, and keep their values. Parameters are moved there one
-// segment at a time; in half precision, fp32 ones are cast to SEGMENTED's compute dtype. If
+// segment at a time; in half precision, fp32 parameters are cast to SEGMENTED's compute dtype. If
 // SPLIT_BACKWARD, runs each backward in two halves, and also measures the memory that stays in use
 // between the halves. LOSS, unless null, is set to the facts of the loss. Throws Error{kInput} if a
 // segment fails. (LibTorch's meta device would need no memory and no arithmetic, but half of the

@@ -45,7 +45,7 @@ class ModuleProfiler::Record final : public c10::DebugInfoBase {
         return found->second;
     }
 
-    // Called when the forward of module PLACE begins, or code outside of all modules.
+    // Called when the forward of module PLACE begins. kOutside: code outside of all modules begins.
     void enter(int64_t place) {
         const TimePoint time = now();
         const int64_t flops = flops_.take();
@@ -105,7 +105,7 @@ class ModuleProfiler::Record final : public c10::DebugInfoBase {
     int64_t place_ = kOutside;
     TimePoint since_{};
     bool recomputes_ = false;
-    std::vector<std::pair<uint64_t, int64_t>> nodes_;  // autograd's next node when a module began
+    std::vector<std::pair<uint64_t, int64_t>> nodes_;  // pairs: autograd's next node, begun module
     int backward_depth_ = 0;
     TimePoint backward_began_{};
 };
@@ -165,8 +165,8 @@ class ModulePaths {
         for (const ModelBuffer& buffer : model.buffers()) add_owners(buffer.name, all_);
     }
 
-    // Sets the segment in which nodes are looked up. If several modules fit a node's path, the
-    // module whose parameters the segment reads is meant.
+    // Sets the segment in which nodes are looked up. If several modules fit a node's path, the node
+    // belongs to the module whose parameters the segment reads.
     void enter(const Segment& segment) {
         here_.clear();
         known_.clear();
@@ -174,7 +174,7 @@ class ModulePaths {
             add_owners(model_.parameters()[parameter].name, here_);
     }
 
-    // Returns the whole path of the module that a node calls PATH.
+    // Returns the full path of the module that a node's path, PATH, names.
     const std::string& whole(const std::string& path) {
         const auto [found, fresh] = known_.try_emplace(path);
         if (fresh) {
@@ -192,7 +192,7 @@ class ModulePaths {
         }
     }
 
-    // Returns true if PATH is WHOLE with some parts left out, but not the last one.
+    // Returns true if PATH is WHOLE without some of its parts. The last part must be present.
     static bool is_short_for(std::string_view path, std::string_view whole) {
         const auto take_last = [](std::string_view& text) {
             const size_t dot = text.rfind('.');

@@ -27,7 +27,7 @@ class ModuleProfiler {
     // Returns the costs of the modules that ran so far, in the order in which they first ran.
     [[nodiscard]] std::vector<plan::ModuleCost> costs() const;
 
-    // While it exists, forwards of this thread count as recomputes. Does nothing without a
+    // A scope in which forwards of this thread count as recomputes. Does nothing without a
     // profiler.
     class RecomputeScope {
       public:
@@ -43,7 +43,7 @@ class ModuleProfiler {
 
     SegmentedModel& model_;
     std::shared_ptr<Record> record_;  // part of LibTorch's thread state while callbacks_ lives
-    std::vector<std::shared_ptr<Code>> codes_;  // MODEL's own
+    std::vector<std::shared_ptr<Code>> codes_;  // the codes that MODEL ran before
     std::unique_ptr<Callbacks> callbacks_;
 };
 

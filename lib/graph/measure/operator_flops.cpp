@@ -77,7 +77,7 @@ bool OperatorFlops::enter(const at::RecordFunction& call) {
 }
 
 void OperatorFlops::leave(const at::RecordFunction& call) {
-    if (calls_.empty()) return;  // it began before the count
+    if (calls_.empty()) return;  // the operator began before the count
     const std::string_view name = call.name();
     calls_.pop_back();
     const bool again = !calls_.empty() && calls_.back() == name;

@@ -63,8 +63,8 @@ class SegmentTimer {
     static constexpr size_t kLeaves = 3;  // place in Sort: inputs with gradients
     struct Samples {
         std::vector<double> forward_s;
-        std::vector<double> input_s;  // until the inputs' gradients
-        std::vector<double> whole_s;  // the whole backward
+        std::vector<double> input_s;  // until the inputs' gradients are complete
+        std::vector<double> whole_s;  // of the whole backward
     };
     struct Window {
         size_t begin = 0;
@@ -84,7 +84,7 @@ class SegmentTimer {
         return end;
     }
 
-    // Times the segments of WINDOW on INPUTS, and returns the outputs of the last one.
+    // Times the segments of WINDOW on INPUTS, and returns the outputs of the last segment.
     std::vector<IValue> time_window(const Window& window, const std::vector<IValue>& inputs) {
         std::vector<int> parameters;
         for (size_t s = window.begin; s < window.end; ++s)

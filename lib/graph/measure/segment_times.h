@@ -15,7 +15,7 @@ namespace dslaunch::graph {
 struct SegmentTimesOptions {
     int rounds = 5;
     // The bytes that autograd saves for each segment. Consecutive segments are timed together until
-    // the sum of these bytes and of their parameters' bytes reaches kTimedBytesMax. If empty, all
+    // these bytes and the bytes of their parameters add up to kTimedBytesMax. If empty, all
     // segments are timed together.
     std::vector<Bytes> kept = {};
     // Calls its argument, a backward, and may provide memory for gradients meanwhile. If empty, the
@@ -23,8 +23,8 @@ struct SegmentTimesOptions {
     std::function<void(const std::function<void()>&)> around_backward = {};
 };
 
-// Larger than any cache. Thus, as in a real step, parameters and activations are no longer in the
-// cache when a segment uses them again.
+// This is larger than any cache. Thus, as in a real step, parameters and activations are no longer
+// in the cache when a segment uses them again.
 inline constexpr Bytes kTimedBytesMax = mib(512);
 
 // Returns each segment's times. ARGUMENTS are as in measure(). Buffers keep their values; gradients

@@ -16,7 +16,7 @@ struct Dimension {
     bool operator==(const Dimension&) const = default;
 };
 
-// Returns the dimensions of TENSOR, the one with the largest stride first.
+// Returns the dimensions of TENSOR from the largest stride to the smallest.
 std::vector<int64_t> order_in_memory(const at::Tensor& tensor) {
     std::vector<int64_t> order(static_cast<size_t>(tensor.dim()));
     std::iota(order.begin(), order.end(), int64_t{0});

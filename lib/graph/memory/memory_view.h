@@ -1,6 +1,6 @@
-// Describes a tensor as a view of another one in the same storage, by a few operators on the other
-// tensor. Data path: shared_storage.h finds which tensors of a model share memory -> [here] -> the
-// graph, files. No shared state.
+// Describes a tensor as a view of another tensor in the same storage, by a few operators on the
+// other tensor. Data path: shared_storage.h finds which tensors of a model share memory -> [here]
+// -> the graph, files. No shared state.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// Finds the tensors of a module that share memory. Of each such group one tensor is the owner, and
-// the others are views of it. Data path: a module's named tensors -> [here] -> model.h. No shared
+// Finds the tensors of a module that share memory. In each group, one tensor is the owner, and the
+// others are views of it. Data path: a module's named tensors -> [here] -> model.h. No shared
 // state.
 #pragma once
 
@@ -26,18 +26,18 @@ struct SharingTensor {
 // The owner of a tensor's memory, and the tensor's view of the owner.
 struct TensorHome {
     int owner = 0;                   // index of the tensor that owns the memory
-    std::optional<MemoryView> view;  // nothing: it is its own owner
-    // True if it overlaps other tensors that are not trained, and not all of them are views of one
-    // tensor. Giving it a separate copy of its values is correct if no such tensor is written to.
+    std::optional<MemoryView> view;  // nothing: the tensor is its own owner
+    // True if it belongs to a set of untrained tensors that overlap and are not all views of one
+    // tensor. Separate copies of their values are correct if no tensor of the set is written to.
     bool is_loose = false;
 };
 
 // Returns a home for each of TENSORS. The memory of owners does not overlap, but they may share a
 // storage. The owner is the first tensor that is trained. If no tensor is trained, it is the tensor
-// with the most elements. Among equal ones, parameters come before buffers, and then the first one
-// is taken. A tensor without a name does not own one with a name. Throws Error{kInput}, naming two
-// tensors that overlap, in two cases: one is trained and the other is not a view of it; or both are
-// trained and have different elements.
+// with the most elements. Among tensors of equal size, parameters come before buffers, and then the
+// first tensor is taken. A tensor without a name never owns a tensor with a name. Throws
+// Error{kInput}, naming two tensors that overlap, in two cases: one is trained and the other is not
+// a view of it; or both are trained and have different elements.
 [[nodiscard]] std::vector<TensorHome> find_homes(const std::vector<SharingTensor>& tensors);
 
 // Returns true if A and B have an element of memory in common.
@@ -47,9 +47,9 @@ struct TensorHome {
 // type.
 [[nodiscard]] bool is_same_view(const at::Tensor& a, const at::Tensor& b);
 
-// Returns copies of TENSORS; floating-point ones are in DTYPE if it is given. Copies of tensors
-// that share a storage also share one, at the same offsets. If a storage is read as several types,
-// the copies keep these types.
+// Returns copies of TENSORS; floating-point copies are in DTYPE if it is given. Copies of tensors
+// that share a storage also share a storage, at the same offsets. If a storage is read as several
+// types, the copies keep these types.
 [[nodiscard]] std::vector<at::Tensor> copied_together(
     const std::vector<at::Tensor>& tensors, std::optional<at::ScalarType> dtype = std::nullopt);
 

@@ -27,7 +27,7 @@ struct GptOptions {
 };
 
 // Returns the options of "tiny" (0.9 M parameters), "small" (29 M) or "medium" (185 M). For any
-// other SIZE, throws Error{kUsage}, which names the three.
+// other SIZE, throws Error{kUsage}, which names the three sizes.
 [[nodiscard]] GptOptions gpt_options(std::string_view size);
 
 // Makes a module: forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T, vocab].
@@ -47,7 +47,7 @@ struct MlpOptions {
 // Makes a module: forward(x) -> output. SHAPE: x [B, widths.front()] fp32, output [B,
 // widths.back()]. Linear layers hidden.0, hidden.1, …, out with ReLU between. Draws weights and
 // biases from uniform(±1/sqrt(inputs)) as nn.Linear does. Throws Error{kUsage} for fewer than two
-// widths or one below 1.
+// widths or a width below 1.
 [[nodiscard]] Module make_mlp(const MlpOptions& options);
 
 // Returns the number of elements of all parameters; a shared parameter counts once.

@@ -18,7 +18,7 @@ size_t indent_of(std::string_view line) {
 
 // A `for` line over children, and the lines that it repeats.
 struct Loop {
-    std::string index;  // empty: none
+    std::string index;  // empty if the loop has no index
     std::string variable;
     std::string list;  // "self.blocks"
     size_t indent = 0;

@@ -392,12 +392,12 @@ at::Tensor with_factors(const Rope& rope, const std::vector<double>& factors) {
     return 1.0 / (at::tensor(factors, at::kFloat) * at::pow(rope.theta, pair_exponents(rope)));
 }
 
-// Returns ROPE's frequencies. IS_LONG: for sequences beyond the original context, if the formula
-// distinguishes them.
+// Returns ROPE's frequencies. IS_LONG: returns the frequencies for sequences beyond the original
+// context, if the formula distinguishes such sequences.
 at::Tensor frequencies(const Rope& rope, bool is_long) {
     switch (rope.kind) {
         case RopeKind::kDefault:
-        case RopeKind::kDynamic:  // of sequences within the first context
+        case RopeKind::kDynamic:  // for sequences within the original context
             return plain(rope);
         case RopeKind::kLinear:
             return plain(rope) / rope.factor;

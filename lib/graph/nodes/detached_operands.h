@@ -14,7 +14,7 @@ namespace dslaunch::graph {
 // block has written in place.
 class DetachedOperands {
   public:
-    // Replaces the tensors in VALUES by detached ones, made at their graph's insert point.
+    // Replaces the tensors in VALUES by detached tensors, made at their graph's insert point.
     void detach(std::vector<Value*>& values);
     // Returns the value that the graph uses after the block in place of OUTPUT, an output of the
     // block.

@@ -45,7 +45,7 @@ void for_each_read(const Node& node, const Use& use) {
 }
 
 // Follows VALUE back to its origin, and returns the last value. For each value, NEXT returns the
-// input of the value's node that the value comes from, or null if the walk ends there.
+// value that it comes from, an input of its node. NEXT returns null to end the walk.
 template <typename Value, typename Next>
 Value* follow_back(Value* value, const Next& next) {
     while (Value* const before = next(value)) value = before;
@@ -113,7 +113,7 @@ struct Twins {
 // Adds the values and nodes of FROM and of the blocks in it to TWINS, with their copies in TO.
 void pair_twins(const Block& from, Block& to, Twins& twins);
 
-// Returns true if the type of VALUE is a tensor, not an optional one.
+// Returns true if the type of VALUE is a tensor, not an optional tensor.
 inline bool is_tensor(const Value& value) {
     return value.type()->isSubtypeOf(*c10::TensorType::get());
 }

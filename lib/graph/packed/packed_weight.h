@@ -1,5 +1,5 @@
 // A frozen weight in 8 or 4 bits (QLoRA, arXiv:2305.14314), stored as a parameter like any other:
-// its bytes are the elements of a flat tensor of the other parameters' type, so that they are
+// its bytes are the elements of a flat tensor of the other parameters' type, so that the weight is
 // sharded, gathered, offloaded and counted in the same way. Data path: a model's weight -> [here]
 // -> zero/parameters -> packed_base.h, which unpacks it in products. Threads: any; it is only read.
 #pragma once

@@ -1,5 +1,5 @@
-// A parameter as the layers that read it get it: rounded, and masked. The graph
-// does it in each pass (compressed_layers.h), and the end of a run once. Pure values.
+// The form in which layers read a compressed parameter: rounded and masked. The graph computes it
+// in each pass (compressed_layers.h), and the end of a run computes it once. Pure values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,14 +13,14 @@
 
 namespace dslaunch::graph {
 
-// Rounds a weight.
+// The rounding of a weight.
 struct WeightRounding {
     Grid grid;  // bits and seed come from the schedule
     config::BitSchedule schedule;
     bool is_transposed = false;  // the weight is stored as [in, out]
 
-    // Returns WEIGHT rounded as after UPDATES updates (-1: the last ones), with chance from SEED.
-    // Returns WEIGHT itself if it is not rounded yet.
+    // Returns WEIGHT rounded as it is after UPDATES updates (-1: after the last change). SEED is
+    // for random rounding. Returns WEIGHT itself if it is not rounded yet.
     [[nodiscard]] at::Tensor of(const at::Tensor& weight, int64_t updates, uint64_t seed) const;
 };
 
@@ -31,19 +31,19 @@ enum class MaskSort : int64_t {
     kHeads      // [heads]: the weight's columns are divided equally
 };
 
-// Masks a parameter.
+// The mask of a parameter.
 struct WeightMask {
     MaskSort sort = MaskSort::kElements;
-    bool is_learned = false;  // from scores, a parameter; false: the mask is a buffer
+    bool is_learned = false;  // true: made from scores, a parameter; false: the mask is a buffer
     int source = -1;          // index of that parameter or buffer in the model
-    double ratio = 1;         // the part that stays
-    int64_t offset = 0;       // updates before it begins
+    double ratio = 1;         // the fraction of the elements that stays
+    int64_t offset = 0;       // number of updates before the mask takes effect
     bool is_transposed = false;
 
     [[nodiscard]] bool is_on(int64_t updates) const { return updates < 0 || updates >= offset; }
-    // Returns the mask of SOURCE: SOURCE itself, or the largest of its scores.
+    // Returns the mask of SOURCE: SOURCE itself, or, for scores, the mask of the largest scores.
     [[nodiscard]] at::Tensor mask(const at::Tensor& source) const;
-    // Returns MASK in a shape that multiplies VALUES, which are as the model stores them.
+    // Returns MASK in a shape that multiplies VALUES, which have the layout of the model.
     [[nodiscard]] at::Tensor spread(const at::Tensor& mask, const at::Tensor& values) const;
 };
 
@@ -61,15 +61,15 @@ struct Shrink {
     std::vector<Cut> cuts;
 };
 
-// A parameter that is rounded first, if it is, and then masked by each of `masks`.
+// A parameter that layers read masked by each of `masks`, and before that rounded if is_rounded.
 struct CompressedParameter {
     int parameter = -1;  // index in the model
     bool is_rounded = false;
     WeightRounding rounding;
     std::vector<WeightMask> masks;
 
-    // Returns VALUES, the parameter's, as its layers read them after UPDATES updates. SOURCE_OF
-    // returns the source of a mask. SEED as for rounding.
+    // Returns VALUES of the parameter as its layers read them after UPDATES updates. SOURCE_OF
+    // returns the source of a mask. SEED is for random rounding.
     [[nodiscard]] at::Tensor read(
         const at::Tensor& values, int64_t updates, uint64_t seed,
         const std::function<at::Tensor(const WeightMask&)>& source_of) const;

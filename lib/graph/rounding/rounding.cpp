@@ -31,8 +31,9 @@ at::Tensor jitter(const at::Tensor& like, uint64_t seed) {
     return made.to(like.device());
 }
 
-// Returns VALUES, [groups, …] fp32, rounded to multiples of SCALE from ZERO on, of which there are
-// those from LEAST to MOST. ZERO may be undefined. SEED: null, or the seed of chance.
+// Returns VALUES, [groups, …] fp32, rounded to ZERO + k * SCALE for integers k in STEPS (first
+// and last). An undefined ZERO counts as 0. SEED is for random rounding; null: rounds to the
+// nearest.
 at::Tensor rounded(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& zero,
                    std::pair<int64_t, int64_t> steps, const uint64_t* seed) {
     at::Tensor result = zero.defined() ? (values - zero).div_(scale) : values / scale;
@@ -41,7 +42,7 @@ at::Tensor rounded(const at::Tensor& values, const at::Tensor& scale, const at::
     return zero.defined() ? result.add_(zero) : result;
 }
 
-// Returns VALUES on the grid of BITS bits for the ranges LEAST to MOST.
+// Returns VALUES rounded to GRID in the ranges from LEAST to MOST.
 at::Tensor on_range(const at::Tensor& values, const at::Tensor& least, const at::Tensor& most,
                     const Grid& grid) {
     const int64_t count = int64_t{1} << grid.bits;

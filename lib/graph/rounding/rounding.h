@@ -8,18 +8,19 @@
 
 namespace dslaunch::graph {
 
-// A grid of 2^bits values. With 2 bits it has three (-a, 0, a), and with 1 bit two (-a, a).
+// A grid of 2^bits values. With 2 bits it has three values (-a, 0, a), and with 1 bit two values
+// (-a, a).
 struct Grid {
     int64_t bits = 8;
     int64_t groups = 1;        // equal parts of the elements, in row-major order, with a scale each
     bool is_symmetric = true;  // around 0; false: from the least to the largest value
     bool is_stochastic = false;  // rounds up or down by chance, without a bias
-    uint64_t seed = 0;           // of the chance
+    uint64_t seed = 0;           // for is_stochastic
 };
 
 // Returns VALUES on the grid, in their shape and type. Computes in fp32. A group whose values are
-// all equal stays as it is, except that 2 bits make such a group zeros or keep it. REQUIRES:
-// floats; GRID.groups divides their number; a grid of 1 or 2 bits is symmetric and not stochastic.
+// all equal stays as it is; with 2 bits, it may become zeros instead. REQUIRES: floats; GRID.groups
+// divides their number; a grid of 1 or 2 bits is symmetric and not stochastic.
 [[nodiscard]] at::Tensor on_grid(const at::Tensor& values, const Grid& grid);
 
 // Returns VALUES on a grid of 2^BITS values for the range RANGE, [2] fp32: the least and the
@@ -27,8 +28,8 @@ struct Grid {
 [[nodiscard]] at::Tensor on_grid_of_range(const at::Tensor& values, const at::Tensor& range,
                                           int64_t bits, bool is_symmetric);
 
-// Returns a mask like SCORES, of bools: true for the ceil(RATIO * numel) largest scores. Of equal
-// scores the first ones count as larger.
+// Returns a mask like SCORES, of bools: true for the ceil(RATIO * numel) largest scores. Among
+// equal scores, earlier scores count as larger.
 [[nodiscard]] at::Tensor largest(const at::Tensor& scores, double ratio);
 
 }  // namespace dslaunch::graph

@@ -152,8 +152,8 @@ class CutFinder {
         }
     }
 
-    // Returns, for each node, the number of elements of the parameters that the node reads and that
-    // no earlier node reads.
+    // Returns, for each node, the number of elements of the parameters that this node is the first
+    // to read.
     [[nodiscard]] std::vector<int64_t> first_read_numel() const {
         std::vector<int64_t> numel(map_.nodes.size(), 0);
         for (size_t i = 0; i < lowered_.parameters.size(); ++i) {
@@ -238,7 +238,7 @@ class Builder {
   private:
     Value* add_input(Value* value) {
         Value* input = graph_->addInput();
-        // Shapes that a tracer recorded may change, and with the plain type equal layers share one
+        // Shapes that a tracer recorded may change. With the plain type, equal layers share one
         // Code.
         input->setType(is_tensor(*value) ? c10::TensorType::get() : value->type());
         twins_[value] = input;

@@ -31,7 +31,7 @@ struct CutMap {
     [[nodiscard]] std::vector<Value*> alive_at(int64_t position, const LoweredGraph& lowered) const;
 };
 
-// Returns the nodes of LOWERED and the places between them where no cut changes a result.
+// Returns the nodes of LOWERED and the places between them where a cut changes no result.
 [[nodiscard]] CutMap find_cuts(const LoweredGraph& lowered, const Model& model);
 
 // A part of a model: the nodes between two cuts, as a separate graph.

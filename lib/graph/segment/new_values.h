@@ -18,8 +18,8 @@ namespace dslaunch::graph {
                                                  const std::vector<at::Tensor>& parameters);
 
 // Returns true if writing twice gives the same values as writing once, except for rounding. Tests
-// this with MODEL's values and with other values. If it is true, a step may run forward any number
-// of times. Computes in fp64, and in fp32 if the graph names types itself.
+// this with MODEL's values and with different values. If it returns true, a step may run forward
+// any number of times. Computes in fp64, and in fp32 if the graph names types itself.
 [[nodiscard]] bool is_projection(const Model& model, const ParameterWrites& writes);
 
 }  // namespace dslaunch::graph

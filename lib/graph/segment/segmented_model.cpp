@@ -51,8 +51,8 @@ SegmentedModel SegmentedModel::of_graph(Model& model, LoweredGraph lowered, int6
 void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& positions) {
     std::vector<int64_t> ends = positions;
     ends.push_back(static_cast<int64_t>(map.nodes.size()));
-    // Segment 0 takes every argument and state, whether it reads it or not, so that callers need
-    // not know which ones are read.
+    // Segment 0 takes every argument and state, so that callers need not know which of them it
+    // reads.
     LiveRange live;
     for (size_t i = lowered_.first_argument(); i < lowered_.first_parameter(); ++i)
         live.in.push_back(lowered_.graph->inputs()[i]);

@@ -65,8 +65,8 @@ class SegmentedModel {
                                    const DrawKey& key, c10::Device device = c10::kCPU) const;
 
     // Runs the backward pass of one segment for one micro step: passes the gradients of BOUNDARY's
-    // leaves to the producers of those leaves, and adds gradients to the segment's inputs and
-    // parameters. Frees the autograd graph.
+    // leaves to their producers, and adds gradients to the segment's inputs and parameters. Frees
+    // the autograd graph.
     static void backward(Boundary& boundary);
     // Runs the backward of the last segment. It starts at the loss, with SCALE as its gradient.
     static void backward_loss(Boundary& boundary, double scale);

@@ -146,7 +146,7 @@ WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
     // freed here.
     for (const std::shared_ptr<AutogradNode>& node : split.plain) node->release_variables();
     for (const auto& [node, came] : kept) {
-        // The second half then follows only edges that the first half did not, and the nodes that
+        // The second half then follows only edges that the first half did not follow. Nodes that
         // only the first half needed are freed.
         for (Edge& edge : node->next_edges())
             if (ways.leads_to_input(edge)) edge = Edge();

@@ -14,7 +14,7 @@
 
 namespace dslaunch::graph {
 
-// The second half of a backward. Keeps only those nodes of the autograd graph alive that the second
+// The second half of a backward. Keeps alive only the nodes of the autograd graph that the second
 // half needs.
 class WeightHalf {
   public:

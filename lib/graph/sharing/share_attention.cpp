@@ -199,8 +199,8 @@ at::Tensor scores_of(const Ring& ring, const at::Tensor& query, const KeyBlock& 
     return scores.masked_fill(later, -INFINITY);
 }
 
-// The attention with one block, and the logarithm of its sum of exponentials, -inf if the mask
-// hides all its keys.
+// The attention to one block of keys, and the logarithm of the sum of its exponentials; -inf if the
+// mask hides all keys of the block.
 struct Attended {
     at::Tensor out, log_sum;
 };
@@ -255,8 +255,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
                             const Variable& value, const Ring& ring) {
         const at::ScalarType dtype = wide(query);
         const at::TensorOptions options = query.options().dtype(dtype);
-        // The largest log-sum of the blocks so far. Then the sum of the blocks' numerators and the
-        // sum of their denominators, both divided by the exponential of that log-sum.
+        // MOST: the largest log-sum of the blocks so far. DENOMINATOR and NUMERATOR: their sums
+        // over the blocks, both divided by the exponential of MOST.
         at::Tensor most =
             at::full({query.size(0), query.size(1), query.size(2)}, -INFINITY, options);
         at::Tensor denominator = at::zeros_like(most);

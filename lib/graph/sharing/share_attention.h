@@ -52,8 +52,8 @@ class AttentionInAutocast {
 [[nodiscard]] at::Tensor attention_of_share(AttentionOperands operands,
                                             const AttentionOptions& options, PartOf part);
 
-// Returns the factors that at::dropout draws for a tensor of SIZES with X's layout: PART's share of
-// them, split by SHARD.
+// Returns PART's share, split by SHARD, of the factors that at::dropout draws for a tensor of SIZES
+// with X's layout.
 [[nodiscard]] at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                         double dropout, const plan::TensorShard& shard,
                                         PartOf part);

@@ -13,7 +13,7 @@ namespace dslaunch::graph {
 
 // Return a rank's share of WHOLE, and the whole tensor from all ranks' shares in rank order. Both
 // are copies. If SHARD has a single block, the block is the whole dimension, whatever its extent.
-// If SHARD has several equal blocks, the dimension has as many of them as fit in it.
+// If SHARD has several equal blocks, the dimension has as many blocks as fit in it.
 [[nodiscard]] at::Tensor share_of(const at::Tensor& whole, const plan::TensorShard& shard,
                                   PartOf part);
 [[nodiscard]] at::Tensor whole_of(const std::vector<at::Tensor>& shares,

@@ -26,7 +26,7 @@ class TensorGroup {
     // dtype. They block until all ranks have called them. SITE is the number of the collective in
     // the graph: ranks that meet at different sites throw Error{kDiverged}. If a rank is lost, the
     // others throw Error{kPeerLost}. Forward and backward of one micro batch never overlap on a
-    // rank, so one thread at a time calls.
+    // rank, so only one thread at a time calls.
 
     // Returns the sum over ranks. Adds in rank order, and in fp32 if MINE has 16 bits, so every
     // rank gets the same bits. Does not change MINE.
@@ -35,7 +35,7 @@ class TensorGroup {
     // Returns every rank's tensor, by rank. This rank's entry may be MINE itself, so do not write
     // to the tensors. Shapes may differ.
     [[nodiscard]] virtual Tensors gather(const at::Tensor& mine, int64_t site) = 0;
-    // Sends PARTS[r] to rank r; returns the parts that the ranks sent to this one, by rank.
+    // Sends PARTS[r] to rank r; returns the parts that the ranks sent to this rank, by rank.
     // REQUIRES: all parts of all ranks have the same shape.
     [[nodiscard]] virtual Tensors exchange(const Tensors& parts, int64_t site) = 0;
     // Returns the tensor of the previous rank; rank 0 gets the last rank's tensor. REQUIRES: the

@@ -26,8 +26,8 @@ namespace dslaunch::graph {
 //     rows of logits and all targets; returns the rank's summand of their cross entropy.
 //   tensor_embedding(weight, indices, padding, rows): looks up the rank's share of a table of ROWS
 //     rows; returns zeros for indices of other ranks, so the result is a summand.
-// tensor_cross_entropy(logits, target, reduction, ignored, classes, site): takes logits [rows, the
-// rank's classes] and a target [rows] int64 that may be any of all CLASSES.
+//   tensor_cross_entropy(logits, target, reduction, ignored, classes, site): takes logits
+//     [rows, the rank's classes] and a target [rows] int64 that may be any of all CLASSES.
 //   tensor_dropout(x, p, train, dim, blocks): draws for the whole tensor and uses the rank's share.
 //   tensor_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, dim,
 //     extent): for the rank's share of DIM, the heads or the queries; draws for the whole tensor.

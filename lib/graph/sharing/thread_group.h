@@ -29,11 +29,11 @@ class TensorMeeting {
     using Tensors = TensorGroup::Tensors;
     using ByRank = std::vector<Tensors>;
     using Use = std::function<void(const ByRank& all)>;
-    // Offers MINE, waits until all ranks have offered theirs, calls USE with all of them, and waits
-    // until all ranks have used them. Throws Error{kDiverged} if the ranks' sites differ, and
-    // Error{kPeerLost} after leave().
+    // Offers MINE, waits until all ranks have offered their tensors, calls USE with all tensors,
+    // and waits until all ranks have used them. Throws Error{kDiverged} if the ranks' sites differ,
+    // and Error{kPeerLost} after leave().
     void exchange(const TensorPlace& place, const Tensors& mine, const Use& use);
-    // Declares that RANK will not take part again: all other ranks throw with TEXT.
+    // Declares that RANK will not take part again: all other ranks throw an error with TEXT.
     void leave(int rank, const std::string& text);
     // Returns the first rank that left after a failure, or -1 if there is none. REQUIRES: no rank
     // is in exchange().

@@ -32,8 +32,8 @@ struct LinearForm {
     int64_t weight_out = 0;
 };
 
-// The origin of a value that is a model parameter, at most transposed or cast: the parameter, and
-// for each dimension of the value the matching dimension of the parameter.
+// The parameter that a value is, apart from transposes and casts; and for each dimension of the
+// value, the matching dimension of the parameter.
 struct ParameterOrigin {
     int parameter = -1;
     std::vector<int64_t> dims;
@@ -80,11 +80,11 @@ class FlowGraph {
     // Return a parameter's name and a description of VALUE, for messages.
     [[nodiscard]] std::string parameter_name(int parameter) const;
     [[nodiscard]] std::string describe(const Value* value) const;
-    // Returns the parameter that VALUE is, at most transposed or cast; nothing if VALUE is computed
-    // in any other way.
+    // Returns the parameter that VALUE is, apart from transposes and casts; nothing if VALUE is
+    // computed in any other way.
     [[nodiscard]] std::optional<ParameterOrigin> origin_of(const Value* value) const;
 
-    // Returns true if VALUE is an argument of forward, at most reshaped, sliced or cast.
+    // Returns true if VALUE is an argument of forward, apart from reshapes, slices and casts.
     [[nodiscard]] static bool is_argument(const Value* value);
     // Returns true if NODE multiplies the rows of each expert by that expert's weight.
     [[nodiscard]] static bool is_grouped_product(const Node& node);
@@ -102,7 +102,7 @@ class FlowGraph {
 
   private:
     // Calls VISIT with each node that computes VALUE from parameters with gradients, starting with
-    // the last one. VISIT sets its second argument to true if the node's inputs are to be visited
+    // the last node. VISIT sets its second argument to true if the node's inputs are to be visited
     // too. Returns false if VISIT returns false, or if VALUE takes more nodes than layers and norms
     // need.
     template <typename Visit>

@@ -88,20 +88,20 @@ class FlowState {
     [[nodiscard]] const std::optional<TensorObstacle>& obstacle() const { return obstacle_; }
     void clear_obstacle() { obstacle_.reset(); }
     // Report an obstacle: NODE cannot compute with the split of PARAMETER (-1: not known).
-    // obstruct() reports that NODE can never do so, obstruct_indivisible() that this number of
-    // ranks is the cause. Always return false.
+    // obstruct() reports that NODE can never do so. obstruct_indivisible() reports that the number
+    // of ranks is the cause. Both always return false.
     bool obstruct(Node& node, int parameter, std::string reason);
     bool obstruct_indivisible(Node& node, int parameter, std::string reason);
-    // Marks the last demand as one that was made because something does not divide evenly.
+    // Records that the last demand was made because something does not divide evenly.
     void mark_indivisible() { obstacle_->is_indivisible = true; }
-    // Asks for other splits; REASON is reported if they do not help. Always returns false.
+    // Asks for the splits DEMANDS. REASON is reported if they do not help. Always returns false.
     bool demand(Node& node, TensorDemands demands, std::string reason);
     // Asks for BLOCKS as the split of PARAMETER. Always returns false.
     bool demand_blocks(Node& node, int parameter, std::vector<int64_t> blocks, std::string reason);
 
   private:
     // Returns the splits that would make VALUE a share: splits of the layers that compute it.
-    // Returns nothing unless all of these layers are undecided.
+    // Returns nothing if one of these layers is decided already.
     [[nodiscard]] TensorDemands undecided_layers_of(const Value* value) const;
 
     const FlowGraph& graph_;

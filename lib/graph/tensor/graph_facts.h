@@ -61,7 +61,7 @@ struct TensorFact {
 
 // The facts that a run has shown, by value of the graph.
 struct GraphFacts {
-    // One fact of a tensor, or one of each element of a list.
+    // One fact for a tensor, or one fact for each element of a list.
     std::unordered_map<const Value*, std::vector<TensorFact>> tensors;
     std::unordered_map<const Value*, int64_t> integers;
 };

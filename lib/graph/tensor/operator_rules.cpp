@@ -140,8 +140,8 @@ bool sums_over_shares(FlowState& flow, Node& node, const std::vector<int64_t>& d
     return true;
 }
 
-// Places mean, sum, amax and others, which take a list of dimensions, one dimension, or none for
-// all.
+// Places mean, sum, amax and similar operators, which take a list of dimensions, one dimension, or
+// none for all.
 bool reduction_rule(FlowState& flow, Node& node) {
     std::vector<int64_t> dims;
     if (argument_at(node, "other")) return elementwise_rule(flow, node);  // max(a, b)

@@ -15,8 +15,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// RANKS can share only some numbers of positions evenly. Returns the two that are closest to
-// POSITIONS, such as "12 or 14".
+// Returns the two numbers of positions closest to POSITIONS that RANKS can share evenly, such as
+// "12 or 14".
 std::string counts_that_divide(int64_t positions, int64_t ranks) {
     const int64_t below = positions / ranks * ranks;
     return below == 0 ? fmt::format("{}", ranks) : fmt::format("{} or {}", below, below + ranks);
@@ -68,7 +68,7 @@ bool PlacementFlow::step(Node& node) {
     return (is_everywhere ? compute_whole(node) : step_on_all_positions(node)) && keeps_writes();
 }
 
-// Gathers the positions that NODE reads, and applies its rule to the rest.
+// Gathers the positions that NODE reads, and applies NODE's rule to the other inputs.
 bool PlacementFlow::step_on_all_positions(Node& node) {
     for (size_t i = 0; i < node.inputs().size(); ++i)
         if (state_.placement_of(node.input(i)).is_positions() && is_tensor(*node.input(i)))
@@ -83,8 +83,8 @@ bool PlacementFlow::step_on_all_positions(Node& node) {
 }
 
 // Returns false, with an obstacle, if an edit of the current node replaces a value by a copy
-// although a later node writes to an alias of that value. The write would change only one of the
-// two.
+// although a later node writes to an alias of that value. The write would change only the value or
+// only the copy.
 bool PlacementFlow::keeps_writes() {
     using Kind = TensorEdit::Kind;
     static const std::set<Kind> copying{Kind::kCopy,      Kind::kShare,   Kind::kRepeat,

@@ -1,13 +1,13 @@
 // Splits some parameters of a lowered graph among the ranks of a tensor group, and computes the
-// placement of every value that follows from this. Placements flow forward through the graph, with
-// a rule for each operator (placement_rules.h). The flow also collects the edits that the nodes
-// then need. tensor_search.h uses it to find the parameters that may be split; tensor_rewrite.h
-// carries out its edits. No shared state.
+// resulting placement of every value. Placements flow forward through the graph, with a rule for
+// each operator (placement_rules.h). The flow also collects the edits that the nodes then need.
+// tensor_search.h uses it to find the parameters that may be split; tensor_rewrite.h carries out
+// its edits. No shared state.
 //
-// The flow is a proof because of this invariant: integers, booleans and numbers are equal to the
-// original graph's; a kWhole tensor is equal to the original graph's; a kShard tensor is the rank's
-// share of the original graph's. Gradients are placed like their values, except that the gradient
-// of a kCopied value is this rank's summand.
+// The flow is a proof because of this invariant: an integer, boolean, number or kWhole tensor is
+// equal to the same value of the original graph; a kShard tensor is the rank's share of the
+// original graph's tensor. Gradients are placed like their values, except that the gradient of a
+// kCopied value is this rank's summand.
 #pragma once
 
 #include <cstddef>

@@ -139,8 +139,8 @@ bool product_rule(FlowState& flow, Node& node) {
     return true;
 }
 
-// Places a depthwise convolution, which convolves each channel by itself, of an input [batch,
-// channels, ..]. The channels may be split.
+// Places a depthwise convolution of an input [batch, channels, ..]: it convolves each channel by
+// itself. The channels may be split.
 bool convolution_rule(FlowState& flow, Node& node) {
     const TensorPlacement x = flow.input(node, 0);
     const auto groups_at = argument_at(node, "groups");
@@ -181,7 +181,7 @@ struct Subscript {
 };
 
 // Places einsum("bhqd,bhkd->bhqk", [q, k]): one subscript may be split, in every operand that has
-// it. If the result does not have it, the ranks' results are added up.
+// it. If the result does not have this subscript, the ranks' results are added up.
 bool einsum_rule(FlowState& flow, Node& node) {
     const auto text = torch::jit::toIValue(node.input(0));
     Node* const list = node.input(1)->node();

@@ -77,8 +77,8 @@ std::optional<TensorPlacement> viewed(const TensorPlacement& x, const Sizes& in,
         group.out_end - group.out_begin == 1)
         return shard_of(x, static_cast<int64_t>(group.out_begin),
                         Sizes(static_cast<size_t>(outer), in[dim]));
-    // If a batch dimension comes before it, any other split would need a block for each row of the
-    // batch.
+    // If a batch dimension comes before the split one, any other split would need a block for each
+    // row of the batch.
     for (size_t q = group.out_end; q-- > group.out_begin;) {
         const int64_t q_outer = product(out, group.out_begin, q);
         const int64_t q_inner = product(out, q + 1, group.out_end);
@@ -114,8 +114,8 @@ std::string sizes_text(const Sizes& sizes, size_t begin, size_t end) {
     return text;
 }
 
-// Places a view. INDEX: the list argument with its sizes, or nothing if it has no such argument.
-// LIST_DIM: the dimension of OUT that the first size in the list belongs to.
+// Places a view. INDEX: the list argument with its sizes, or nothing if the view has no such
+// argument. LIST_DIM: the dimension of OUT that the first size in the list belongs to.
 bool view_to(FlowState& flow, Node& node, std::optional<size_t> index, int64_t list_dim) {
     const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
@@ -322,9 +322,9 @@ bool demand_borders(FlowState& flow, Node& node, const TensorPlacement& x, Sizes
     return flow.demand_blocks(node, x.parameter, blocks, reason);
 }
 
-// Returns true if the slice takes every second (third, …) element of the whole split dimension, and
-// the slice of a share is the same as the share of the slice. For this, the elements that the slice
-// takes must be spread evenly over the shares.
+// Returns true if the slice takes every second (third, …) element of the whole split dimension,
+// and slicing a share gives the share of the slice. For this, the elements that the slice takes
+// must be spread evenly over the shares.
 bool takes_each(FlowState& flow, Node& node, const TensorPlacement& x) {
     const int64_t extent = flow.graph().sizes(node.input(0))[static_cast<size_t>(x.shard.dim)];
     const int64_t step = flow.graph().integer(node.input(4)).value_or(1);

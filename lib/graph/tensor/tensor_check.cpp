@@ -38,7 +38,7 @@ at::ScalarType wide_type(at::ScalarType type) {
     return is_known ? at::kDouble : type;
 }
 
-// Replaces a constant tensor, such as one that constant folding made, by one in fp64.
+// Replaces a constant tensor, such as one that constant folding made, by its copy in fp64.
 void widen_constant(Node& node) {
     const auto value = torch::jit::toIValue(node.output());
     if (!value || !value->isTensor()) return;
@@ -217,7 +217,8 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
             rows *= size;
         }
         const int64_t last = std::max<int64_t>(1, found->second.front().sizes.back());
-        // The sums in forward and in backward, and for a weight's gradient the sum over all rows.
+        // 2 * MOST: the sums in forward and in backward. ROWS / LAST: a sum over all rows, for the
+        // gradient of a weight.
         const int64_t products = 2 * most + rows / last;
         summands += static_cast<double>(products);
     }

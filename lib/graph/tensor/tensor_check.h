@@ -14,8 +14,8 @@ namespace dslaunch::graph {
 // Returns LOWERED, a graph for fp32, with fp64 in place of fp32 in the dtypes that it names.
 [[nodiscard]] LoweredGraph in_double(const LoweredGraph& lowered);
 // Returns MODEL's tensors in fp64, as autograd leaves, and ARGUMENTS. A parameter with equal
-// elements (a bias of zeros) gets other values: otherwise a bias that is added once too often would
-// not be noticed.
+// elements (a bias of zeros) gets different values: otherwise a bias that is added once too often
+// would not be noticed.
 [[nodiscard]] GraphInputs inputs_in_double(const Model& model,
                                            const std::vector<IValue>& arguments);
 

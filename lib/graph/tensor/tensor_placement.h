@@ -35,7 +35,8 @@ struct TensorPlacement {
     };
     Kind kind = Kind::kWhole;
     plan::TensorShard shard;  // if kind is kShard
-    int parameter = -1;       // the parameter whose rule split it, for messages and block sizes
+    int parameter = -1;       // the parameter whose rule split the tensor, for messages and block
+                              // sizes
 
     // Returns the placement of a tensor that every rank computes.
     [[nodiscard]] static TensorPlacement copied() {
@@ -47,7 +48,8 @@ struct TensorPlacement {
     [[nodiscard]] static TensorPlacement split(plan::TensorShard shard, int parameter) {
         return {Kind::kShard, std::move(shard), parameter};
     }
-    // Return true if the placement is of that kind; is_positions(): if it is a split by positions.
+    // Return true if the placement is of the kind in the function's name. is_positions() returns
+    // true for a split by positions.
     [[nodiscard]] bool is_shard() const { return kind == Kind::kShard; }
     [[nodiscard]] bool is_whole() const { return kind == Kind::kWhole; }
     [[nodiscard]] bool is_copied() const { return kind == Kind::kCopied; }

@@ -58,8 +58,8 @@ class Rewriter {
   private:
     [[nodiscard]] Graph& graph() { return *made_.lowered.graph; }
 
-    // Turns views into reshapes, which may copy: a rank's share may have another layout in memory
-    // than the whole tensor.
+    // Turns views into reshapes, which may copy: a rank's share may have a different layout in
+    // memory from the whole tensor.
     void loosen_views() {
         for (const auto& [original, node] : made_.twins.nodes) {
             if (original->kind() != aten::view) continue;
@@ -344,8 +344,8 @@ class Rewriter {
     std::vector<Node*> replaced_;  // nodes whose outputs are no longer read
 };
 
-// Parameters that nodes read for a rank's share. Those in `mixed` are also read as a whole by other
-// nodes.
+// Parameters that nodes read for a rank's share. Parameters in `mixed` are also read as a whole by
+// other nodes.
 struct SummandUses {
     std::set<const Value*> mixed;
     std::set<const Value*> all;  // every node reads the share

@@ -21,8 +21,8 @@ struct TensorModel {
     // shards of the plan describe.
     LoweredGraph lowered;
     plan::TensorPlan plan;
-    // The values that replace the values of the original graph. Then the placements of its
-    // top-level values.
+    // TWINS: the values here that replace the values of the original graph. PLACEMENTS: the
+    // placements of the original graph's top-level values.
     Twins twins;
     std::unordered_map<const Value*, TensorPlacement> placements;
 };

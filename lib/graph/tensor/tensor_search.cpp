@@ -131,8 +131,8 @@ class Search {
         return sizes[dim] < sizes[1 - dim];
     }
 
-    // Follows TRIAL, and adds the parameters that it demands to REGION until no more are demanded.
-    // Returns the obstacle, if there is one.
+    // Follows TRIAL, and adds the parameters that it demands to REGION until TRIAL demands no more
+    // parameters. Returns the obstacle, if there is one.
     std::optional<TensorObstacle> close_region(TensorDecisions& trial, std::set<int>& region) {
         constexpr int kRoundsMax = 64;  // each round settles a parameter or refines its blocks
         std::map<int, TensorObstacle> indivisible;
@@ -168,8 +168,8 @@ class Search {
             if (found == indivisible.end()) return obstacle;
             if (start.count(at) > 0 || trial.parameters[at].kind == Kind::kCopied)
                 return found->second;
-            // Parameters that were split because of this one, such as its bias, become undecided
-            // together with it.
+            // Parameters that were split because of this parameter, such as its bias, become
+            // undecided together with it.
             for (auto it = trial.parameters.begin(); it != trial.parameters.end();) {
                 const bool follows = region.count(it->first) > 0 && it->second.parameter == at;
                 it = follows ? trial.parameters.erase(it) : std::next(it);

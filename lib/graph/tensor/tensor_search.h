@@ -21,7 +21,8 @@ struct TensorFindings {
     TensorDecisions decisions;
     std::map<int, plan::TensorRule> rules;  // rules of the parameters that are split or whose rule
                                             // was given
-    std::map<int, std::string> why;         // reasons for these, and for layers that stay whole
+    std::map<int, std::string> why;         // reasons for these rules, and for layers that stay
+                                            // whole
     std::set<int> unproven;                 // layers that stay whole because of an obstacle
 };
 

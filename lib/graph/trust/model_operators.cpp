@@ -32,7 +32,7 @@ std::string line_of(const Node& node) {
     return fmt::format(" ({}:{})", printable(file.substr(file.rfind('/') + 1)), line);
 }
 
-// Returns the C++ class of which NODE makes an object or calls a method; empty if there is none.
+// Returns the C++ class whose object NODE makes or whose method NODE calls; empty if there is none.
 std::string class_in_cpp(const Node& node) {
     c10::TypePtr type;
     if (node.kind() == prim::CreateObject) type = node.output()->type();

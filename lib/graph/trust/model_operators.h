@@ -33,7 +33,7 @@ class ModelOperators {
 // LibTorch folds constants while it compiles code, before check() can look at the code. While this
 // object lives, LibTorch runs on this thread only operators that operator_policy.h allows. It does
 // not fold other calls, so that check() finds them. TorchScript's own operators are not in the
-// dispatcher and are not checked here; LibTorch folds only the ones without side effects.
+// dispatcher and are not checked here; LibTorch folds only operators without side effects.
 class FoldingGuard {
   public:
     FoldingGuard();

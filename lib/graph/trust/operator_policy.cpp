@@ -51,8 +51,8 @@ const std::map<std::string_view, const char*>& denied() {
     return reasons;
 }
 
-// Text arguments with which the caller of a tensor operator chooses how it computes. Names of
-// dimensions are texts too.
+// Text arguments with which the caller of a tensor operator chooses how the operator computes.
+// Names of dimensions are texts too.
 constexpr std::string_view kOptionsInWords =
     "UPLO activation algorithm api_name approximate assert_msg device_type dim dim0 dim1 dim2 "
     "dims driver end_dim equation indexing interpolation mode names norm ord order out_dim "
@@ -109,8 +109,8 @@ constexpr std::string_view kPrivateOfModels =
     "_use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight _version _weight_int4pack_mm "
     "_weight_int8pack_mm _weight_norm _weight_norm_interface";
 
-// Nodes that graphs consist of, and TorchScript's own functions. Not listed are the nodes of its
-// compiler passes (fused groups, profiles), of Python and of other processes.
+// Nodes that graphs consist of, and TorchScript's own functions. The list leaves out the nodes of
+// its compiler passes (fused groups, profiles), of Python and of other processes.
 constexpr std::string_view kNodesOfGraphs =
     "AutogradAdd AutogradAllNonZero AutogradAllZero AutogradAnyNonZero AutogradZero "
     "BroadcastSizes CallFunction CallMethod ChunkSizes Constant ConstantChunk CreateObject "
@@ -201,7 +201,7 @@ std::string why_refused(const c10::FunctionSchema& schema) {
     const std::string_view name = std::string_view(full).substr(colons + 2);
     if (space == "prim") return why_node_refused(full);
     // `with torch.profiler.record_function(…)` uses these operators to name a part of a trace.
-    // Older ones keep a pointer in a tensor.
+    // Older versions of these operators keep a pointer in a tensor.
     if (space == "profiler")
         return !has_tensor(schema.arguments()) && !has_tensor(schema.returns())
                    ? ""
@@ -240,8 +240,8 @@ bool is_class_in_cpp(std::string_view name) {
 }
 
 std::string why_class_refused(std::string_view name) {
-    // Packed weights of quantized layers, in a form for the processor's instructions; and a part of
-    // a trace.
+    // The classes of packed weights of quantized layers, in a form for the processor's
+    // instructions, and of a part of a trace.
     constexpr std::array<std::string_view, 3> kPlain = {"quantized.", "rnn.",
                                                         "profiler._RecordFunction"};
     if (!is_class_in_cpp(name)) return "";

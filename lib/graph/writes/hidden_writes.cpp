@@ -69,7 +69,7 @@ void write_apart(Node* node) {
     node->destroy();
 }
 
-// A function of torch.nn.functional, and for some of its arguments the index of the call's input.
+// A function of torch.nn.functional, and the input indices of some of its arguments in a call.
 // Input 0 is the function itself.
 struct TableCall {
     std::string_view name;
@@ -113,8 +113,8 @@ void restore_max_norm(Graph& graph) {
     }
 }
 
-// Returns true if NODE is a dropout that drops nothing, so that it returns its operand, and if a
-// node writes to its result in place.
+// Returns true if NODE is a dropout that drops nothing and so returns its operand, and a node
+// writes to its result in place.
 bool is_written_dropout(const Node& node) {
     if (!is_one_of(node, {"aten::dropout", "aten::alpha_dropout", "aten::feature_dropout",
                           "aten::feature_alpha_dropout"}))

@@ -84,7 +84,8 @@ struct Slice {
     bool draws = false;
 };
 
-// Removes from SLICE what its outputs do not need, and records what the rest reads and draws.
+// Removes the nodes of SLICE that its outputs do not need. Records the inputs that the other nodes
+// read, and whether these nodes draw.
 void settle(Slice& slice) {
     torch::jit::EliminateDeadCode(
         slice.graph, torch::jit::DCESideEffectPolicy::ALLOW_DELETING_NODES_WITH_SIDE_EFFECTS);
@@ -364,8 +365,8 @@ class Hoister {
         lowered_.writes.push_back(std::move(writes));
     }
 
-    // Refuses unclear reads: a trace does not show torch.no_grad(), so it is not clear whether a
-    // parameter that is computed from another one reads that one with a gradient.
+    // Refuses unclear reads. A trace does not show torch.no_grad(). So if a new value is computed
+    // from another parameter, the trace does not show whether this read needs a gradient.
     void refuse_unclear(const Slice& slice, const std::vector<int>& written) const {
         for (const int parameter : written) {
             if (bare_.count(parameter) == 0) continue;

@@ -15,9 +15,9 @@ namespace dslaunch::graph {
 using TellsDraw = bool (*)(const Node& node);
 
 // Fills in LoweredGraph::writes and in_place for PARAMETERS, the trained parameters that the graph
-// writes, by index in the model. The graph then reads the hoisted ones as if they had been written
-// already. Throws Error{kInput}, naming a parameter, if a trace does not show whether it is read
-// with a gradient.
+// writes, by index in the model. The graph then reads the hoisted parameters as if they had been
+// written already. Throws Error{kInput}, naming a parameter, if a trace does not show whether it is
+// read with a gradient.
 void hoist_writes(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters,
                   TellsDraw draws);
 

@@ -9,7 +9,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns true if NODE is in no branch and all its inputs, except the WRITTEN ones, are constants.
+// Returns true if NODE is in no branch, and all its inputs except WRITTEN are constants.
 bool takes_constants(const Node& node, const std::vector<size_t>& written) {
     if (node.owningBlock() != node.owningGraph()->block()) return false;
     for (size_t i = 0; i < node.inputs().size(); ++i)

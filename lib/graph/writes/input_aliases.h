@@ -15,7 +15,7 @@
 namespace dslaunch::graph {
 
 // Tells which values of a graph may be one of its inputs or constants, if each of these has
-// separate memory. More exact than MemorySets.
+// separate memory. This is more exact than MemorySets.
 class InputAliases {
   public:
     // GRAPH must not change while this object lives.
@@ -51,7 +51,7 @@ struct RootWrite {
 // The writes that find_written_inputs() counts.
 enum class WritesCounted : uint8_t {
     kAll,
-    kByValues  // no writes with constants only, `add_(0)`: a trial pass shows their effect
+    kByValues  // without writes of constants, such as `add_(0)`: a trial pass shows their effect
 };
 
 // Returns the inputs of GRAPH that some node writes in place.

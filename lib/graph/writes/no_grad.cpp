@@ -37,7 +37,7 @@ bool switches(const Node& node, bool value) {
     return node.kind() == kSetGradEnabled && torch::jit::constant_as<bool>(node.input(0)) == value;
 }
 
-// The nodes of a part without gradients, between the node that begins it and the node that ends it.
+// The nodes of a region without gradients, between the nodes that begin and end the region.
 class Region {
   public:
     Region(Node* enter, Node* exit) : enter_(enter) {
@@ -72,7 +72,7 @@ class Region {
 
   private:
     // Finds the tensors that the nodes read from outside. Returns false if a node begins or ends
-    // another such region.
+    // another region without gradients.
     bool collect() {
         std::set<const Value*> seen;
         for (Node* node : nodes_) {
@@ -98,8 +98,8 @@ class Region {
                inside_.count(maker->owningBlock()->owningNode()) > 0;
     }
 
-    // Lets nodes after the region use the original tensor, with its gradient, in place of one that
-    // the region has written in place.
+    // Lets nodes after the region use the original tensor, with its gradient, in place of a tensor
+    // that the region has written in place.
     void give_back() {
         std::map<const Value*, Value*> outer_of;
         for (const auto& [outer, inner] : twins_) outer_of[inner] = outer;
@@ -135,7 +135,7 @@ void remove_guard(Node* enter, Node* exit) {
     if (!guard->hasUses() && guard->node()->kind() == prim::CreateObject) guard->node()->destroy();
 }
 
-// Returns the node that ends the region that ENTER begins; null if there is none in its block.
+// Returns the node that ends the region that ENTER begins; null if ENTER's block has no such node.
 Node* end_of(Node* enter) {
     const bool is_switch = enter->kind() == kSetGradEnabled;
     for (Node* node = enter->next(); node->kind() != prim::Return; node = node->next())

@@ -16,8 +16,8 @@ bool is_aliased(const std::vector<c10::Argument>& arguments, size_t index) {
     return index >= arguments.size() || arguments[index].alias_info() != nullptr;
 }
 
-// Unites those values of NODE that its schema marks as aliases. NODE has no blocks. Unites all of
-// them if it has no schema, like the nodes that make lists and tuples.
+// Unites the values of NODE that its schema marks as aliases. NODE has no blocks. If NODE has no
+// schema, like the nodes that make lists and tuples, unites all its values.
 void unite_by_schema(const Node& node, MemorySets& sets) {
     const c10::FunctionSchema* schema = node.maybeSchema();
     const Value* all = nullptr;

@@ -1,4 +1,4 @@
-// Finds the tensors of a graph that are written in place, by the schemas of its operators.
+// Finds, by the schemas of a graph's operators, the tensors of the graph that are written in place.
 // LibTorch's AliasDb assumes that all inputs of a graph are aliases of each other; parameters and
 // buffers of a model are not. Used by the rules of tensor parallelism (flow_graph.h), and for the
 // buffers that each rank changes on its own. No state; any thread.
@@ -11,8 +11,9 @@
 
 namespace dslaunch::graph {
 
-// Sets of values of a graph that may share memory, by the schemas of its operators. All values that
-// a branch or a loop reads or makes are in one set. All elements of a list are in one set too.
+// Sets of values of a graph that may share memory according to the schemas of its operators. All
+// values that a branch or a loop reads or makes are in one set. All elements of a list are in one
+// set too.
 class MemorySets {
   public:
     explicit MemorySets(const Graph& graph);

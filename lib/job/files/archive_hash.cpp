@@ -89,7 +89,7 @@ std::jthread log_archive_hash(const std::string& path) {
                 }
             }
         } catch (const Stopped&) {
-            // The job was over first: nobody waits for the hash.
+            // The job ended first, and nobody waits for the hash.
         }
     });
 }

@@ -1,6 +1,6 @@
-// The identity of the archive that a job trains: its SHA-256. If the user gave a hash, the two are
-// compared before any code of the archive runs. Otherwise a thread that uses little processor time
-// only logs the hash.
+// The identity of the archive that a job trains: its SHA-256. If the user gave a hash, both hashes
+// are compared before any code of the archive runs. Otherwise a thread that uses little processor
+// time only logs the hash.
 #pragma once
 
 #include <optional>
@@ -17,9 +17,10 @@ struct IdentifiedArchive {
     std::jthread log;  // logs the hash; computes for a sixteenth of the time; can be stopped
 };
 
-// Identifies an archive. An archive is a program, so an unexpected one must not run at all. Throws
-// Error{kInput} if PATH cannot be read or if its hash is not EXPECTED (64 hex digits); blocks while
-// it reads the whole file. If EXPECTED is empty, the FIRST rank starts a thread that logs the hash.
+// Identifies an archive. An archive is a program, so an unexpected archive must not run at all.
+// Throws Error{kInput} if PATH cannot be read or if its hash is not EXPECTED (64 hex digits);
+// blocks while it reads the whole file. If EXPECTED is empty, the FIRST rank starts a thread that
+// logs the hash.
 [[nodiscard]] IdentifiedArchive identify_archive(const std::string& path,
                                                  const std::string& expected, bool first);
 // Returns a text that depends on the contents of the model at PATH: the size and hash of its file,

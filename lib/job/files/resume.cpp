@@ -31,8 +31,8 @@ std::string agreed(runtime::Collectives& collectives, std::string text) {
 }
 
 // Returns the checkpoints in ROOT that are complete and contain no NaN or infinity, newest first;
-// empty if the folder does not exist. Begins with the newest one that LAUNCH has saved, unless
-// LAUNCH is empty. Warns about each skipped checkpoint that is newer than the first one returned.
+// empty if the folder does not exist. Begins with the newest checkpoint that LAUNCH has saved,
+// unless LAUNCH is empty. Warns about each skipped checkpoint that is newer than the first result.
 std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root,
                                        const std::string& launch = "") {
     std::vector<std::string> folders;
@@ -157,7 +157,7 @@ void tell_other_latest(const storage::FileTree& tree, const std::string& path,
     if (!other.empty()) log_warn("checkpoint", "{}", other);
 }
 
-// Throws Error{kCheckpoint} if another host has checkpoints in OUTPUT: it was the first host
+// Throws Error{kCheckpoint} if another host has checkpoints in OUTPUT: that host was the first host
 // before. All ranks call it.
 void require_none_elsewhere(storage::FileTree& tree, runtime::Collectives& collectives,
                             const std::string& output) {
@@ -195,8 +195,8 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     if (path.empty()) return nullptr;
     const bool named = !request.from.empty() && request.from != kAuto;
     std::vector<std::string> folders;
-    // A restarted job may have been ended before it set aside what it does not continue, so that a
-    // newer checkpoint in its folder need not be its own.
+    // A restarted job may have ended before it set aside the checkpoints that it does not continue.
+    // So a newer checkpoint in its folder may belong to another run.
     if (first)
         folders = own_first ? candidates_in(tree, path + "/checkpoints",
                                             named ? request.launch : std::string())
@@ -209,8 +209,8 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
         found = list();
     }
     std::string damage;
-    bool offering = false;  // true: the named checkpoint is damaged; looks for an earlier one to
-                            // name
+    bool offering = false;  // true: the named checkpoint is damaged; looks for an earlier
+                            // checkpoint to name
     while (!found.empty()) {
         const size_t end = found.find('\n');
         const std::string folder = found.substr(0, end);

@@ -18,14 +18,15 @@ struct ResumeRequest {
     std::string output;      // folder of the run
     bool restarted = false;  // true: this launcher restarted the job, and the checkpoints that it
                              // has saved come first
-    std::string launch;      // Checkpoint::launch of the job's own ones; empty: all in OUTPUT are
+    std::string launch;      // Checkpoint::launch of the job's own checkpoints; empty: all in
+                             // OUTPUT are its own
     bool via_first = false;  // true: hosts share no file system; rank 0's checkpoint is sent to the
                              // other hosts
 };
 
 // Returns the folder in which the host with node rank NODE_RANK (above 0) keeps its files of a save
-// until rank 0 has them. It is beside the folder of the checkpoints and has another name, because
-// the host and rank 0 may use the same disk after all.
+// until rank 0 has them. It is beside the folder of the checkpoints and has a different name,
+// because the host and rank 0 may use the same disk after all.
 [[nodiscard]] std::string checkpoints_of_host(const std::string& output, int node_rank);
 
 // Returns the folder, inside checkpoints_of_host(), for a copy of rank 0's checkpoint.
@@ -33,9 +34,10 @@ struct ResumeRequest {
 
 // Called by all ranks. Returns null if training starts over; rank 0 logs this if a checkpoint was
 // looked for. The ranks divide the files among them, read every byte and compare it with the
-// checksums. The search for the newest checkpoint skips a damaged one with a warning. Throws
+// checksums. The search for the newest checkpoint skips damaged checkpoints with a warning. Throws
 // Error{kCheckpoint} if a named folder has nothing usable, if the named checkpoint is damaged (the
-// message says which one to use instead), or if a run below OUTPUT did steps and saved nothing.
+// message says which checkpoint to use instead), or if a run below OUTPUT did steps and saved
+// nothing.
 [[nodiscard]] std::unique_ptr<storage::CheckpointReader> find_resume(
     storage::FileTree& tree, runtime::Collectives& collectives, const ResumeRequest& request);
 

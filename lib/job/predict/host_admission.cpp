@@ -179,7 +179,7 @@ bool limits_known(const std::vector<plan::TierVerdict>& verdicts) {
                                [](const plan::TierVerdict& one) { return one.limit.has_value(); });
 }
 
-// Returns the size of the saving buffers for the stage on PLACE's host that needs most.
+// Returns the size of the saving buffers for the stage on PLACE's host that needs the most memory.
 Bytes saving_memory(const JobSetup& setup, const runtime::Topology& place) {
     Bytes most = saving_memory_of_stage(setup);
     if (!setup.place.is_pipeline()) return most;

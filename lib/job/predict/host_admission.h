@@ -21,8 +21,8 @@ namespace dslaunch::job {
 
 // The result of admit_host() for one host.
 struct HostAdmission {
-    ProgramMemory program;  // memory before the plan takes any, with buffers for saving and other
-                            // hosts
+    ProgramMemory program;  // memory in use before the plan takes any, including buffers for saving
+                            // and for other hosts
     plan::HostNeed need;
     std::vector<plan::TierVerdict> verdicts;
     std::string advice;  // empty: everything fits
@@ -38,7 +38,7 @@ struct HostAdmission {
 
 // Facts for an admission that JobSetup does not contain.
 struct AdmissionOptions {
-    int processes = 1;  // number of processes that hold as much memory as this one already: the
+    int processes = 1;  // number of processes that already hold as much memory as this process: the
                         // job's ranks, or this process alone
     bool saves = true;  // true: the job saves checkpoints, which takes buffers
     bool finds_most_rows = false;  // true: HostAdmission::most_rows is searched
@@ -76,7 +76,7 @@ class JobRoom {
     // Returns "202.2 MiB of 22.34 GiB", the first of these limits; empty if no limit was checked.
     [[nodiscard]] std::string brief() const;
     // Called by all ranks of the JOB. Replaces the estimate by the largest estimate of all ranks,
-    // since other hosts may have other stages of a pipeline.
+    // since other hosts may have different stages of a pipeline.
     void agree(runtime::Collectives& job);
     // Called by the job's first rank after training. Logs the estimate together with the measured
     // peak of the rank that used most; on GPUs, this is the peak of LibTorch's allocator, which

@@ -130,8 +130,7 @@ double measure_sums(const JobSetup& setup) {
 
 // Provides memory for the gradients of parameters. As in the arena during a real step, some time
 // passes before the same memory is written again: each place follows the previous one. The memory
-// is as large as all gradients together, but not larger than is needed so that no cache can hold
-// it.
+// is as large as all gradients together, but not larger than is needed to exceed every cache.
 class GradientPlaces final : public runtime::MemoryLender {
   public:
     explicit GradientPlaces(const plan::ModelInfo& model) {
@@ -280,7 +279,7 @@ std::optional<JobRates> rates_on_gpu(const JobSetup& setup, const plan::DeviceRa
     rates.segments =
         plan::times_from_flops(setup.model_info, flops_per_s, device.memory_bytes_per_s);
     // An update reads the gradient, reads and writes the parameter and each state, and writes the
-    // parameter that segments read if this is a separate copy.
+    // copy of the parameter that segments read, if it is separate.
     const plan::StepPlanOptions& plan = setup.plan_options;
     const auto touched = static_cast<double>((3 + 2 * plan.optimizer_states) * plan::kFp32Bytes +
                                              (plan.master ? plan.parameter_bytes : 0));
@@ -292,8 +291,8 @@ std::optional<JobRates> rates_on_gpu(const JobSetup& setup, const plan::DeviceRa
 
 namespace {
 
-// Returns the number of processes to start beside this one. Each is taken to need twice the memory
-// that this process uses now, since it has the model and will also hold the gradients.
+// Returns the number of processes to start beside this process. Each process is taken to need twice
+// the memory that this process uses now, since it has the model and will also hold the gradients.
 int neighbour_count(int ranks) {
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
     int count = std::max(0, std::min(ranks, processors) - 1);

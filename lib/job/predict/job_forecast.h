@@ -24,7 +24,7 @@ struct JobRates {
 struct JobRatesOptions {
     int threads = 1;              // threads of a rank
     double link_bytes_per_s = 0;  // rate between hosts; 0: not known
-    int rounds = 5;               // passes over the segments after one for warming up
+    int rounds = 5;               // measured passes over the segments, after one warm-up
     // Called before each kind of work is measured. May be empty.
     std::function<void(MeasuredWork)> before = {};
 };
@@ -55,15 +55,15 @@ struct GivenRates {
 // The result of measure_host_rates().
 struct HostRates {
     JobRates rates;
-    int beside = 0;  // processes that worked beside this one
+    int beside = 0;  // processes that worked beside this process
 };
 // Returns the rates that a rank would have if this machine ran RANKS ranks, even if it has fewer
-// processors. Starts processes that work beside this one, as many as processors and memory allow.
-// Throws Error{kUsage} if the weights of the model do not exist.
+// processors. Starts processes that work beside this process, as many as processors and memory
+// allow. Throws Error{kUsage} if the weights of the model do not exist.
 [[nodiscard]] HostRates measure_host_rates(const JobSetup& setup, int ranks,
                                            double link_bytes_per_s);
 
-// Called in a process that was started to work beside another one (measuring_neighbours.h).
+// Called in a process that was started to work beside another process (measuring_neighbours.h).
 inline constexpr const char* kMeasureBesideOption = "--measure-beside";
 void measure_beside_rank(const JobSetup& setup, int ranks);
 

@@ -29,8 +29,8 @@ std::vector<std::string> own_arguments() {
     return arguments;
 }
 
-// Returns the newest order that has arrived; if WAITS, waits for the first. 0: there is no order;
-// -1: standard input has ended.
+// Returns the newest order that has arrived: 0 if there is no order, or -1 if standard input has
+// ended. If WAITS, waits until an order arrives.
 int next_order(bool waits) {
     int order = 0;
     while (true) {

@@ -1,5 +1,5 @@
-// The reason why a rank ends, out of any exception. Data path: a rank's edge -> [here] -> launcher,
-// log, caller of the library. No state.
+// Turns any exception into the reason why a rank ends. Data path: a rank's edge -> [here] ->
+// launcher, log, caller of the library. No state.
 #pragma once
 
 #include <exception>

@@ -179,7 +179,8 @@ void tell(const char* component, const std::string& text) {
     if (!text.empty()) log_info(component, "{}", text);
 }
 
-// Logs the first notes for the user, and how many more there are. The others are logged as details.
+// Logs the first notes for the user, and how many more there are. The other notes are logged as
+// details.
 void tell_notes(const std::vector<std::string>& notes) {
     constexpr std::ptrdiff_t kShown = 3;
     const std::ptrdiff_t shown = std::ssize(notes) > kShown ? kShown - 1 : std::ssize(notes);

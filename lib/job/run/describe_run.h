@@ -26,7 +26,7 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
                   const launch::WorkerEnvironment& environment, runtime::Reporter& reporter);
 
 // Returns a text which says that the buffers of each rank change separately. It names the buffers
-// that the model computes with, since they would have other values in a single process.
+// that the model computes with, since they would have different values in a single process.
 [[nodiscard]] std::string own_buffers_text(const JobSetup& setup);
 
 }  // namespace dslaunch::job

@@ -116,7 +116,7 @@ void JobSaving::require_same_base() const {
 }
 
 // Masks of a model's first weights are not saved: they are made of the model's file once more. A
-// checkpoint that says of none was saved without them, or by another program.
+// checkpoint that names no masks was saved without masks, or by another program.
 void JobSaving::require_same_masks() const {
     const std::string& saved = reader_->checkpoint().mask_fingerprint;
     if (saved == masks_) return;
@@ -139,7 +139,7 @@ void JobSaving::require_same_masks() const {
 }
 
 // Refuses to resume with the default learning rate, clipping or batch size if the run began with
-// other values, which neither the config nor the command line names now. Normally, the launcher
+// different values, which neither the config nor the command line names now. Normally, the launcher
 // takes these values from the run's run.json, but this file may be elsewhere.
 void JobSaving::require_same_numbers() const {
     const std::vector<std::string> began =
@@ -181,7 +181,7 @@ storage::TrainingState JobSaving::training() const {
     if (begins_data_) {
         training.earlier_samples += training.samples_seen;
         training.samples_seen = 0;
-        training.evals = {};  // results of other data cannot be compared
+        training.evals = {};  // results on different data cannot be compared
     }
     return training;
 }
@@ -235,12 +235,12 @@ void JobSaving::begin(runtime::SavableState& state, runtime::ModelBuffers& buffe
         files_->remove_folder(resume_copy(options_.output, place().node_rank));
 }
 
-// Returns true on rank 0 if the user named an earlier checkpoint of this run: the later ones are
-// then set aside, so that a later --resume does not continue from one of them.
+// Returns true on rank 0 if the user named an earlier checkpoint of this run: the later checkpoints
+// are then set aside, so that a later --resume does not continue from one of them.
 bool JobSaving::sets_aside() const {
     const bool is_named = !options_.resume.empty() && options_.resume != "auto";
     if (!saves() || !is_named || place().rank() != 0) return false;
-    std::error_code unreadable;  // then the folder is not this run's
+    std::error_code unreadable;  // if set, the folder is not this run's
     return std::filesystem::equivalent(folder_of(reader_->folder()), own_root(), unreadable);
 }
 
@@ -262,7 +262,8 @@ void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBu
     parts.root = own_root();
     parts.claim = std::move(claim_);
     parts.keeps = {save.keep, save.best.has_value()};
-    parts.goes_on = save.goes_on && !options_.is_fed;  // a caller learns it from the error
+    parts.goes_on = save.goes_on && !options_.is_fed;  // a caller learns of a failed save from the
+                                                       // error
     parts.via_first = via_first();
     parts.model = &setup_.whole_model();
     parts.leaves_out_frozen = setup_.config().lora.on();
@@ -358,7 +359,7 @@ runtime::CompressionEnd JobSaving::compression_end(int64_t updates) const {
     const graph::LoweredGraph& lowered = setup_.segmented->lowered();
     runtime::CompressionEnd end{&lowered.compressed, updates, setup_.config().seed};
     end.parameter_dtype = lowered.parameter_dtype;
-    // Sums of 16-bit values have other last bits with fewer zeros.
+    // With fewer zeros, sums of 16-bit values are rounded differently.
     constexpr double kOf32Bits = 1e-5, kOf16Bits = 1e-3;
     end.tolerance = lowered.compute_dtype == at::kFloat ? kOf32Bits : kOf16Bits;
     end.shrinks = lowered.shrinks;

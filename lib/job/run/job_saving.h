@@ -1,6 +1,6 @@
 // The files that a rank of a job reads and writes in addition to its data: the checkpoint that
 // training resumes from, the checkpoints that it saves, and the trained weights. Data path: job
-// setup, communication -> [here] -> lib/runtime/save. Threads: the one that trains.
+// setup, communication -> [here] -> lib/runtime/save. Thread: the training thread.
 #pragma once
 
 #include <chrono>
@@ -30,8 +30,8 @@ struct SavingOptions {
     std::string model_path;
     std::string owner;      // owner of the folder, for messages: job, attempt, host
     std::string launch;     // see Checkpoint::launch
-    bool new_data = false;  // true: may continue with other data than the checkpoint's
-    bool is_fed = false;    // true: data come from the caller, so no checkpoint says which they are
+    bool new_data = false;  // true: the data may differ from the checkpoint's
+    bool is_fed = false;    // true: data come from the caller, so no checkpoint identifies them
     // The longest wait for the claim on the folder. After a restart, a rank of the previous attempt
     // may still be saving until its agent ends it.
     std::chrono::milliseconds claim_wait_max{0};
@@ -59,8 +59,8 @@ class JobSaving {
     // Called by all ranks. Claims and checks the folder for checkpoints. Opens the checkpoint that
     // training resumes from, and puts its untrained parameters into the model. Throws what
     // storage::claim_checkpoints(), require_unused_output(), require_shared_folder() and
-    // find_resume() throw, and Error{kCheckpoint} if the run would continue with other data than
-    // the checkpoint's.
+    // find_resume() throw, and Error{kCheckpoint} if the run would continue with data that differ
+    // from the checkpoint's.
     void resume();
     // Returns the state that training resumes from; null if training starts over. Valid until
     // begin().
@@ -73,10 +73,10 @@ class JobSaving {
     // STATE. OWN_BUFFERS is true if the buffers of each rank differ. STATE and BUFFERS must outlive
     // the training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
-    // Called by all ranks once nothing but the first step or save is left to do, so that a run that
-    // is refused before, on any rank, changes no file of an earlier one: waits for all ranks. Then,
-    // if training goes back to an earlier checkpoint in the folder of the run, rank 0 sets the
-    // later ones aside. Throws Error{kDisk}.
+    // Called by all ranks when only the first step or save is left to do. Waits for all ranks, so
+    // that a run that any rank has refused changes no file of an earlier run. Then, if training
+    // goes back to an earlier checkpoint in the folder of the run, rank 0 sets the later
+    // checkpoints aside. Throws Error{kDisk}.
     void begin_steps();
     // Returns null if the job does not save.
     [[nodiscard]] runtime::Checkpointer* checkpointer() {

@@ -45,7 +45,7 @@ class JobSteps final : public runtime::BetweenSteps {
     JobSteps(const JobSetup& setup, const runtime::Topology& place, const Parts& parts,
              StepsOptions options);
 
-    // These two throw Error{kDiverged} if the ranks arrive at plans that do not fit together.
+    // Both throw Error{kDiverged} if the ranks arrive at plans that do not fit together.
     [[nodiscard]] const plan::StepPlan* before_step(int64_t update) override;
     [[nodiscard]] const plan::StepPlan* after_step(const runtime::StepRun& run) override;
     // Throws Error{kDiverged} if the ranks' copies are compared after this step and are not equal.

@@ -33,7 +33,7 @@ namespace {
 constexpr std::chrono::milliseconds kClaimWaitMax{150'000};
 
 // Throws Error{kDiverged} if the run changed nothing. Does not throw if the run was asked to end:
-// it can be resumed from the checkpoint of its last step, which also has the loss scale up to then.
+// it can be resumed from the checkpoint of its last step, which also contains the loss scale.
 void require_updates(const runtime::TrainResult& result) {
     const bool none_ever = result.steps > 0 && result.updates == 0;
     const bool none_now = result.new_steps > 0 && result.new_updates == 0;

@@ -55,7 +55,7 @@ class TrainingRank {
     // Reserves the space on disk. Throws Error{kDisk}.
     void reserve();
     // Connects this rank to all ranks of the job. Throws what RankComms::open() and compare_plans()
-    // throw. Blocks until all have come, or for the time limit.
+    // throw. Blocks until all ranks have connected, or for the time limit.
     void meet();
     // Finds the checkpoint to resume from; see JobSaving::resume().
     void resume();
@@ -82,7 +82,7 @@ class TrainingRank {
     [[nodiscard]] bool all_leave() const;
     // Leaves the groups of GPUs, after the last collective.
     void leave_groups() const;
-    // Releases the ranks that wait for this one, with the reason WHY. The device cannot be used
+    // Releases the ranks that wait for this rank, with the reason WHY. The device cannot be used
     // any more. Any thread.
     void poison(const std::string& why) const;
 

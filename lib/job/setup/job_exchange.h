@@ -1,6 +1,7 @@
 // The step plans of a job whose updates differ: in some steps, hosts exchange less than full
-// gradients, or updates of some parameters lag. Lists the kinds of steps, how often each occurs,
-// and what that saves. Data path: job setup -> [here] -> `dslaunch plan`, log, steps.
+// gradients, or updates of some parameters lag. Lists the kinds of steps, how often each kind
+// occurs, and the bytes that are saved. Data path: job setup -> [here] -> `dslaunch plan`, log,
+// steps.
 #pragma once
 
 #include <cstdint>

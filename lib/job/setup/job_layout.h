@@ -28,7 +28,7 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 [[nodiscard]] JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place);
 
 // Returns the reason why the config allows no plan for the model that SETUP has laid out, as an
-// error message; empty if it allows one.
+// error message; empty if it allows a plan.
 [[nodiscard]] std::string why_no_plan(const JobSetup& setup);
 
 // Returns a line that says why shard auto has chosen its kind of shard; empty if the config names

@@ -54,7 +54,8 @@ struct JobArguments {
 struct SharingPlace {
     int index = 0;
     int size = 1;
-    bool positions = false;  // true: they divide the positions of each sample; false: the layers
+    bool positions = false;  // true: the ranks divide the positions of each sample; false: the
+                             // layers
     runtime::GroupPlace group;
 
     // Returns the index of the rank's shares of the parameters; 0 if they are whole.
@@ -81,8 +82,8 @@ struct JobSharing {
     [[nodiscard]] bool is_split(int parameter) const {
         return splits() && plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
-    // ZeRO shards over several ranks. Returns the number of these ranks that have the same rows as
-    // this rank.
+    // Returns the number of ranks, among all ranks that ZeRO shards over, that have the same rows
+    // as this rank.
     [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
 };
 

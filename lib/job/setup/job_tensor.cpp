@@ -179,8 +179,9 @@ void require_same_shares(const plan::TensorPlan& train, const plan::TensorPlan& 
     }
 }
 
-// Checks that there is enough memory for the comparison in fp64: weights, gradients, and both for
-// all shares. An error before they are made is better than a host that runs out of memory.
+// Checks that there is enough memory for the comparison in fp64: weights and gradients, of the
+// whole model and of all shares. An error at this point is better than a host that runs out of
+// memory.
 void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
     constexpr int64_t kBytesOfParameter = 32;
     Bytes need;
@@ -219,9 +220,9 @@ void make_held_out(JobSetup& setup, const JobArguments& arguments,
         graph::SegmentedModel::of_graph(*setup.model, std::move(tensor.lowered), segments));
 }
 
-// Loads the whole model in addition to the one whose parameters become shares, because checkpoints
-// and final weights contain whole parameters. Parameters stay in the archive's memory unless they
-// are split and not contiguous.
+// Loads the whole model in addition to the model whose parameters become shares, because
+// checkpoints and final weights contain whole parameters. Parameters stay in the archive's memory
+// unless they are split and not contiguous.
 void keep_whole(JobSetup& setup, const JobArguments& arguments) {
     const at::NoGradGuard no_grad;
     setup.sharing.whole = std::make_unique<graph::Model>(graph::Model::load(

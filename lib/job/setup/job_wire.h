@@ -1,6 +1,6 @@
 // The form in which values are sent between the hosts of a job. The config names it, or the job
 // decides it from the measured links if the config says `auto`. Data path: run config, topology ->
-// [here] -> step plan options; links -> [here] -> the same. Threads: one.
+// [here] -> step plan options; links -> [here] -> step plan options. Threads: one.
 #pragma once
 
 #include <array>

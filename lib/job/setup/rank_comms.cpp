@@ -11,7 +11,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// Ranks with other plans would wait for each other for ever.
+// Ranks that do not agree would wait for each other for ever.
 void compare_agreements(runtime::Collectives& job, const JobSetup& setup) {
     const Agreement own = agreement(setup);
     const std::vector<std::string> structures = job.all_gather(own.structure);

@@ -52,8 +52,8 @@ class RankComms {
     // Returns the collectives of groups of ranks; the collectives of job() are not among them.
     [[nodiscard]] std::vector<runtime::Collectives*> groups() const;
 
-    // Ends the waits of other ranks for this one, with the reason WHY. Can be called on any thread,
-    // even while nothing is open.
+    // Ends the waits of other ranks for this rank, with the reason WHY. Can be called on any
+    // thread, even while nothing is open.
     void poison(const std::string& why) const;
 
     // Returns the bytes of the arenas on a host with RANKS ranks like SETUP's, without the arena of

@@ -121,8 +121,8 @@ std::string trainable_form(const graph::ModelParameter& parameter) {
 }
 
 // Checks the types of parameters and buffers. A type that cannot be trained is reported before
-// anything is laid out for training, and a type that checkpoints cannot store before there is
-// something to save.
+// anything is laid out for training, and a type that checkpoints cannot store is reported before
+// there is something to save.
 void check_types(const JobSetup& setup) {
     const std::vector<int> unused = setup.segmented->unused_parameters();
     const std::vector<graph::ModelParameter>& parameters = setup.model->parameters();
@@ -171,7 +171,7 @@ void leave_context_to_rows(config::Resolved& resolved) {
     }
 }
 
-// Leaves out what DATA says of files.
+// Clears the settings of DATA that concern files.
 void leave_files(config::DataConfig& data) {
     data.train_path.clear();
     data.eval_path.clear();
@@ -191,7 +191,7 @@ void resolve_config(JobSetup& setup, const FoundConfig& found, const JobArgument
     options.context = context.value;
     options.context_reason = context.why;
     if (setup.data) {
-        // Who feeds a job knows alone how many samples there are.
+        // Only the caller that feeds a job knows how many samples there are.
         if (!arguments.fed_data) options.samples = setup.data->train.rows();
         if (const int64_t tokens = setup.data->train.tokens_read(); tokens > 0)
             options.sample_tokens = tokens;
@@ -247,8 +247,8 @@ bool has_pairs_without_loss(const JobSetup& setup) {
          printable(setup.data->train.path()));
 }
 
-// Refuses a micro batch that would contain each sample many times, and warns about one that repeats
-// some samples.
+// Refuses a micro batch that would contain each sample many times. Warns if it would repeat some
+// samples.
 void require_micro_batch(const JobSetup& setup, bool is_first) {
     constexpr int64_t kRepeatsMax = 8;
     const int64_t rows = setup.config().batch.micro_rows, samples = setup.data->train.rows();
@@ -264,8 +264,8 @@ void require_micro_batch(const JobSetup& setup, bool is_first) {
     if (is_first) log_warn("data", "{}: each micro batch repeats some rows", text);
 }
 
-// Warns of samples with more tokens than the model was made for, if its positions have no table, as
-// rotary ones: it then trains at positions that it has never seen.
+// Warns if samples have more tokens than the model was made for, and the model has no table of
+// positions (rotary positions). The model then trains at positions that it has never seen.
 void warn_of_length(const JobSetup& setup) {
     const int64_t tokens = setup.data->train.tokens_read();
     const int64_t positions = graph::longest_sequence(setup.model->module());
@@ -300,7 +300,7 @@ void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
     warn_of_length(setup);
 }
 
-// Opens the data and resolves the config once more, since it may depend on the samples.
+// Opens the data and resolves the config once more, since the config may depend on the samples.
 void read_data(JobSetup& setup, const FoundConfig& found, const JobArguments& arguments,
                const runtime::Topology& place, const ContextChoice& context) {
     open_and_check_data(setup, arguments, place);
@@ -312,9 +312,9 @@ void check_labels(const JobSetup& setup, int64_t classes) {
     if (classes > 0) setup.data->check_labels(data_request(setup), classes);
 }
 
-// Throws an error that names a bad label, since the message of the loss itself is less clear. With
-// class 0 as every label, the model runs whatever the labels are, and shows the number of classes,
-// so that the check can find the bad label.
+// Throws an error that names a bad label, since the message of the loss itself is less clear. Runs
+// the model with class 0 as every label, which works whatever the labels are. This run shows the
+// number of classes, with which the check finds the bad label.
 void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
     batch.back() = at::zeros_like(batch.back().toTensor());
     int64_t classes = 0;
@@ -377,8 +377,8 @@ void require_positions(const JobSetup& setup, int64_t tokens) {
          positions, are_rows ? "`" : " or less");
 }
 
-// Returns advice for a batch of samples of TOKENS tokens that did not pass; empty without a
-// --context.
+// Returns advice after a batch of samples of TOKENS tokens has failed; empty if the data are rows
+// or TOKENS is 0.
 std::string context_text(const JobSetup& setup, int64_t tokens) {
     const bool are_rows = setup.data && setup.data->train.tokens_per_sample() == 0;
     if (are_rows || tokens <= 0) return "";
@@ -472,8 +472,8 @@ void apply_assignment(config::TrainConfig& config, const std::string& assignment
     config::apply_override(config, assignment.substr(colon + 1), assignment.substr(0, colon));
 }
 
-// Refuses to train all weights of a folder that stores them rounded: what training changes could
-// not be written back as it was stored.
+// Refuses to train all weights of a folder that stores them rounded: the trained weights could not
+// be written back in this form.
 void require_exact_weights(const JobSetup& setup, const std::string& path) {
     if (!storage::model_folder_of(path) || setup.config().lora.on()) return;
     const storage::ModelFolder folder = storage::open_model_folder(path);

@@ -33,7 +33,7 @@ int64_t vocabulary(const JobSetup& setup) {
 }
 
 // Returns the first ROWS samples. If these are known to have no target, returns the next ROWS
-// samples that have one: a mean over no targets is not a number that can be compared.
+// samples that have a target: a mean over no targets is not a number that can be compared.
 std::vector<c10::IValue> batch_with_targets(const JobSetup& setup, int64_t rows) {
     constexpr int64_t kTriesMax = 1000;
     const runtime::DataSource& train = setup.data->train;

@@ -1,5 +1,5 @@
 // A micro batch for passes that only examine the model, for its shapes, its times or its tensor
-// plan. Also chooses the length of the samples if nothing names it.
+// plan. Also chooses the length of the samples if no setting names it.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@ enum class TrialTokens {
 };
 
 // Returns a batch with as many rows as training's micro batch. They are the first rows of the data
-// in which a target counts; if there are too few, the rows repeat from the first. Without data,
-// each argument is filled with tokens as TOKENS says, and has the context's length. REQUIRES: SETUP
-// has its segments, and has data unless the config has a context.
+// in which a target counts; if the data have too few such rows, the rows repeat from the first.
+// Without data, each argument is filled with tokens as TOKENS says, and has the context's length.
+// REQUIRES: SETUP has its segments, and has data unless the config has a context.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup,
                                                    TrialTokens tokens = TrialTokens::kZero);
 
-// The number of tokens in a sample; 0: the config or the rows have a length, or it is not known.
+// The number of tokens in a sample; 0: the config or the rows decide the length, or no length is
+// known.
 using ContextChoice = plan::Choice<int64_t>;
 
 // Returns the context for SETUP's token file. If there are no data and PLAN_ONLY is true, returns

@@ -23,8 +23,8 @@ std::string name_of(const JobSetup& setup, int parameter) {
     return printable(setup.model->parameters()[parameter].name);
 }
 
-// Returns the reason why a parameter that the graph writes in place would get other values than in
-// one process; empty if it would not.
+// Returns the reason why a parameter that the graph writes in place would get different values than
+// in one process; empty if the values are the same.
 std::string why_apart(const JobSetup& setup) {
     const config::RunConfig& config = setup.config();
     if (setup.own_ranks().world_size() > 1)

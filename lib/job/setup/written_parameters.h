@@ -17,7 +17,7 @@ namespace dslaunch::job {
 
 // Throw Error{kInput} if a write cannot be done as in one process. The error names the parameter,
 // where it is written, the reason, and what to do. check_writes_in_place checks writes by the graph
-// itself, check_writes all others. REQUIRES for check_writes: the job is laid out.
+// itself, check_writes checks all other writes. REQUIRES for check_writes: the job is laid out.
 void check_writes_in_place(const JobSetup& setup);
 void check_writes(const JobSetup& setup);
 // Checks the writes of HELD_OUT, the graph in eval mode, in the same way.

@@ -128,8 +128,8 @@ WholeReference::Sums WholeReference::computed_by_libtorch(
     Sums mine;
     mine.loss = loss.item<double>();
     torch::autograd::backward({loss}, {at::full(loss.sizes(), 1.0, loss.options())});
-    // Several parameters may have the same name or an empty one. They are in the same order in both
-    // models.
+    // Several parameters may have the same name or an empty name. They are in the same order in
+    // both models.
     std::map<std::string, std::vector<at::Tensor>> named;
     for (const graph::ModelParameter& parameter : model.parameters())
         named[parameter.name].push_back(parameter.tensor);

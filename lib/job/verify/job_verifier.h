@@ -2,7 +2,7 @@
 // gradient, clipping, every update, buffers. Every rank checks the values and updates of its own
 // ZeRO shard, while rank 0 also computes the reference. Data path: trainer, ZeRO -> [here] -> the
 // first difference, by name. Threads: the communication lane calls UpdateWitness's functions, the
-// compute lane the rest.
+// compute lane calls all other functions.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct VerifierParts {
 // on to it.
 class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWitness {
   public:
-    // All objects that PARTS points to must outlive this one. Rank 0 throws what WholeReference
+    // All objects that PARTS points to must outlive this object. Rank 0 throws what WholeReference
     // throws; the other ranks then fail because their peer has failed. REQUIRES: the job computes
     // on the host.
     explicit JobVerifier(VerifierParts parts);
@@ -70,7 +70,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
         std::vector<float> gradients, begin, end;  // `begin` and `end`: the parameter's values
         std::vector<float> first, second, third;
         std::array<std::vector<float>, 3> factors;
-        double update_error = 0;  // the largest, as update_error() defines it
+        double update_error = 0;  // the largest error, as update_error() defines it
         int64_t worst = 0;        // the element with this error
         int64_t misrounded = -1;  // an element whose 16-bit copy is not its rounded value, or -1
     };
@@ -93,7 +93,8 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
         int64_t steps = 0, skipped = 0;
         bool moves = false;              // true: an update had a learning rate above 0
         double elements = 0, equal = 0;  // gradient elements of all ranks, and how many are equal
-        double worst = 0;                // the largest difference, in multiples of the allowed one
+        double worst = 0;                // the largest difference, in multiples of the allowed
+                                         // difference
         std::string where;
     };
 

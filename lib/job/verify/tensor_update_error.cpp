@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kRoundingUnit = 0x1p-23;  // twice the relative rounding error of fp32
 // The tolerance after several steps of a quintic iteration that starts from fp32 numbers: small
-// singular values grow by a factor of some hundred, and their rounding errors grow with them. It is
-// relative to the largest singular value, which is about 1.
+// singular values grow by a factor of some hundred, and their rounding errors grow with them. The
+// tolerance is relative to the largest singular value, which is about 1.
 constexpr double kOrthogonalSlack = 1e-3;
 
 at::Tensor values_of(std::span<const float> values, const at::Tensor& like) {

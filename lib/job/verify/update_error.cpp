@@ -11,7 +11,7 @@ namespace {
 constexpr double kUnit = 0x1p-23;  // twice the relative rounding error of fp32
 
 // The value of a sum, and the sum of its terms' magnitudes. The rounding error is relative to the
-// second.
+// sum of magnitudes.
 struct Sum {
     Sum(std::initializer_list<double> terms) {
         for (const double term : terms) {
@@ -76,7 +76,7 @@ double lion_error(const config::OptimizerConfig& config, const UpdateFacts& fact
     const Sum mixed{config.beta1 * before.first, (1 - config.beta1) * gradient.value};
     const Sum first{config.beta2 * before.first, (1 - config.beta2) * gradient.value};
     const double worst = error(after.first, first, 8 * kUnit * gradient.size);
-    // The sign may be either one if the terms almost cancel.
+    // Both signs are right if the terms almost cancel.
     if (std::abs(mixed.value) <= 16 * kUnit * mixed.size) return worst;
     const double kept = before.parameter * (1 - facts.lr * config.weight_decay);
     return std::max(worst, moved(after.parameter, kept, facts.lr * (mixed.value > 0 ? 1.0 : -1.0)));

@@ -90,9 +90,9 @@ class WholeReference {
     // have batches.
     WholeReference(const JobSetup& setup, const std::string& path, const std::string& scratch);
 
-    // Returns the values of a parameter or buffer of the job at the beginning of the next step. The
-    // buffers are the first data rank's; other data ranks have their own, unless the config
-    // broadcasts or averages them.
+    // Returns the values of a parameter or buffer of the job at the beginning of the next step.
+    // Buffers have the values of the first data rank; other data ranks may have different values,
+    // unless the config broadcasts or averages buffers.
     [[nodiscard]] const at::Tensor& parameter(int index) const;
     // Returns null for a buffer that the reference does not have.
     [[nodiscard]] const at::Tensor* buffer(int index) const;

@@ -172,7 +172,7 @@ void packing_from_int4(const float* __restrict scales, const uint8_t* __restrict
 }
 
 // Writes codes in which code k stands for (k / 255)^2 of the scale. A number above 0 never gets the
-// code 0, because it is used as a divisor.
+// code 0, because updates divide by the unpacked number.
 void packing_squares_to_uint8(const float* __restrict values, float* __restrict scales,
                               uint8_t* __restrict codes, int64_t numel, uint32_t seed) {
     for (int64_t first = 0; first < numel; first += kPackedBlock) {

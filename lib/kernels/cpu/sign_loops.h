@@ -32,7 +32,7 @@ inline float denominator_of(float variance, float eps) {
 }
 
 // Sets ERROR to values * factor + error; the product is rounded before the addition. Returns the
-// sum of the squares, in the order of block_squares (flat_loops.h).
+// sum of the squares of the new ERROR, added in the order of block_squares (flat_loops.h).
 inline double correct(const float* __restrict values, float factor, float* __restrict error,
                       int64_t numel) {
     return sum_by_lanes(numel, [&](int64_t i) {

@@ -32,7 +32,7 @@ struct GridPacked {
     int64_t group;  // numbers of a row that share a scale, a multiple of 32
     int64_t panel_bytes;
     int64_t scales_offset;   // in bytes, from the start of a panel
-    int64_t factors_offset;  // the same; used by kInt4
+    int64_t factors_offset;  // also in bytes from there; only for kInt4
     float numbers[16];       // kNf4's table
     GridForm form;
     bool halves;  // true: 16-bit numbers; false: fp32

@@ -61,7 +61,7 @@ struct GridUpdate {
     int64_t numel;
 };
 
-// REQUIRES: at most kSourcesMax arrays, all fp32.
+// Returns SOURCES as a struct. REQUIRES: at most kSourcesMax arrays, all fp32.
 inline GridSources grid_sources(const Sources& sources) {
     GridSources list{};
     list.count = static_cast<int>(sources.source_count);
@@ -69,7 +69,7 @@ inline GridSources grid_sources(const Sources& sources) {
     return list;
 }
 
-// Returns the arguments for an update of RANGE. REQUIRES: as above.
+// Returns the arguments for an update of RANGE. REQUIRES: at most kSourcesMax gradients, all fp32.
 inline GridUpdate grid_arguments(const UpdateArrays& arrays, ElementRange range) {
     return {grid_sources(arrays.gradients),
             arrays.gradient_scale,

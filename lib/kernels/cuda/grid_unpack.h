@@ -101,7 +101,7 @@ DSL_HOST_DEVICE inline void store_eight(const GridPacked& packed, const float* n
 }
 
 DSL_HOST_DEVICE inline void grid_unpack(const GridPacked& packed, const GridPlace& place) {
-    const int64_t eights = (packed.in + kEight - 1) / kEight;  // of a row
+    const int64_t eights = (packed.in + kEight - 1) / kEight;  // in a row
     const int64_t panels = (packed.out + kPanelRows - 1) / kPanelRows;
     for (int64_t unit = place.thread; unit < panels * kPanelRows * eights; unit += place.threads) {
         const int64_t lane = unit % kPanelRows;

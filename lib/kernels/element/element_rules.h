@@ -12,8 +12,8 @@
 namespace dslaunch::kernels {
 namespace {
 
-// Returns a * b + c, rounded once on every processor. It is used wherever PyTorch's build of its
-// kernels fuses the two; the compilers fuse nothing else (-ffp-contract=off, -fmad=false).
+// Returns a * b + c, rounded once on every processor. It is used wherever PyTorch's build fuses a
+// product and a sum; the compilers fuse nothing else (-ffp-contract=off, -fmad=false).
 DSL_HOST_DEVICE inline float fma(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
     return __fmaf_rn(a, b, c);
@@ -42,8 +42,8 @@ struct AdamRule {
                                       float* __restrict largest, float* __restrict p,
                                       int64_t n) const {
         for (int64_t i = 0; i < n; ++i) {
-            // The two forms of a linear interpolation: the one that is exact at the nearer end is
-            // used, as in PyTorch.
+            // A linear interpolation has two forms. As in PyTorch, this code uses the form that is
+            // exact at the nearer end.
             const float rest = g[i] - m[i];
             const float mixed = c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i])
                                                     : fma(c.beta1_rest - 1.0F, rest, g[i]);
@@ -66,7 +66,7 @@ struct AdamRule {
     }
 
   private:
-    // Returns the root of VARIANCE, with what the form does to it before eps is added.
+    // Returns the root of VARIANCE, with eps (kEpsInside) or bias correction (kUsual, kLargest).
     DSL_HOST_DEVICE inline float denominator_root(float variance) const {
         if constexpr (kForm == AdamForm::kEpsInside) return square_root(variance + c.eps);
         const float root = square_root(variance);

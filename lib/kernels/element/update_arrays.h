@@ -22,9 +22,9 @@ struct Sources {
 struct UpdateArrays {
     Sources gradients;
     float gradient_scale;
-    float l2_decay;                 // 0: none
-    const float* decay_parameters;  // read with l2_decay
-    float* parameters;              // null: only the states move
+    float l2_decay;                 // 0: no L2 decay
+    const float* decay_parameters;  // read if l2_decay is not 0
+    float* parameters;              // null: only the states are updated
     float* first;                   // the rule's states
     float* second;
     float* third;
@@ -84,8 +84,8 @@ struct SgdConstants {
     bool first_step;
 };
 
-// One rank's part of the arrays for combining the moves of hosts that stepped independently. All
-// have NUMEL elements.
+// One rank's part of the arrays for combining the moves of hosts that stepped independently. Every
+// array has NUMEL elements.
 struct LocalMoves {
     int64_t numel = 0;
     float* parameters = nullptr;      // may be null in take_moves
@@ -93,11 +93,11 @@ struct LocalMoves {
     float* momentum = nullptr;        // take_moves sets it
     const float* variance = nullptr;  // 0: the element has never had a gradient, and does not move
     float eps = 0;
-    float decay = 0;  // take_moves: decoupled weight decay, which moved the parameters too
+    float decay = 0;  // decoupled weight decay, which also moved parameters; for take_moves
 };
 
-// The arrays that compare the frozen variance of 1-bit LAMB with an up-to-date variance. All have
-// NUMEL elements.
+// The arrays for a comparison of 1-bit LAMB's frozen variance with an up-to-date variance. Every
+// array has NUMEL elements.
 struct FreshVariance {
     int64_t numel = 0;
     const float* before = nullptr;    // the momentum after the previous update

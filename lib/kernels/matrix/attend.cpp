@@ -20,7 +20,7 @@ struct RowGroup {
     int64_t rows = 0;
     int64_t chunk = 0;
     int64_t chunks = 0;
-    int64_t gathered = 0;  // offset of their sums in the scratch: [chunks, rows, heads, width + 2]
+    int64_t gathered = 0;  // offset of its sums in the scratch: [chunks, rows, heads, width + 2]
 };
 
 void check_rows(const AttendShape& shape, std::span<const AttendRow> rows) {
@@ -82,11 +82,11 @@ class Attention {
 
   private:
     struct Part {
-        int64_t chunk = 0;  // of the group
+        int64_t chunk = 0;  // index in the group
         int64_t kv_head = 0;
     };
     struct Query {
-        int64_t chunk = 0;  // of the group
+        int64_t chunk = 0;  // index in the group
         int64_t row = 0;
         int64_t head = 0;
     };

@@ -21,7 +21,7 @@ inline constexpr int64_t kAttendChunk = 1024;
 // The settings that all rows of a call share.
 struct AttendShape {
     int64_t heads = 0;  // query heads; a multiple of kv_heads. Head h reads h / (heads / kv_heads)
-    int64_t kv_heads = 0;        // of the cache
+    int64_t kv_heads = 0;        // heads of the cache
     int64_t width = 0;           // elements of a head; at most kAttendWidthMax
     int64_t page_positions = 0;  // positions of a page
     DType cache = DType::kF32;   // kF32, kBF16 or kF16

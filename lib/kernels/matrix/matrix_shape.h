@@ -15,7 +15,7 @@ enum class MatrixForm : uint8_t {
     kBf16,  // row-major, unchanged
     kFp16,  // row-major, unchanged
     kInt8,  // groups of inputs, each with a bf16 scale: 8.5 bits a weight in groups of 32
-    kInt4,  // groups with an 8-bit scale and minimum that each row scales: 4.5 bits, groups of 32
+    kInt4,  // groups with 8-bit scale and minimum, times factors of the row: 4.5 bits, groups of 32
     kNf4,   // QLoRA's table of 16 numbers (Dettmers et al. 2023), groups with a bf16 scale that may
             // be negative: 4.5 bits, groups of 32
 };
@@ -58,14 +58,14 @@ void check_shape(const MatrixShape& shape);
 // The layout of a packed form: the codes of all panels, then the scales of all panels, then the
 // factors of all panels.
 struct PackedLayout {
-    int64_t groups = 0;            // of a row
-    int64_t panels = 0;            // of the matrix
-    int64_t panel_code_bytes = 0;  // of one panel, like the next two
+    int64_t groups = 0;            // groups in a row
+    int64_t panels = 0;            // panels in the matrix
+    int64_t panel_code_bytes = 0;  // bytes in one panel, like the next two
     int64_t panel_scale_bytes = 0;
     int64_t panel_factor_bytes = 0;
 
-    // Return, in bytes: where the scales begin, where the factors begin, and the size of the
-    // matrix.
+    // Return the offset of the scales, the offset of the factors, and the size of the matrix, in
+    // bytes.
     [[nodiscard]] int64_t scales_offset() const { return panels * panel_code_bytes; }
     [[nodiscard]] int64_t factors_offset() const {
         return scales_offset() + panels * panel_scale_bytes;

@@ -75,7 +75,7 @@ struct Product {
     float* y = nullptr;           // [rows, out], row r at y + r * stride
     int64_t stride = 0;           // in elements; at least the matrix's out
     const float* bias = nullptr;  // [out], or none
-    bool adds = false;            // to the numbers in y, as a residual; else y is overwritten
+    bool adds = false;            // true: adds to y, as to a residual; false: overwrites y
 };
 
 // Computes all products of one set of activations in one loop of the team. With many rows, a thread

@@ -57,7 +57,7 @@ class PanelReader {
 
 // The addresses at which one row of a packed matrix is stored.
 struct PackedRow {
-    const uint8_t* codes;  // of the row's panel, like the next two
+    const uint8_t* codes;  // codes of the row's panel; the next two are also the panel's
     const std::byte* scales;
     const float* factors;
     int64_t lane;  // the row's index in its panel

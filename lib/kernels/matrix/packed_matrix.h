@@ -29,7 +29,7 @@ struct PackedMatrix {
 struct SourceRows {
     const void* data = nullptr;  // [rows.numel, in] row-major, contiguous, aligned to the element
     DType dtype = DType::kF32;   // kF32, kBF16 or kF16
-    Range rows;                  // which rows of the matrix these are
+    Range rows;                  // the position of these rows in the matrix
 };
 
 // Packs SOURCE's rows into their panels of PACKED, which is the whole matrix. Numbers are rounded

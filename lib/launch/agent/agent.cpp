@@ -97,7 +97,8 @@ class Agent {
     AgentSettings settings_;
     LauncherSilence silence_;
     pid_t guardian_;
-    std::optional<steady_clock::time_point> asked_at_;  // the launcher was asked to end the job
+    std::optional<steady_clock::time_point> asked_at_;  // when this agent asked the launcher to end
+                                                        // the job
     int signal_fd_;
     AgentWorkers workers_{
         [this](FrameKind kind, std::string payload) { send(kind, std::move(payload)); }};
@@ -158,8 +159,8 @@ void Agent::greet(const Hello& hello) {
     if (settings_.visible_devices && node_.gpus > 0)
         node_.gpus = std::ssize(visible_device_list(settings_.visible_devices, 0));
     if (hello.want_binary_hash) node_.binary_hash = own_binary_hash();
-    // A launcher of another protocol version detects the mismatch from the hello and reads no
-    // further.
+    // A launcher with a different protocol version finds the mismatch in the hello and stops
+    // reading.
     if (hello.protocol_version == kAgentProtocolVersion && hello.want_binary_hash)
         send(FrameKind::kMachineFacts, encode(look_at_machine("")));
     send(FrameKind::kAgentHello, encode(node_));
@@ -260,7 +261,7 @@ void Agent::take_signals() {
 }
 
 // Returns true if the launcher decides how to act on a signal. Returns false if the guardian is
-// gone, since nobody would clean up after this process then.
+// gone: then nobody would clean up after this process.
 bool Agent::asks_first(int signal_number) {
     if (!settings_.asks_before_ending || !launcher_.is_greeted() || state_ != State::kServing ||
         ::getppid() != guardian_) {
@@ -284,10 +285,11 @@ void Agent::reap() {
     if (pid < 0 && errno == ECHILD && state_ != State::kServing) state_ = State::kDone;
 }
 
-// Returns true if this agent has ended a worker that ended with SIGNAL_NUMBER (0: none).
+// Returns true if this agent caused the end of a worker. SIGNAL_NUMBER is the signal that ended the
+// worker, or 0.
 bool Agent::has_ended_it(int signal_number) const {
-    // Before the state is kKill, the agent sends no SIGKILL. A worker that died of one was killed
-    // by somebody else, even if the agent notices it only in state kTerm.
+    // The agent sends SIGKILL only in state kKill. If SIGKILL ended a worker in state kTerm, a
+    // different process sent it.
     return state_ == State::kTerm ? signal_number != SIGKILL : state_ != State::kServing;
 }
 
@@ -313,7 +315,7 @@ void Agent::check_lease(steady_clock::time_point now) {
     if (state_ != State::kServing) return;
     std::string over;
     if (launcher_.is_greeted()) {
-        // Shows whether the launcher's machine still acknowledges bytes.
+        // The answer to this sign of life shows whether the launcher's machine acknowledges bytes.
         if (silence > kPingInterval) say_alive();
         over = silence_.over(silence);
     } else if (silence > kFirstByteMax) {
@@ -380,9 +382,8 @@ std::vector<Agent::Watched> Agent::watch() {
         const bool writes = launcher_.unsent_bytes() > 0;
         watched.push_back(
             {launcher_.out_fd(), static_cast<short>(writes ? POLLOUT : 0), [this, writes] {
-                 // Bytes may have been queued since poll() was called. An empty queue now therefore
-                 // does not mean that the reader is gone; only WRITES tells whether POLLOUT was
-                 // wanted.
+                 // WRITES records whether poll() waited for POLLOUT. The length of the queue may
+                 // have changed since poll() was called.
                  if (writes) return flush();
                  launcher_.close_output();
                  begin_end();
@@ -433,8 +434,8 @@ int Agent::run() {
                 fail(ExitCode::kInternal, "poll failed: {}", errno_text(errno));
             }
             // Handles ended processes first, then the launcher's frames, then the workers' output.
-            // A frame that starts workers adds descriptors, so the list of watched ones is built
-            // again.
+            // A frame that starts workers adds descriptors, so the list of watched descriptors is
+            // built again.
             const size_t workers_before = workers_.all().size();
             for (size_t i = 0; i < entries.size(); ++i) {
                 if (entries[i].revents != 0) watched[i].ready();

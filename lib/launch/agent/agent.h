@@ -1,7 +1,7 @@
 // The agent: one per job and node, started by a transport as `dslaunch agent --stdio`. It starts
 // the node's workers, forwards their messages and output, and ends all workers on request or when
-// its input closes. So if the launcher is gone, for whatever reason, its job ends too. One thread;
-// it forks only from that thread.
+// its input closes. So if the launcher is gone, for any reason, its job ends too. One thread; it
+// forks only from that thread.
 #pragma once
 
 #include <chrono>
@@ -18,17 +18,17 @@ namespace dslaunch::launch {
 // started.
 struct AgentSettings {
     // The address at which the launcher reached this machine, for transports that do not report it.
-    // Empty: the address in sshd's SSH_CONNECTION is used.
+    // If it is empty, the agent uses the address in sshd's SSH_CONNECTION.
     std::string arrival_address;
-    // True: the agent passes a signal from outside (a scheduler that ends the job, a pod that is
-    // removed) to the launcher, which then lets the ranks save. Only a second signal ends the
-    // workers directly.
+    // If true, the agent passes a signal from outside (a scheduler ends the job, a pod is removed)
+    // to the launcher, which then lets the ranks save. Only a second signal ends the workers
+    // directly.
     bool asks_before_ending = false;
     // CUDA_VISIBLE_DEVICES as a scheduler set it: the job's device numbers are indices into this
     // list.
     std::optional<std::string> visible_devices;
     // An eventfd that becomes readable when the launcher wants this agent for another attempt of
-    // the job; -1: the caller does not need to know.
+    // the job; -1 if the caller does not need to know.
     int come_again_fd = -1;
     // Rank 0's stdin, if this agent starts rank 0. The caller keeps ownership of the descriptor.
     WorkerStdin worker_stdin;

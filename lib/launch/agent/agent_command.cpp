@@ -139,7 +139,7 @@ int run_joining_agent(JoinRequest request, WorkerStdin worker_stdin) {
     }
     for (;;) {
         JoinedLauncher launcher = join_launcher(request);
-        // The agent uses one descriptor for each direction, as over pipes.
+        // The agent uses one descriptor for each direction, as it does with pipes.
         const UniqueFd out(::fcntl(launcher.socket.get(), F_DUPFD_CLOEXEC, 3));
         const UniqueFd come_again(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         if (!out.valid() || !come_again.valid()) {
@@ -171,7 +171,7 @@ int run_agent_command(std::span<const std::string> arguments) {
         });
     if (parsed.help) return 0;
     if (parsed.worker_stdin.fd >= 0) ::fcntl(parsed.worker_stdin.fd, F_SETFD, FD_CLOEXEC);
-    const std::string variable = take_token_variable();  // in every mode: no worker inherits it
+    const std::string variable = take_token_variable();  // so that no worker inherits it
     if (parsed.stdio) {
         AgentSettings settings;
         settings.lease = LauncherLease::over_stdio(parsed.same_machine);

@@ -22,13 +22,13 @@ struct AgentArguments {
     bool stdio = false;
     bool same_machine = false;  // the launcher or the relay at the other end is on this machine
     WorkerStdin worker_stdin;
-    std::string token_file;  // empty: DSLAUNCH_TOKEN
+    std::string token_file;  // empty if DSLAUNCH_TOKEN contains the token
     JoinRequest join;        // used without --stdio; does not contain the token yet
 };
 
-// Parses ARGUMENTS (without `agent`). VARIABLE returns the value of an environment variable, since
-// --node-from and --node-name-from take the name of a scheduler's variable (OMPI_COMM_WORLD_RANK,
-// SLURMD_NODENAME). Throws Error{kUsage}.
+// Parses ARGUMENTS (without `agent`). VARIABLE returns the value of an environment variable. It is
+// used for --node-from and --node-name-from, which name a scheduler's variable
+// (OMPI_COMM_WORLD_RANK, SLURMD_NODENAME). Throws Error{kUsage}.
 [[nodiscard]] AgentArguments parse_agent_arguments(
     std::span<const std::string> arguments,
     const std::function<std::optional<std::string>(const std::string&)>& variable);
@@ -37,7 +37,7 @@ struct AgentArguments {
 // process has no other thread yet.
 [[nodiscard]] int run_agent_command(std::span<const std::string> arguments);
 
-// Joins a launcher as REQUEST says and serves it; joins again for each further attempt of its job.
+// Joins the launcher that REQUEST names and serves it. Joins it again for each further attempt.
 [[nodiscard]] int run_joining_agent(JoinRequest request, WorkerStdin worker_stdin = {});
 
 }  // namespace dslaunch::launch

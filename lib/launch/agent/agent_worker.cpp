@@ -36,8 +36,7 @@ EnvironmentList worker_environment(const StartRequest& request, const StartReque
             }
         }
     }
-    // Values set earlier in this list win over the host's own, as they would in a shell on the
-    // host.
+    // Values that this function has already set take precedence over the host's, as in a shell.
     const auto value_of = [&](const std::string& name) {
         const std::string* const set = find_variable(environment, name);
         return set != nullptr ? set : find_variable(own, name);
@@ -116,8 +115,8 @@ std::vector<RankPlace> place_workers(const StartRequest& request) {
     const bool binds_memory = std::any_of(places.begin(), places.end(), [](const RankPlace& place) {
         return place.memory_node >= 0;
     });
-    // Tests whether the kernel allows memory policies: sets the policy that the process has
-    // already. Only a kernel that allows no policy at all refuses this.
+    // Tests whether the kernel allows memory policies, by setting the policy that the process
+    // already has. The kernel refuses this only if it allows no policy at all.
     if (binds_memory && ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) != 0) {
         log_warn("agent",
                  "memory is not bound to NUMA nodes: set_mempolicy: {} (a container without "
@@ -140,8 +139,8 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     Pipe err = make_pipe();
     spawn_request.stdout_fd = out.write_end.get();
     spawn_request.stderr_fd = err.write_end.get();
-    // The kernel stops a process that reads from a terminal in a background process group, but not
-    // a process in a session of its own.
+    // The kernel stops a background process group that reads from its terminal. In a session of its
+    // own, a worker may read from the terminal.
     const WorkerStdin input = place.rank == 0 ? shared.stdin_of_rank_0 : WorkerStdin();
     spawn_request.stdin_fd = input.fd;
     spawn_request.new_session = input.fd >= 0 && ::isatty(input.fd) == 1;

@@ -21,27 +21,27 @@ struct AgentWorker {
     bool ended = false;
     UniqueFd stdout_pipe;
     UniqueFd stderr_pipe;
-    UniqueFd control;  // not valid: the worker has no control socket, or has closed it
+    UniqueFd control;  // invalid if the worker has no control socket or has closed it
     LineSplitter stdout_lines;
     LineSplitter stderr_lines;
     ControlDecoder control_frames;
 };
 
-// Reads the bytes that STREAM has now and returns whole lines, except that the beginning of a
-// progress bar or of a question is returned before its line ends. TO_THE_END: reads everything in
-// the pipe, and also returns a last line without a newline.
+// Reads the bytes that STREAM has now and returns the whole lines. Also returns the beginning of a
+// progress bar or a question, before its line ends. With TO_THE_END, it reads everything in the
+// pipe and also returns a last line without a newline.
 [[nodiscard]] std::string read_lines(AgentWorker& worker, OutputStream stream, bool to_the_end);
-// Gives the worker's frames to TAKE, in one call at most as many as fit into a socket buffer: a
-// worker that never stops sending must not delay the others. Returns true if no frame is left.
-// Closes the socket if its bytes are not a frame.
+// Passes the worker's frames to TAKE. One call takes at most as many as fit into a socket buffer,
+// so that a worker that never stops sending does not delay the others. Returns true if no frame is
+// left. Closes the socket if its bytes are not a frame.
 [[nodiscard]] bool read_control_frames(AgentWorker& worker,
                                        const std::function<void(const WorkerControl&)>& take);
 
 // The stdin of rank 0. The descriptor is not owned.
 struct WorkerStdin {
     int fd = -1;        // -1: /dev/null
-    bool asks = false;  // a terminal is at its other end: questions are shown before their lines
-                        // end
+    bool asks = false;  // true if a terminal is at its other end: a question is then shown before
+                        // its line ends
 };
 
 // The descriptors that the workers of a node inherit from their agent, under the same numbers.
@@ -57,7 +57,7 @@ struct SharedDescriptors {
 struct WorkerLaunch {
     AgentWorker worker;
     WorkerStarted started;
-    std::string error;    // not empty: the worker does not run
+    std::string error;    // why the worker does not run; empty if it runs
     int exit_code = 127;  // the rank's exit code if it could not start
 };
 

@@ -24,7 +24,7 @@ void AgentWorkers::start(const StartRequest& request, const WorkerSources& sourc
             fail(ExitCode::kSetup, "cannot make the shared arena: {}", errno_text(errno));
     }
     if (request.target_kind != TargetKind::kModel)
-        sources.rendezvous.socket.reset();  // these programs bind the port themselves
+        sources.rendezvous.socket.reset();  // a script or program binds the port itself
     oom_before_ = count_oom_kills();
     std::vector<RankPlace> places;
     try {
@@ -67,7 +67,7 @@ void AgentWorkers::report_not_started(int64_t rank, const std::string& cause, in
 }
 
 void AgentWorkers::read_output(AgentWorker& worker, OutputStream stream, bool to_the_end) {
-    // Control frames that a worker wrote before the output must also arrive before it.
+    // The launcher must get the control frames that a worker wrote before this output first.
     if (!read_control(worker) && !to_the_end) return;
     const std::string lines = read_lines(worker, stream, to_the_end);
     if (!lines.empty()) send_(FrameKind::kOutput, encode(WorkerOutput{worker.rank, stream, lines}));

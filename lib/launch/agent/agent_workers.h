@@ -16,10 +16,10 @@ namespace dslaunch::launch {
 
 // The facts and descriptors that the workers of an agent get from it.
 struct WorkerSources {
-    Rendezvous& rendezvous;  // this class closes its socket once the workers have it
+    Rendezvous& rendezvous;  // AgentWorkers closes the socket once the workers have it
     int64_t cores = 1;       // processors of this machine
     WorkerStdin stdin_of_rank_0;
-    // CUDA_VISIBLE_DEVICES as a scheduler set it; nothing: all GPUs.
+    // CUDA_VISIBLE_DEVICES as a scheduler set it; nullopt if it is not set, for all GPUs.
     std::optional<std::string> visible_devices;
 };
 
@@ -30,9 +30,9 @@ class AgentWorkers {
     using Send = std::function<void(FrameKind kind, std::string payload)>;
     explicit AgentWorkers(Send send) : send_(std::move(send)) {}
 
-    // Starts the workers of REQUEST; reports the ones that cannot be started. Throws Error{kSetup}
-    // if this machine refuses something that all workers need. REQUIRES: no earlier call has
-    // started a worker.
+    // Starts the workers of REQUEST; reports the workers that cannot be started. Throws
+    // Error{kSetup} if this machine refuses something that all workers need. REQUIRES: no earlier
+    // call has started a worker.
     void start(const StartRequest& request, const WorkerSources& sources);
     // Returns the workers; they stay at their places in memory after start().
     [[nodiscard]] std::vector<AgentWorker>& all() { return workers_; }

@@ -14,13 +14,13 @@ namespace dslaunch::launch {
 
 // A process that uses a GPU, or the process that the request names.
 struct DeviceProcess {
-    ProcessName name;       // start_time 0: not visible here, as in another container
-    std::string user;       // its name or number; empty: not known
+    ProcessName name;       // start_time is 0 if /proc does not show it, as in another container
+    std::string user;       // user name or number; empty if not known
     bool is_own = false;    // true: it belongs to the user who asks
     std::string command;    // the name of its program; arguments may contain secrets
     int64_t age_s = -1;     // -1: not known
-    std::string launch_id;  // only for own processes that dslaunch started
-    int64_t rank = -1;      // rank of such a process; -1: none
+    std::string launch_id;  // DSL_LAUNCH_ID, if dslaunch started it for this user
+    int64_t rank = -1;      // its rank, if dslaunch started it; else -1
     std::vector<GpuHold> holds;
 };
 

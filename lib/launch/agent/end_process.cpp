@@ -20,7 +20,7 @@ constexpr milliseconds kDeathMax{2'000};  // time to die after KILL
 constexpr milliseconds kEndLook{10};
 constexpr int64_t kGraceMax{600'000};
 
-// Returns the reason why a process must not be ended; empty: it may be ended.
+// Returns the reason why a process must not be ended; empty if it may be ended.
 std::string objection(const ProcessName& name) {
     if (name.pid <= 1 || name.start_time == 0) return "there is no such process";
     const ProcessName now = name_process(name.pid);

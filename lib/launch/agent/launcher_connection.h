@@ -19,11 +19,11 @@ class LauncherConnection {
     LauncherConnection(const LauncherConnection&) = delete;
     LauncherConnection& operator=(const LauncherConnection&) = delete;
 
-    // Returns the descriptor to read from; -1: the launcher sends nothing more.
+    // Returns the descriptor to read from; -1 if the launcher sends nothing more.
     [[nodiscard]] int in_fd() const { return in_fd_; }
-    // Returns the descriptor to write to; -1: nobody listens any more.
+    // Returns the descriptor to write to; -1 if nobody listens any more.
     [[nodiscard]] int out_fd() const { return out_fd_; }
-    // Stop using a descriptor, without closing it; close_output() drops the queued bytes.
+    // These functions stop using a descriptor, without closing it. close_output() drops the queue.
     void close_input() { in_fd_ = -1; }
     void close_output();
 
@@ -38,7 +38,7 @@ class LauncherConnection {
     // Returns true after next() has returned a hello.
     [[nodiscard]] bool is_greeted() const { return is_greeted_; }
 
-    // Queues bytes for the launcher; they are dropped once nobody listens.
+    // Queues BYTES for the launcher. Drops them if nobody listens any more.
     void say(std::string_view bytes);
     // Sends as many queued bytes as possible. Returns false if it finds that nobody listens any
     // more.

@@ -21,13 +21,13 @@ struct LeftProcess {
     bool ended = false;
 };
 
-// All attempts, including those without a number.
+// All attempts, including attempts without a number.
 inline constexpr int64_t kAllAttempts = std::numeric_limits<int64_t>::max();
 
 // Payload of FrameKind::kStopJob.
 struct StopJobRequest {
     static constexpr const char* kWhat = "a request to end a job";
-    std::string launch_id;  // DSL_LAUNCH_ID; empty: no process
+    std::string launch_id;  // DSL_LAUNCH_ID; if empty, no process is found
     // Only processes of attempts with a smaller number (DSL_ATTEMPT) are ended.
     int64_t before_attempt = kAllAttempts;
 };
@@ -43,7 +43,7 @@ struct StopJobReply {
 [[nodiscard]] std::vector<LeftProcess> find_leftovers(const StopJobRequest& request);
 
 // Sends TERM to the processes that find_leftovers() returns, then KILL after 0.25 s, and repeats
-// this for processes that they started meanwhile. Blocks until all are gone, but at most for
+// this for processes that were started meanwhile. Blocks until all are gone, but at most for
 // kLeftoversMax, and calls WHILE_WAITING every few milliseconds. Returns the processes that were
 // found and whether each is gone.
 [[nodiscard]] std::vector<LeftProcess> end_leftovers(const StopJobRequest& request,

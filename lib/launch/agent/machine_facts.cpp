@@ -33,8 +33,8 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::nanoseconds;
 
-// Enough for the first processor's lines of /proc/cpuinfo: the kernel needs a millisecond to write
-// all lines of a large machine.
+// The bytes of /proc/cpuinfo that are read: enough for the first processor. For all processors of a
+// large machine, the kernel needs a millisecond.
 constexpr size_t kCpuInfoBytes = 8192;
 
 std::string beginning_of(const std::string& path) {
@@ -46,8 +46,7 @@ std::string beginning_of(const std::string& path) {
     return text;
 }
 
-// The processors of servers whose ARM numbers are known, by implementer and part, as lscpu has
-// them.
+// The names of ARM server processors, by implementer and part number. Source: lscpu.
 struct ArmProcessor {
     std::string_view implementer, part, name;
 };

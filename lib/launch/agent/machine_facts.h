@@ -1,6 +1,7 @@
 // The facts that a host's agent reports about its machine. Data path: hello -> machine facts ->
-// check_machines, which finds differences between the hosts if they break a job -> start. For
-// `hosts check`, an agent also measures the present state of its host on request. No threads.
+// check_machines -> start of the workers. check_machines finds differences between the hosts that
+// break a job. For `hosts check`, an agent also measures the present state of its host on request.
+// No threads.
 #pragma once
 
 #include <chrono>
@@ -39,8 +40,9 @@ struct MachineFacts {
     bool operator==(const MachineFacts&) const = default;
 };
 
-// Returns the name of the first processor in CPUINFO, the text of /proc/cpuinfo; empty if it has
-// none. On ARM, where it holds numbers, the name that they stand for, or the numbers.
+// Returns the name of the first processor in CPUINFO, the text of /proc/cpuinfo; empty if it names
+// none. An ARM machine's CPUINFO contains numbers; returns their name if it is known, else the
+// numbers.
 [[nodiscard]] std::string processor_model(const std::string& cpuinfo);
 
 // Returns this machine's facts; what cannot be read stays empty. Takes under a millisecond. ROOT:
@@ -50,14 +52,14 @@ struct MachineFacts {
 // Returns one JSON object with every member, for run.json and --json.
 [[nodiscard]] std::string machine_json(const MachineFacts& facts);
 
-// The needs of dsworker that a machine may not meet.
+// The needs of dsworker, which some machines cannot meet.
 struct WorkerNeeds {
     IsaLevel isa_level = 0;
     std::string glibc;  // the newest version that it asks for; empty: not known
     bool cuda = false;  // ranks run on GPUs
 };
-// Returns the needs of dsworker. WORKER is its path; it is built with the same flags as this
-// program. Throws Error{kSetup} if it is not a program for this machine.
+// Returns the needs of dsworker, which is built with the same flags as this program. WORKER is its
+// path. Throws Error{kSetup} if it is not a program for this machine.
 [[nodiscard]] WorkerNeeds needs_of_worker(const std::string& worker, bool cuda);
 
 // Returns the problem of each host in words, or an empty text for a host that has no problem. A

@@ -21,7 +21,7 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr int64_t kSyncBytes = 64 << 20;  // so that the last fsync has little left to do
+constexpr int64_t kSyncBytes = 64 << 20;  // between two syncs, so that the last fsync is short
 constexpr mode_t kFolderMode = 0755;
 constexpr size_t kNameBytesMax = 200;
 
@@ -147,7 +147,7 @@ void PushReceiver::make_folders() {
     for (size_t end = folder.find('/', 1); folder.size() > 1; end = folder.find('/', end + 1)) {
         const std::string path = folder.substr(0, end);
         if (::mkdir(path.c_str(), kFolderMode) == 0) {
-            static_cast<void>(::chmod(path.c_str(), kFolderMode));  // whatever the umask is
+            static_cast<void>(::chmod(path.c_str(), kFolderMode));  // mkdir() applies the umask
             static_cast<void>(flush_folder(folder_of(path)));
         } else if (errno != EEXIST) {
             cause = errno;

@@ -10,9 +10,9 @@
 
 namespace dslaunch::launch {
 
-// Returns the size and SHA-256 of PATH. For a file over 1 GiB, unless ALL_BYTES, the hash covers
-// only 64 evenly spread blocks of 1 MiB. Calls ALIVE every few megabytes. Blocks while it reads. If
-// a file cannot be read, FileFacts::error gives the reason. A file that is in CACHE (not owned, may
+// Returns the size and SHA-256 of PATH. Unless ALL_BYTES, the hash of a file over 1 GiB covers only
+// 64 evenly spread blocks of 1 MiB. Calls ALIVE every few megabytes. Blocks while it reads. If a
+// file cannot be read, FileFacts::error gives the reason. A file that is in CACHE (not owned, may
 // be null) is not read, unless ALL_BYTES; the hash of a file that was read is added to CACHE.
 [[nodiscard]] FileFacts look_at_file(const std::string& path, bool all_bytes,
                                      const std::function<void()>& alive,

@@ -1,7 +1,8 @@
 // Writes to files on its own thread: a disk that does not answer, or a FIFO that nobody reads,
-// blocks that thread and not the one that pings the hosts. The queue is bounded: beyond
+// blocks only that thread. The thread that pings the hosts continues. The queue is bounded: beyond
 // kKeptBytesMax new work is dropped, counted and reported; no caller ever waits for room. Data
-// path: output of the ranks -> queue -> files. One thread uses an object; the work runs on another.
+// path: output of the ranks -> queue -> files. One thread uses an object; the work runs on the
+// object's own thread.
 #pragma once
 
 #include <chrono>
@@ -21,8 +22,8 @@ class FileWriter {
     using Work = std::function<int()>;
 
     static constexpr size_t kKeptBytesMax = 64U << 20;
-    // The bytes of kKeptBytesMax that each queued unit of work uses in addition to its text: its
-    // closure, the heap block of a small text, its queue entry.
+    // The bytes of memory that a queued unit of work needs in addition to its text: the closure,
+    // the heap block of a small text, the queue entry. They count towards kKeptBytesMax.
     static constexpr size_t kWorkBytes = 256;
     static constexpr std::chrono::milliseconds kStandsStill{5'000};
 
@@ -41,8 +42,8 @@ class FileWriter {
     // Returns the errno of the first work that failed. Returns 0 if no work has failed, or if an
     // earlier call has returned this errno.
     [[nodiscard]] int take_failure();
-    // Returns one line if the disk does not answer, or if work was lost because of that; empty if
-    // there is no news. Each line is returned only once.
+    // Returns one line if the disk does not answer, or if work was lost because the queue was full;
+    // empty if there is no news. Each line is returned only once.
     [[nodiscard]] std::string take_news();
     // Waits until everything is written, and returns true. Returns false if nothing was written for
     // STANDSTILL_MAX, if ALL_MAX is over, or if WAKE_FD (-1: none) becomes readable.

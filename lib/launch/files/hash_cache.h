@@ -23,7 +23,7 @@ struct FileIdentity {
     uint64_t inode = 0;
     int64_t bytes = 0;
     int64_t modified_ns = 0;
-    int64_t changed_ns = 0;  // changes with a rename, and with a write that sets the time back
+    int64_t changed_ns = 0;  // ctime: changes with a rename, and if somebody sets mtime back
 
     auto operator<=>(const FileIdentity&) const = default;  // NOLINT(modernize-use-nullptr): no
                                                             // pointer
@@ -65,7 +65,7 @@ class HashCache {
     static constexpr size_t kEntriesMax = 1024;
 
   private:
-    using Key = std::pair<FileIdentity, bool>;  // true: the hash is of samples
+    using Key = std::pair<FileIdentity, bool>;  // second: true if the hash covers only samples
     void load();
     void remember(const Key& key, std::string_view hash);
 

@@ -65,7 +65,7 @@ class FilePieces {
     std::vector<uint32_t> missing_;
     int64_t file_bytes_ = 0;
     size_t chunk_ = 0;  // index into missing_
-    int64_t done_ = 0;  // bytes of that chunk
+    int64_t done_ = 0;  // bytes of this chunk that next() has returned
 };
 
 }  // namespace dslaunch::launch

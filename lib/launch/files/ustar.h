@@ -13,7 +13,7 @@ inline constexpr size_t kUstarBlockBytes = 512;
 
 // One plain file of an archive.
 struct UstarEntry {
-    std::string name;  // relative; at most 255 bytes, as ustar divides them
+    std::string name;  // relative; at most 255 bytes, in ustar's fields prefix and name
     int64_t bytes = 0;
     int64_t mode = 0644;
     int64_t modified_s = 0;
@@ -22,7 +22,7 @@ struct UstarEntry {
 // Returns the header of one plain file; its content follows, then ustar_padding() zeros. Throws
 // Error{kInput} if the name is too long or the size is over 8 GiB.
 [[nodiscard]] std::string ustar_header(const UstarEntry& entry);
-// Returns the number of zero bytes after a content of BYTES.
+// Returns the number of zero bytes that follow a content of BYTES bytes.
 [[nodiscard]] size_t ustar_padding(int64_t bytes);
 // Returns the bytes that end an archive.
 [[nodiscard]] std::string ustar_end();

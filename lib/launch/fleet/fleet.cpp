@@ -23,8 +23,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kTick{500};
-// If a scheduler signals an agent and, within this time, this process, both signals are one request
-// to end.
+// A scheduler's signals to an agent and to this process are one request to end if they arrive
+// within this time.
 constexpr milliseconds kSameWishMax{3'000};
 constexpr size_t kKeptDiagnostics = 20;
 constexpr size_t kSaidMax = 300;
@@ -318,8 +318,8 @@ void Fleet::stop(const StopRules& rules) {
         if (!nodes_[i].greeted && !nodes_[i].ended) lose(i, "the connection was not made yet");
     }
     const auto over = [](const Node& node) { return node.ended || node.gone; };
-    // A first Ctrl-C may be the reason for this call. One more ends the wait, and the remaining
-    // hosts are given up.
+    // The next request to end (Ctrl-C) ends the wait; an earlier request may be the reason for this
+    // call. The remaining hosts are then given up.
     pump([&] { return all(over); }, steady_clock::now() + rules.limit);
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (!over(nodes_[i])) lose(i, "its agent did not end");

@@ -59,7 +59,7 @@ class Fleet {
         bool ended = false;                    // true: the agent is gone, or given up
         bool misunderstood = false;            // true: the answer was not from an agent of this
                                                // protocol
-        std::string error;                     // the reason why the host is bad; empty: none
+        std::string error;                     // the reason why the host is bad; empty if it is not
         std::optional<ExitCode> problem_code;  // code of the first problem that the agent reported
         int exit_status = -1;  // status of the agent or of ssh that has ended by itself
         AgentHello hello;
@@ -80,7 +80,7 @@ class Fleet {
         Time last_byte;
         std::vector<std::string> diagnostics;
     };
-    // The rules for stop(): what the agents are told, and how long it waits for them.
+    // The rules for stop(): the instructions to the agents, and the time to wait for them.
     struct StopRules {
         bool come_again = false;  // agents that connected by themselves must do so again
         std::chrono::milliseconds limit;
@@ -98,7 +98,7 @@ class Fleet {
     // Handles events until DONE() is true (returns true), or until DEADLINE or a request to end
     // (returns false).
     bool pump(const std::function<bool()>& done, Time deadline);
-    // Queue a frame for one agent, or for all of them; dropped for a host that has ended.
+    // Queue a frame for one agent, or for all agents. A host that has ended gets no frame.
     void send(size_t host, FrameKind kind, std::string payload = {});
     void send_all(FrameKind kind, const std::string& payload = {});
     // Marks a host as bad. The agent is not informed and ends with the others.
@@ -124,7 +124,7 @@ class Fleet {
     // Returns the number of hosts with an error.
     [[nodiscard]] size_t bad_count() const;
     // If a host is bad, throws Error{CODE}. The message contains WHAT, then the bad hosts with
-    // their errors (equal errors together). Its last line is ADVICE, unless that is empty or
+    // their errors (equal errors together). Its last line is ADVICE, unless ADVICE is empty or
     // somebody has asked for the end.
     void fail_if_bad(const std::string& what, ExitCode code = ExitCode::kHosts,
                      const std::string& advice = "") const;
@@ -157,8 +157,8 @@ class Fleet {
     bool is_stopping_ = false;
 };
 
-// Returns, in words for the user, that the host of HELLO has another kind of processor than this
-// machine, and so has its own dslaunch; empty if both have the same kind.
+// Returns a message for the user if the host of HELLO has a different kind of processor from this
+// machine's, and thus needs its own build of dslaunch; empty if both have the same kind.
 [[nodiscard]] std::string describe_other_processor(const AgentHello& hello);
 
 // The exit code of a shell or a dynamic loader if a program, or one of its libraries, is missing.

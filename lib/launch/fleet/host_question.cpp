@@ -235,7 +235,7 @@ class FleetExec final : private FleetListener {
         }
     }
 
-    // Takes whole lines only; of a progress bar, only the final state.
+    // Takes whole lines only. Keeps only the final state of a progress bar.
     void take_output(size_t host, const WorkerOutput& output) {
         ExecResult& result = results_[host];
         std::string lines;

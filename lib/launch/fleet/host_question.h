@@ -15,7 +15,7 @@
 
 namespace dslaunch::launch {
 
-// A frame for each agent, and the frame that answers it.
+// A frame to send to each agent, and the kind of frame that answers it.
 struct HostQuestion {
     FrameKind kind = FrameKind::kPing;
     std::string payload;
@@ -56,30 +56,32 @@ struct HostQuestions {
 };
 
 // Asks every host whose agent is running for a report: all hosts at once, and each host three
-// times. The fastest answer gives the host's clock. Then asks for the GPUs, which may take a driver
-// seconds. REQUIRES: fleet.connect() was called with want_binary_hash, unless own_hash is empty.
+// times. The fastest answer gives the host's clock. Then asks for the GPUs; a driver may take
+// seconds to answer. REQUIRES: fleet.connect() was called with want_binary_hash, unless own_hash is
+// empty.
 [[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const HostQuestions& questions);
 
 // A program to run on every host.
 struct ExecRequest {
     std::vector<std::string> command;  // not empty
     EnvironmentRules environment;
-    std::string working_directory;                      // empty: where the agent starts
+    std::string working_directory;                      // empty for the folder in which the agent
+                                                        // starts
     std::optional<std::chrono::milliseconds> time_max;  // for the program; nothing: no limit
     // Receives lines as they arrive, each with its newline. If it is not set, ExecResult::output
     // collects them.
     std::function<void(size_t host, OutputStream stream, std::string_view lines)> on_lines;
-    // Does what FleetListener::pause() says. If it is not set, nothing is done before each wait.
+    // Called like FleetListener::pause(). If it is not set, nothing is done before each wait.
     std::function<std::optional<std::chrono::milliseconds>(std::chrono::milliseconds left)> pause;
-    int64_t output_bytes_max = 16 << 20;  // the most that is kept of one host's output
+    int64_t output_bytes_max = 16 << 20;  // limit of the output that is kept for one host
 };
 
 // The result of the program on one host.
 struct ExecResult {
-    bool ended = false;  // true: it ended by itself; see the next two members
+    bool ended = false;  // true if the program ended by itself
     int exit_status = 0;
     int signal_number = 0;
-    std::string error;   // not empty: it never ran, or did not end by itself; says why
+    std::string error;   // why it never ran, or did not end by itself; else empty
     int error_code = 0;  // exit code of `error`
     std::string output;  // both streams, in the order in which they came
     bool output_was_cut = false;

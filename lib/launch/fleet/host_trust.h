@@ -1,7 +1,6 @@
 // Makes hosts reachable without a password: adds their keys to known_hosts, and our key to their
-// authorized_keys. No other part of dslaunch passes a password on; this part does so only to a host
-// whose key is known. Sessions block, each in one thread; a session that does not answer ends after
-// 10 s.
+// authorized_keys. Only this part of dslaunch passes a password on, and only to a host whose key is
+// known. Sessions block, each in one thread; a session that does not answer ends after 10 s.
 #pragma once
 
 #include <string>
@@ -15,7 +14,7 @@ namespace dslaunch::launch {
 enum class HostKeyState {
     kKnown,    // known_hosts contains this key
     kNew,      // known_hosts contains no key for this host
-    kChanged,  // known_hosts contains another key
+    kChanged,  // known_hosts contains a different key
     kError,    // the key cannot be fetched
 };
 
@@ -26,7 +25,7 @@ struct HostKey {
     std::string type;         // "ssh-ed25519"
     std::string fingerprint;  // "SHA256:…"
     std::string line;         // for known_hosts, with its newline
-    std::string known_name;   // the name in it: HOST or [HOST]:PORT
+    std::string known_name;   // the host's name in known_hosts: HOST or [HOST]:PORT
     std::string file;         // the known_hosts file that the ssh configuration names
 };
 
@@ -49,8 +48,9 @@ class HostTrust {
     [[nodiscard]] std::vector<HostKey> fetch_keys() const;
     // Tries to log in with the user's keys.
     [[nodiscard]] std::vector<KeyLogin> try_keys(const std::vector<bool>& which) const;
-    // Logs in with PASSWORD and appends PUBLIC_KEY, a line without a newline, unless it is already
-    // there. Returns the error of each host, or empty. REQUIRES: is_public_key_line(public_key).
+    // Logs in with PASSWORD and appends PUBLIC_KEY, a line without a newline, to authorized_keys,
+    // unless the file contains it. Returns each host's error, or an empty text. REQUIRES:
+    // is_public_key_line(public_key).
     [[nodiscard]] std::vector<std::string> install_key(const std::vector<bool>& which,
                                                        const std::string& password,
                                                        const std::string& public_key) const;

@@ -10,8 +10,8 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kDigitsMax = 9;         // digits of a range's end
-constexpr size_t kFoldedDigitsMax = 18;  // digits of a name's number; that number and the next one
-                                         // fit into int64_t
+constexpr size_t kFoldedDigitsMax = 18;  // digits of a name's number; the number plus one fits into
+                                         // int64_t
 
 // Reads the number of 1 to kDigitsMax digits at AT and moves AT past it; else returns nothing.
 std::optional<int64_t> read_number(std::string_view text, size_t& at) {

@@ -27,7 +27,7 @@ struct NumberRange {
 // The reason why a text is not a range.
 enum class RangeFault {
     kNone,
-    kNoNumber,   // no 1 to 9 digits where a number must be
+    kNoNumber,   // a number of 1 to 9 digits is missing
     kBackwards,  // LAST is less than FIRST
     kTooLong,    // over kRangeHostsMax numbers
 };

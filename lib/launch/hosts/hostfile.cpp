@@ -21,7 +21,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kErrorsShownMax = 50;
-// A file with more lines than this that contain bytes outside ASCII is probably not a hostfile.
+// If more lines than this contain bytes outside ASCII, the file is probably not a hostfile.
 constexpr size_t kOddLinesMax = 3;
 constexpr std::array<std::string_view, 5> kKeys = {"slots", "gpus", "port", "addr", "max_slots"};
 
@@ -101,7 +101,7 @@ class Parser {
                                         fmt::format(format, std::forward<Args>(args)...)));
     }
     void parse_line(std::string_view line);
-    // Returns true if LINE has a byte that is not ASCII, after reporting a problem.
+    // Reports a problem and returns true if LINE contains a byte that is not ASCII.
     bool is_odd(std::string_view line);
     void read_keys(std::span<const Token> tokens, Host& host,
                    std::map<std::string, size_t>& columns);
@@ -124,7 +124,7 @@ class Parser {
     std::map<std::string, int> lines_by_name_;
 };
 
-// Returns the number of TEXT's first line that only YAML has: `---`, `hosts:`, `- node1`; 0: none.
+// Returns the number of TEXT's first line that looks like YAML (`---`, `hosts:`, `- node1`), or 0.
 int yaml_line(std::string_view text) {
     int number = 0;
     for (const std::string& line : split(text, '\n')) {

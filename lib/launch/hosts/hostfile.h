@@ -50,7 +50,7 @@ struct Host {
 // The options that choose hosts and slots: --include, --exclude, --num_nodes, --num_gpus.
 struct HostFilter {
     std::string include;           // NODE[:SLOT[,SLOT]][@NODE…]; empty: all
-    std::string exclude;           // in the form of `include`; empty: none
+    std::string exclude;           // in the form of `include`; empty excludes nothing
     std::optional<int> num_nodes;  // the first N hosts
     std::optional<int> num_gpus;   // the first N slots of each host
 };
@@ -64,8 +64,8 @@ struct HostSlots {
 };
 
 // Returns the chosen hosts in the order of HOSTS. Throws Error{kUsage} if options exclude each
-// other, if a host (the message suggests the nearest name) or a slot is unknown or named twice, if
-// more is asked for than there is, or if nothing is left.
+// other, a host or slot is unknown or named twice, too many hosts or slots are asked for, or
+// nothing is left. The message about an unknown host suggests the nearest name.
 [[nodiscard]] std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts,
                                                   const HostFilter& filter);
 

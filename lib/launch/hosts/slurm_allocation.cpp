@@ -13,7 +13,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kNodelistBytesMax = 1U << 20;
-constexpr size_t kNameBytesMax = 253;  // bytes of a host's name, so that a list of many stays small
+constexpr size_t kNameBytesMax = 253;  // bytes of a host's name; keeps a list of many hosts small
 
 // Parses a node list; every error names its column.
 class NodelistReader {
@@ -30,7 +30,7 @@ class NodelistReader {
     }
 
   private:
-    // Reads one name. If it has several brackets, as prefix[…]middle[…]suffix, it gives every
+    // Reads one name. If the name has brackets, as prefix[…]middle[…]suffix, adds every
     // combination.
     void name() {
         std::vector<std::string> names = {""};

@@ -67,7 +67,8 @@ std::string boot_id() {
     return std::string(trim(text_or_empty("/proc/sys/kernel/random/boot_id")));
 }
 
-// Used by the writer's thread only, except for the results of open() after it has finished.
+// The job's folder and log. Only the writer's thread uses it, but any thread may read the results
+// of open() once open() has finished.
 struct JobRecord::Folder {
     std::string path;
     UniqueFd lock;  // held as long as the job runs

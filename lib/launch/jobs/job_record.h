@@ -33,8 +33,8 @@ inline constexpr int64_t kJobLogBytesMax = int64_t{8} << 20;
 // Returns this machine's name for records; empty when it has no name.
 [[nodiscard]] std::string recorded_machine();
 
-// Reads /proc/sys/kernel/random/boot_id. Process ids and start times can be compared only within
-// one boot.
+// Returns /proc/sys/kernel/random/boot_id, the id of this boot. Process ids and start times can be
+// compared only within one boot.
 [[nodiscard]] std::string boot_id();
 
 // The record of one job, over all its attempts.
@@ -82,8 +82,7 @@ class JobRecord {
     void open_folder();
     void write_job();
     void write_progress();
-    // Replaces FILE in the folder. It is not forced to the disk: a power failure loses only a
-    // record.
+    // Replaces FILE in the folder. Does not sync it, since a power failure loses only a record.
     void replace(const std::string& file, std::string content);
     void append(std::string text);
 

@@ -46,7 +46,7 @@ class ElfFile {
         std::memcpy(sections_.data(), bytes.data(), bytes.size());
     }
 
-    // The bytes of the file's first section of TYPE, and of the strings that the section refers to.
+    // The file's first section of one type, and the string section that it refers to.
     struct Table {
         std::string bytes;
         std::string strings;
@@ -152,7 +152,7 @@ constexpr std::array kHostsOwn = {
     "libanl.so.",        "libnsl.so.1", "libnss_",   "libthread_db.", "libBrokenLocale.",
     "libc_malloc_debug", "libcuda.so",  "libnvidia-"};
 
-// Stores PT_INTERP of this program, which is the first object that is visited, in TEXT.
+// Stores this program's PT_INTERP in TEXT. The first object that is visited is this program.
 int take_interpreter(dl_phdr_info* info, size_t, void* text) {
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         if (info->dlpi_phdr[i].p_type != PT_INTERP) continue;
@@ -172,9 +172,9 @@ std::string read_all(int fd) {
     return text;
 }
 
-// Libraries that another library opens while it runs, which no ELF header names: the names that
-// dlopen gets in torch 2.11 for CUDA 13, cuDNN 9 and nvrtc 13. On a host they are found beside
-// their opener, or through the RPATH of dsworker (nvrtc has no RPATH).
+// A library that opens other libraries while it runs, which no ELF header names. Source: the calls
+// of dlopen in torch 2.11 for CUDA 13, cuDNN 9 and nvrtc 13. On a host, an opened library is found
+// beside its opener, or through the RPATH of dsworker (nvrtc has no RPATH).
 struct OpeningRule {
     std::string_view opener;  // start of a name
     std::string_view opened;  // start of names in the same folder
@@ -186,8 +186,8 @@ constexpr std::array<OpeningRule, 4> kOpeningRules = {{
     {"libtorch_cuda.so", "libtorch_cuda_linalg.so"},
 }};
 
-// Returns true if OPENER opens NAME by RULE. The parts of cuDNN have its version in their names;
-// what follows other names is empty or MAJOR.MINOR, as longer versions are further links.
+// Returns true if OPENER opens NAME by RULE. The name of a part of cuDNN ends with cuDNN's version.
+// Other names end with no version or MAJOR.MINOR; longer versions belong to further links.
 bool is_opened(const OpeningRule& rule, const std::string& opener, const std::string& name) {
     if (!opener.starts_with(rule.opener) || !name.starts_with(rule.opened)) return false;
     if (rule.opened.ends_with('_')) return name.ends_with(opener.substr(opener.find(".so.")));
@@ -255,8 +255,8 @@ std::vector<SharedLibrary> loaded_libraries(const std::string& file,
     return parse_library_list(text);
 }
 
-// Returns the libraries that the loader loads with the library at PATH; nullopt
-// if it could not be opened here either, such as a link to a file that is gone.
+// Returns the libraries that the loader loads with the library at PATH. Returns nullopt if the
+// loader could not open it on this machine, for example if it is a broken link.
 std::optional<std::vector<SharedLibrary>> needed_to_open(const std::string& path,
                                                          const EnvironmentList& environment) {
     try {
@@ -322,7 +322,7 @@ std::vector<SharedLibrary> parse_library_list(const std::string& text) {
 std::vector<SharedLibrary> list_libraries(const std::string& file,
                                           const EnvironmentList& environment) {
     std::vector<SharedLibrary> found = loaded_libraries(file, environment);
-    // The list grows while it is read: what is opened may open more.
+    // The list grows while it is read, because an opened library may open further libraries.
     for (size_t i = 0; i < found.size(); ++i) {
         for (SharedLibrary& opened : opened_by(SharedLibrary(found[i]))) {
             if (has_name(found, opened.name)) continue;

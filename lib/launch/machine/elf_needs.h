@@ -21,10 +21,9 @@ struct ElfNeeds {
 // file.
 [[nodiscard]] ElfNeeds read_elf_needs(const std::string& path);
 
-// Returns the libraries that the file at PATH needs, directly or through other libraries, and that
-// are found outside the system's folders: LibTorch and the libraries that came with it. The paths
-// are absolute and sorted; each appears once, PATH itself does not appear. Throws as
-// read_elf_needs() does.
+// Returns the libraries outside the system's folders that the file at PATH needs, directly or
+// through other libraries: LibTorch and the libraries that came with it. The paths are absolute and
+// sorted, without duplicates and without PATH itself. Throws as read_elf_needs() does.
 [[nodiscard]] std::vector<std::string> own_libraries(const std::string& path);
 
 // A library that a program needs.
@@ -34,10 +33,10 @@ struct SharedLibrary {
 };
 
 // Returns all libraries that FILE, a program or a library, needs directly or indirectly, as the
-// loader finds them in ENVIRONMENT, and those that cuDNN, nvrtc and LibTorch for CUDA open while
-// they run, if they lie beside them and could be opened here. Leaves out the C library's own, which
-// belong to each host's kernel and loader, and the GPU driver's (libcuda, libnvidia-*). Throws
-// Error{kSetup} if the loader cannot be run.
+// loader finds them in ENVIRONMENT. Adds libraries that cuDNN, nvrtc and LibTorch for CUDA open
+// while they run, if they lie in the opener's folder and the loader can open them. Leaves out the
+// libraries of glibc and of the GPU driver (libcuda, libnvidia-*), which belong to each host.
+// Throws Error{kSetup} if the loader cannot be run.
 [[nodiscard]] std::vector<SharedLibrary> list_libraries(
     const std::string& file, const EnvironmentList& environment = own_environment());
 

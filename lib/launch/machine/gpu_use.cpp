@@ -26,8 +26,8 @@ int64_t bytes_of(std::string_view mebibytes) {
     return number && *number >= 0 && *number < (int64_t{1} << 40) ? *number << 20 : -1;
 }
 
-// Returns the COUNT fields of each line; skips a line that has fewer. If a line has more commas,
-// they belong to the field with index NAME.
+// Returns the COUNT fields of each line, and skips a line with fewer fields. If a line has too many
+// commas, the surplus commas belong to the field with index NAME.
 std::vector<std::vector<std::string>> rows_of(std::string_view text, size_t count, size_t name) {
     std::vector<std::vector<std::string>> rows;
     for (const std::string& line : split(text, '\n')) {

@@ -73,9 +73,9 @@ struct GpuUse {
 // may not see them.
 [[nodiscard]] std::set<int64_t> open_gpus(pid_t pid);
 
-// Parses GPUS: `nvidia-smi --query-gpu=index,uuid,name,memory.total,memory.used`; and PROCESSES:
-// `nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory`; both with
-// --format=csv,noheader,nounits (MiB). Skips other lines.
+// Parses the output of two commands. GPUS: `nvidia-smi --query-gpu=index,uuid,name,memory.total,
+// memory.used`. PROCESSES: `nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory`. Both have
+// --format=csv,noheader,nounits (MiB). Skips lines of another form.
 [[nodiscard]] GpuUse parse_gpu_use(std::string_view gpus, std::string_view processes);
 
 // Adds the facts in FACTS and LINKS to GPUS. FACTS: `nvidia-smi --query-gpu=index,driver_version,

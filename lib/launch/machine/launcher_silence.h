@@ -1,10 +1,10 @@
-// The time for which an agent or a relay keeps working for a launcher that is silent. It waits for
-// kLeaseMax, so that a stopped launcher (Ctrl-Z, SIGSTOP, a debugger) keeps its job; on the
-// launcher's own machine it waits for ever. It waits only for kSilenceMax if the launcher's machine
-// or the network to it is gone: then the kernel has bytes that nobody has acknowledged. TCP_INFO
-// reports this for our own socket. sock_diag(7) reports it for sshd's socket, to every user; if ssh
-// goes through a jump host, that socket only leads to the jump host. A launcher that has ended
-// closes its connection, which this file does not handle. One thread.
+// The time for which an agent or a relay keeps working for a launcher that is silent: kLeaseMax, so
+// that a stopped launcher (Ctrl-Z, SIGSTOP, a debugger) keeps its job; on the launcher's own
+// machine, for ever. If the launcher's machine or the network to it is gone, the time is only
+// kSilenceMax: then the kernel has bytes that nobody has acknowledged. TCP_INFO reports this for
+// our own socket. sock_diag(7) reports it for sshd's socket, to every user; if ssh goes through a
+// jump host, that socket only leads to the jump host. A launcher that has ended closes its
+// connection, which this file does not handle. One thread.
 #pragma once
 
 #include <linux/inet_diag.h>
@@ -55,7 +55,7 @@ struct DiagRequest {
 // if it is not an answer about a socket.
 [[nodiscard]] std::optional<ConnectionSigns> signs_in_answer(const nlmsghdr* header, size_t bytes);
 
-// The rule that decides, from the launcher's silence, when it is gone.
+// The rule that decides, from a launcher's silence, whether the launcher is gone.
 class LauncherLease {
   public:
     // Returns the lease for a launcher, or its relay, on this machine. This lease is never over,

@@ -20,12 +20,12 @@ constexpr int64_t kProcessorsMax = 65'536;
 
 struct Group {
     bool version_1 = false;
-    std::vector<std::string> folders;  // the group's own folder first, then those above it, as far
-                                       // as visible here
+    std::vector<std::string> folders;  // the group's own folder first, then the visible folders
+                                       // above it
 };
 
-// Finds this process's control group. A container often sees its own group as the top folder,
-// whatever /proc says.
+// Finds this process's control group. A container often sees its own group as the top folder, even
+// if /proc shows a longer path.
 Group find_group(const std::string& root, std::string_view controller) {
     Group group;
     std::string top;
@@ -86,7 +86,7 @@ int first_of_list(const std::string& path, int otherwise) {
     return list ? list->front() : otherwise;
 }
 
-// Returns the number of the highest-level cache, as a key for the processors that share it.
+// Returns the lowest processor number that shares the last-level cache; OTHERWISE if not known.
 int last_cache_of(const std::string& processor_folder, int otherwise) {
     int best_level = 0;
     int found = otherwise;

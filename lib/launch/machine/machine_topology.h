@@ -29,7 +29,8 @@ struct OomCount {
     int64_t machine = -1;
     int64_t group = -1;
 };
-// ROOT: "" for this machine, else a test's folder that contains proc/ and sys/.
+// Counts the processes killed for lack of memory. ROOT: "" for this machine, else a test's folder
+// that contains proc/ and sys/.
 [[nodiscard]] OomCount count_oom_kills(const std::string& root = "");
 // Returns the kills between the two counts, in words; empty when there was no kill.
 [[nodiscard]] std::string describe_oom(const OomCount& before, const OomCount& now);
@@ -47,7 +48,7 @@ struct Processor {
 
 // The processors and GPUs of a machine, and where they are.
 struct MachineTopology {
-    std::vector<Processor> processors;  // by number; only those that this process may use
+    std::vector<Processor> processors;  // by number; only processors that this process may use
     std::vector<int> gpu_nodes;  // NUMA node of each GPU, in the order of their PCI addresses; -1:
                                  // not known
     int cores_max = 0;           // limit of the control group; 0: none

@@ -40,7 +40,7 @@ bool holds_one_of(const fs::path& process, const std::map<std::string, std::stri
     std::error_code error;
     for (fs::directory_iterator fd(process / "fd", error), end; !error && fd != end;
          fd.increment(error)) {
-        std::error_code unread;  // closed meanwhile
+        std::error_code unread;  // set if the descriptor was closed meanwhile
         if (sockets.contains(fs::read_symlink(fd->path(), unread).string())) return true;
     }
     return false;

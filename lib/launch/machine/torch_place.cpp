@@ -27,8 +27,8 @@ bool has_torch(const std::string& folder) {
     return fs::exists(folder + "/" + kTorchLibrary, unreadable);
 }
 
-// Returns the version that torch's version.py states, as "2.11.0+cu130", for LIBRARIES, which is
-// torch/lib; empty if there is no such file, as in a LibTorch that came without Python.
+// Returns the version in torch's version.py, such as "2.11.0+cu130". LIBRARIES is the path of
+// torch/lib. Returns an empty text if there is no such file, as in a LibTorch without Python.
 std::string version_of(const std::string& libraries) {
     constexpr std::string_view kName = "__version__ = '";
     const std::string text =
@@ -56,7 +56,7 @@ std::vector<std::string> entries_of(const fs::path& folder, std::string_view sta
     return found;
 }
 
-// The Python environments of one user, in the order in which they are asked.
+// The Python environments of one user, in the order in which they are searched.
 class Environments {
   public:
     explicit Environments(const EnvironmentList& environment) : environment_(environment) {}
@@ -177,7 +177,7 @@ void lead_to_torch(const std::string& worker, EnvironmentList& environment) {
     ElfNeeds needs;
     try {
         needs = read_elf_needs(worker);
-    } catch (const Error&) {  // a script, or no program: its start says what is wrong
+    } catch (const Error&) {  // not an ELF file: starting it reports the fault
         return;
     }
     if (std::ranges::find(needs.libraries, kTorchLibrary) == needs.libraries.end()) return;

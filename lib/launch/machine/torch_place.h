@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 // The variable by which a user names the folder of a torch: …/site-packages/torch.
 inline constexpr const char* kTorchVariable = "DSLAUNCH_TORCH";
 
-// Returns "2.11", the version of LibTorch that this build was made with; empty: built without.
+// Returns "2.11", the version of LibTorch that this build was made with; empty if it has none.
 [[nodiscard]] const char* torch_of_build();
 
 // The place of a program and its needs, as far as LibTorch is concerned.
@@ -28,8 +28,8 @@ struct TorchSeeker {
 
 // Returns folders to be searched for libraries in addition to the program's own, separated by
 // colons; empty if the program's own folders contain LibTorch. Throws Error{kSetup} if no LibTorch
-// of SEEKER's version is found. Also throws it if the program's own folders contain another
-// version, or a LibTorch that is not the one in DSLAUNCH_TORCH.
+// of SEEKER's version is found. Also throws it if the program's own folders contain a LibTorch of a
+// different version, or a LibTorch other than DSLAUNCH_TORCH's.
 [[nodiscard]] std::string torch_search_path(const TorchSeeker& seeker,
                                             const EnvironmentList& environment);
 

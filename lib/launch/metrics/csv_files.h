@@ -13,7 +13,7 @@ namespace dslaunch::launch {
 // CR LF, as Python's csv module writes them.
 //
 // A job that continues a run appends to its files and first removes the rows that it will write
-// again, and a row that a killed job left incomplete. A new run moves the files of an earlier one
+// again, and a row that a killed job left incomplete. A new run moves the files of an earlier run
 // into the folder earlier-N. No file stays open between records.
 class CsvFiles final : public MetricsSink {
   public:

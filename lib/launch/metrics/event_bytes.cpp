@@ -19,8 +19,8 @@ constexpr std::array<uint32_t, 256> crc_table() {
     return table;
 }
 
-// TensorFlow stores checksums in this form, because a checksum of bytes that contain their own
-// checksum says little.
+// Returns CRC in the form in which TensorFlow stores it. A plain CRC of bytes that contain a plain
+// CRC would detect fewer errors.
 uint32_t masked(uint32_t crc) {
     return std::rotr(crc, 15) + 0xa282ead8U;
 }
@@ -31,7 +31,7 @@ void add_little_endian(std::string& bytes, Number number) {
         bytes.push_back(static_cast<char>((number >> (8 * i)) & 0xff));
 }
 
-// Protobuf's ways to write a value, which the tag of a field contains.
+// Protobuf's wire types. The tag of a field contains the type of its value.
 enum class Wire : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 void add_varint(std::string& bytes, uint64_t number) {

@@ -26,7 +26,7 @@ class EventFiles final : public MetricsSink {
 
     int begin(int64_t samples, bool is_new_run) override;
     // If the disk takes only a part of a record, removes that part, since TensorBoard could read
-    // nothing after it. If the file was deleted, starts another one.
+    // nothing after it. If the file was deleted, starts a new file.
     int write(const MetricsRecord& record, int64_t samples) override;
     [[nodiscard]] std::string name() const override;
 

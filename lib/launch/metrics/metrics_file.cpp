@@ -48,7 +48,7 @@ bool MetricsFile::is_held(const std::string& folder) {
     return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-// A file with the lines of two jobs would be useless.
+// Locks the file, because a file with the lines of two jobs would be useless.
 void MetricsFile::lock() const {
     if (::flock(file_.get(), LOCK_EX | LOCK_NB) == 0) return;
     if (errno == EWOULDBLOCK)

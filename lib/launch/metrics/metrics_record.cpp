@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 // that is equal at every step.
 constexpr std::array<std::string_view, 4> kNoEvents{"step", "samples", "eval_samples",
                                                     "peak_tflops"};
-// DeepSpeed's names of fields that have other names in metrics.jsonl.
+// The names of a field in metrics.jsonl and in DeepSpeed, if they differ.
 constexpr std::array<std::array<std::string_view, 2>, 1> kDeepSpeedNames{{{"loss", "train_loss"}}};
 constexpr const char* kBreakdown = "breakdown_ms";
 

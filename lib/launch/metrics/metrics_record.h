@@ -27,14 +27,15 @@ inline constexpr std::string_view kLossScaleEvent = "Train/Samples/loss_scale";
 struct MetricsRecord {
     std::string line;                // without a newline
     std::optional<int64_t> step;     // nothing: the line names no step
-    std::optional<int64_t> samples;  // samples of all steps up to this one; nothing: not a step
+    std::optional<int64_t> samples;  // samples of all steps up to this step, if it is a step
     std::vector<MetricEvent> events;
 };
 
-// Reads LINE. A line that is not a JSON object gives a record without a step and events. Each
-// number of the object becomes an event, in the line's order, except peak_tflops and the counts of
-// steps and samples: `loss` is train_loss, as in DeepSpeed, `breakdown_ms` becomes DeepSpeed's
-// elapsed_time_ms_…, and other fields keep their name. Values that are null are left out.
+// Reads LINE. A line that is not a JSON object gives a record without a step and without events.
+// Each number of the object becomes an event, in the line's order, except peak_tflops and the
+// counts of steps and samples: `loss` is train_loss, as in DeepSpeed, `breakdown_ms` becomes
+// DeepSpeed's elapsed_time_ms_…, and other fields keep their name. Values that are null are left
+// out.
 [[nodiscard]] MetricsRecord read_metrics(std::string_view line);
 
 }  // namespace dslaunch::launch

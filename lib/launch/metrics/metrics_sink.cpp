@@ -11,7 +11,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// Returns true for a held-out loss. It has the same place as the step before it.
+// Returns true if RECORD is a held-out loss, which has the same place as the step before it.
 bool is_evaluation(const MetricsRecord& record) {
     const auto has = [&](std::string_view name) {
         return std::ranges::any_of(record.events, [&](const MetricEvent& event) {
@@ -22,8 +22,8 @@ bool is_evaluation(const MetricsRecord& record) {
     return has("eval_loss") && !has("train_loss");
 }
 
-// Returns a place for EARLIER, a record that has none and whose run continued with STEP. The place
-// is before STEP's; it assumes that all steps have equally many samples.
+// Returns a place for EARLIER, a record without a place before STEP in the same run. The place is
+// less than STEP's. Assumes that all steps have equally many samples.
 int64_t place_before(const MetricsRecord& step, const MetricsRecord& earlier) {
     const int64_t samples = step.samples.value_or(0);
     if (!step.step || !earlier.step || *step.step <= *earlier.step || *earlier.step < 0)

@@ -21,8 +21,8 @@ class MetricsSink {
 
     // Called before the first record of a job, and before a record that repeats samples, because
     // the job was started again from an earlier step. All values from the sample count SAMPLES on
-    // will be written again. IS_NEW_RUN: a run begins at its first step, so that whatever is in
-    // this place belongs to another run.
+    // will be written again. IS_NEW_RUN: a run begins at its first step, so all values that are in
+    // this place already belong to a different run.
     [[nodiscard]] virtual int begin(int64_t samples, bool is_new_run) = 0;
     // Keeps RECORD. Its place on the axis is SAMPLES: the samples of all steps up to its step.
     [[nodiscard]] virtual int write(const MetricsRecord& record, int64_t samples) = 0;
@@ -35,7 +35,7 @@ class MetricsSink {
     [[nodiscard]] virtual std::string name() const = 0;
 };
 
-// Passes records to sinks, and finds out where a run begins and which steps are repeated.
+// Passes records to sinks, and finds the beginning of a run and the repeated steps.
 class MetricsFeed {
   public:
     explicit MetricsFeed(std::vector<std::unique_ptr<MetricsSink>> sinks)
@@ -47,7 +47,7 @@ class MetricsFeed {
     // A sink whose begin() failed gets no records until begin() has succeeded; each record tries
     // again.
     int add(const MetricsRecord& record);
-    // Ends every sink; returns as add() does.
+    // Ends every sink. Returns 0, or the negative errno of the first sink that failed.
     int end();
     // Returns one line about a sink that failed, once for each sink; empty if there is no news. Any
     // thread.
@@ -67,7 +67,7 @@ class MetricsFeed {
     int keep_waiting(const MetricsRecord& record);
 
     std::vector<std::unique_ptr<MetricsSink>> sinks_;
-    std::optional<int64_t> newest_samples_;  // of this job; nothing: no record yet
+    std::optional<int64_t> newest_samples_;  // of this job; nullopt before the first record
     std::optional<MetricsRecord> waiting_;   // the newest record whose place is not known yet
     std::vector<std::optional<Begin>> due_;  // by sink
     std::vector<char> has_failed_;

@@ -78,7 +78,7 @@ UniqueFd lock_file(const std::string& file) {
 
 }  // namespace
 
-// Used by the writer's thread only, except MetricsFeed::take_news().
+// The sinks and their locks. Only the writer's thread uses them, except for take_news().
 struct Monitors::Places {
     explicit Places(const MonitorSettings& wanted)
         : settings(wanted), feed(make_sinks(wanted, clock)) {}

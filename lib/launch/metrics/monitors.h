@@ -32,8 +32,8 @@ class Monitors {
     // Returns one line about writes that failed or are late, each only once; empty if there is no
     // news. A failed write never ends a job.
     [[nodiscard]] std::string take_news();
-    // Ends the monitors, and waits until everything is written or nothing was written for
-    // STANDSTILL_MAX; for kTurnsMax times STANDSTILL_MAX at most.
+    // Ends the monitors. Waits until everything is written or nothing was written for
+    // STANDSTILL_MAX, but for at most kTurnsMax times STANDSTILL_MAX.
     void finish(std::chrono::milliseconds standstill_max);
 
   private:

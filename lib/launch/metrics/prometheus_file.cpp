@@ -80,8 +80,8 @@ std::string PrometheusFile::text(bool is_running) const {
     return text;
 }
 
-// A collector may read at any time, so it must find a whole file. The file need not survive a power
-// cut, which ends the job too.
+// Replaces the file as a whole, since a collector may read it at any time. Does not sync it, since
+// a power cut ends the job too.
 int PrometheusFile::replace(bool is_running) {
     const TemporaryFile file = open_temporary(path_, 0644);
     if (!file.fd.valid()) return -errno;

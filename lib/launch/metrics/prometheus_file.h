@@ -35,7 +35,7 @@ class PrometheusFile final : public MetricsSink {
     std::string path_;
     std::string run_;
     const Clock& clock_;
-    std::map<std::string, double> values_;  // by the name of the gauge; the newest of each
+    std::map<std::string, double> values_;  // the newest value of each gauge, by its name
     TimePoint written_at_{};
     bool is_written_ = false;  // true once the file was written
 };

@@ -26,8 +26,8 @@ void forget(int fd) {
     ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-// The largest number of the 256 bits that may arrive changed. Two different answers differ in 128
-// bits, plus or minus 8.
+// An answer is recognized if at most this many of its 256 bits have changed. Two different answers
+// differ in 128 bits, plus or minus 8.
 constexpr int kChangedBitsMax = 64;
 
 }  // namespace

@@ -1,8 +1,8 @@
-// Connections to a port that anybody can reach, until each has sent the job's key. A host sends the
-// key in its first packet, so that silent strangers cost only their own connection. If the network
-// changed the key on the way, the host gets an answer that only holders of the key can recognize.
-// It then knows that the network is the cause, and that this is not a stranger's port. Owned and
-// polled by one thread; no call blocks.
+// The connections to a port that anybody can reach, until their guests have sent the job's key. A
+// host sends the key in its first packet, so that silent strangers cost only their own connection.
+// If the network changed the key on the way, the host gets an answer that only holders of the key
+// can recognize. The host then knows that the network is the cause, and that the port is not a
+// stranger's. Owned and polled by one thread; no call blocks.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace dslaunch::launch {
 
-// The largest number of guests at once; one more replaces the oldest one.
+// The largest number of guests at once; a further guest replaces the oldest guest.
 inline constexpr size_t kGuestsMax = 256;
 // The time that a guest has to send the key.
 inline constexpr std::chrono::milliseconds kGuestMax{5'000};
@@ -31,7 +31,7 @@ inline constexpr int kGuestOpeningsMax = 5;
 // Returns the answer to a guest whose key was changed on the way; KEY is the key that arrived.
 [[nodiscard]] std::string changed_key_answer(std::string_view key);
 
-// The way in which an answer arrived: unchanged, with changed bits, or as another answer.
+// The state of an answer on arrival: unchanged, with changed bits, or not the expected answer.
 enum class Arrival { kWhole, kChanged, kOther };
 // Compares RECEIVED with the answer EXPECTED. A few changed bits do not turn it into another
 // answer: two different answers differ in about half of their bits.
@@ -60,7 +60,7 @@ class Guests {
     [[nodiscard]] std::optional<Time> next_late() const;
     // Returns the guests' descriptors, to be polled for input.
     [[nodiscard]] std::vector<int> descriptors() const;
-    // Return true if there are no guests; close the connections of all guests.
+    // empty() returns true if there are no guests. clear() closes the connections of all guests.
     [[nodiscard]] bool empty() const { return guests_.empty(); }
     void clear() { guests_.clear(); }
 
@@ -69,7 +69,8 @@ class Guests {
         UniqueFd socket;
         Time until;
         std::string received;
-        bool refused = false;  // got changed_key_answer(), and is removed when it has read it
+        bool refused = false;  // changed_key_answer() was sent; the guest is removed once it has
+                               // read this answer
     };
     void make_room();
     // Reads from GUEST. Returns false if it must be removed, or if proven_ has taken its

@@ -23,7 +23,7 @@ struct InterfaceAddress {
     int64_t speed_mbit = -1;  // -1: not reported by the kernel
     bool up = false;
     bool loopback = false;
-    bool for_guests = false;  // a bridge or tunnel that containers or virtual machines bring along
+    bool for_guests = false;  // true for a bridge or tunnel of containers or virtual machines
 
     bool operator==(const InterfaceAddress&) const = default;
 };
@@ -105,21 +105,22 @@ struct NetworkHost {
     std::vector<InterfaceAddress> addresses;
 };
 
-// An address at which others may reach a host.
+// An address at which the other hosts may reach a host.
 struct NetworkCandidate {
     std::string interface;
     std::string address;
     std::string reason;  // why it has this place in the order, in words
 };
 
-// Returns the addresses of each host that others may reach, the best first. The order is by: the
-// address where ssh arrived, interfaces that are not for guests (containers, virtual machines),
-// IPv4, the fastest link, the name. Leaves out addresses that are down, loopback or link-local, and
-// addresses that two machines have, such as docker0's: each machine would reach itself.
+// Returns, for each host, the addresses at which other hosts may reach it, the best first. The
+// order is by: the address where ssh arrived, interfaces that are not for guests (containers,
+// virtual machines), IPv4, the fastest link, the name. Leaves out addresses that are down, loopback
+// or link-local, and addresses that two machines have, such as docker0's: each machine would reach
+// itself.
 [[nodiscard]] std::vector<std::vector<NetworkCandidate>> plan_candidates(
     const std::vector<NetworkHost>& hosts);
 
-// Host FROM tries to connect to ADDRESS of host TO.
+// A connection to try, from host FROM to ADDRESS of host TO.
 struct NetworkProbePlan {
     size_t from = 0;
     size_t to = 0;

@@ -1,6 +1,6 @@
 // The agent's half of finding the network: it listens for the other hosts, connects to the places
 // where they listen, and records who reached whom. A connecting host sends the job's key and learns
-// which host answered, which reveals an address that two hosts share. Owned and polled by the
+// which host answered. This reveals an address that two hosts share. Owned and polled by the
 // agent's one thread; no call blocks, except for name look-ups in listen().
 #pragma once
 
@@ -46,8 +46,8 @@ class NetworkProbe {
     [[nodiscard]] ListenReply listen(const ListenRequest& request);
     // Begins to connect to the targets of the request.
     void begin(const ProbeRequest& request, Time now);
-    // Returns the reply, only once: when every connection has succeeded or failed, or when the time
-    // is over. Returns nothing before that and after that.
+    // Returns the reply once every connection has succeeded or failed, or the time is over. Returns
+    // nothing if the reply is not complete yet or an earlier call has returned it.
     [[nodiscard]] std::optional<ProbeReply> take_reply(Time now);
     // Returns the time by which take_reply() must be called again.
     [[nodiscard]] std::optional<Time> deadline() const;
@@ -73,7 +73,7 @@ class NetworkProbe {
         Time until;  // closed at this time
     };
     struct Attempt {
-        UniqueFd socket;  // not valid: the result is decided
+        UniqueFd socket;  // invalid once the result is decided
         bool connected = false;
         std::string received;
         int openings = 0;  // connections so far
@@ -93,7 +93,7 @@ class NetworkProbe {
     std::vector<Attempt> attempts_;
     std::string key_;
     std::string answer_;
-    std::optional<Time> deadline_;  // set: a reply must still be returned
+    std::optional<Time> deadline_;  // set while a reply must still be returned
     std::chrono::milliseconds time_max_{0};
 };
 

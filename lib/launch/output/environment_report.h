@@ -16,9 +16,9 @@ struct RankVariables {
 };
 
 // Returns the text of --print-env, the environment that the ranks really got: first the variables
-// that are equal everywhere, each once, then the different ones, by host. Values of secrets are
-// hidden. Variables that differ because dslaunch sets them for each rank are only named. Ends with
-// a newline.
+// that are equal everywhere, each once, then the variables that differ, by host. Values of secrets
+// are hidden. Variables that differ because dslaunch sets them for each rank are only named. Ends
+// with a newline.
 [[nodiscard]] std::string describe_environments(std::span<const RankVariables> ranks);
 
 }  // namespace dslaunch::launch

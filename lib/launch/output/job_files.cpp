@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kOtherOutput = "give another folder with --output";
 
-// Returns the error of an OUTPUT folder that was there when the job began.
+// Returns the error for an OUTPUT folder that was moved or removed while the job ran.
 Error lost_output(const std::string& output, bool trains) {
     return {ExitCode::kDisk,
             fmt::format("{}: this folder was moved or removed while the job ran, so nothing more "
@@ -38,7 +38,7 @@ Error lost_output(const std::string& output, bool trains) {
 
 }  // namespace
 
-// Used by the writer's thread only.
+// The open files. Only the writer's thread uses them.
 struct JobFiles::Files {
     struct Rank {
         UniqueFd log;
@@ -47,14 +47,14 @@ struct JobFiles::Files {
 
     std::string output;
     std::string each;
-    // Null: there is no output folder, or the target is no model. A program has no metrics for the
-    // launcher, and its engine may write this folder's metrics.jsonl itself.
+    // Null if there is no output folder, or if the target is not a model. A program has no metrics
+    // for the launcher, and its engine may write this folder's metrics.jsonl itself.
     std::unique_ptr<MetricsFeed> metrics;
     UniqueFd claim;  // of a program's logs
     std::vector<Rank> ranks;
     bool trains = false;
-    bool has_run_file = false;            // run.json of an earlier run
-    std::optional<Error> run_file_error;  // of the newest run.json
+    bool has_run_file = false;            // true if an earlier run left its run.json
+    std::optional<Error> run_file_error;  // why the newest run.json could not be written
 
     void open(TargetKind target) {
         if (!each.empty()) make_folder_for(each, kOtherOutput);
@@ -62,7 +62,8 @@ struct JobFiles::Files {
         make_folder_for(output, kOtherOutput);
         if (target == TargetKind::kModel) {
             std::vector<std::unique_ptr<MetricsSink>> sinks;
-            // Its lock comes first: a refused job that holds it removes other files here.
+            // This sink takes its lock first: before that, a refused job with the lock may remove
+            // other files here.
             sinks.push_back(std::make_unique<MetricsFile>(output));
             metrics = std::make_unique<MetricsFeed>(std::move(sinks));
         }
@@ -71,7 +72,7 @@ struct JobFiles::Files {
         if (target != TargetKind::kModel) claim_logs();
     }
 
-    // Keeps out another program's job, whose logs would be mixed with these.
+    // Locks the folder of logs against a different job, whose logs would be mixed with this job's.
     void claim_logs() {
         const std::string path = output + "/logs";
         claim = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

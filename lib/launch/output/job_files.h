@@ -13,7 +13,7 @@
 namespace dslaunch::launch {
 
 // The files of a job below --output and --log-each-rank's folder: a log for each rank,
-// metrics.jsonl, run.json; and the monitors, wherever they are. They are open from the first
+// metrics.jsonl, run.json; and the monitors, in any folder. The files are open from the first
 // attempt to the last. Threads of their own write them (files/file_writer.h), so that a disk that
 // does not answer does not delay the job.
 class JobFiles {
@@ -40,8 +40,8 @@ class JobFiles {
     void mark_logs(std::string_view line);
     // Adds RECORD to metrics.jsonl and passes it to the monitors.
     void metrics(const MetricsRecord& record);
-    // Replaces run.json. A training leaves an earlier run's as it is until begin_steps(), so that a
-    // job that is refused before its first step changes nothing.
+    // Replaces run.json. A training job keeps an earlier run's run.json until begin_steps(). A job
+    // that is refused before its first step thus changes nothing.
     void run_file(std::string text);
     // Records that the first step has begun.
     void begin_steps() { keeps_run_file_ = false; }

@@ -82,7 +82,7 @@ std::string JobOutput::lost_lines_text() const {
     if (spec_.prints_results()) return "";
     for (const int fd : {1, 2}) {
         const int fault = printer_.streams().fault(fd);
-        // A terminal that is gone, or a descriptor that is closed: nobody expects the lines.
+        // Nobody expects lines on a terminal that is gone or a descriptor that is closed.
         if (fault == 0 || fault == EIO || fault == EBADF) continue;
         return fmt::format("lines of this job could not be written to {}: {}",
                            fd == 1 ? "stdout" : "stderr", errno_text(fault));

@@ -46,8 +46,8 @@ class JobOutput {
 
     // Adds LINE, a line of the launcher itself, to the end of every rank's log file.
     void mark_logs(std::string_view line);
-    // Writes LINE, a line of the launcher itself, to the log files and the record; on stderr only
-    // if debug lines are shown.
+    // Writes LINE, a line of the launcher itself, to the log files and the record. Also writes it
+    // on stderr if debug lines are shown.
     void detail(std::string_view line);
     // Writes one or more lines of the launcher itself on stderr; on a terminal they are wrapped
     // between words at its width.
@@ -104,9 +104,9 @@ class JobOutput {
     // Returns true if the job's purpose is its output and nobody reads its stdout any more. For
     // another kind of job it returns false, and the first call reports that nobody reads.
     [[nodiscard]] bool is_lost();
-    // Returns why lines of a job whose results are files could not be written to stdout or stderr,
-    // such as a full disk; "" if no line was lost, and for other jobs. A terminal that was closed
-    // (EIO) does not count: nobody expects its lines.
+    // Returns the reason why lines were lost on stdout or stderr, such as a full disk; empty if no
+    // line was lost, or if the job's results are not files. A terminal that was closed (EIO) does
+    // not count: nobody expects its lines.
     [[nodiscard]] std::string lost_lines_text() const;
 
   private:

@@ -33,7 +33,7 @@ constexpr std::string_view kOperators[] = {":-", "-", ":+", "+"};
 struct Template {
     std::string text;
     bool has_names = false;
-    std::string problem;  // not empty: why the value cannot be read
+    std::string problem;  // why the value cannot be read; else empty
 };
 
 // Reads the value in a line, from its first byte to its end, which depends on its quotes.

@@ -22,7 +22,7 @@ enum class BindMode : uint8_t {
     kCore,         // each rank has its own share of the cores, in order
     kNuma,         // each rank has all processors of a NUMA node: the node of its GPU; ranks
                    // without a GPU are spread over the nodes
-    kSocket,       // each rank has all processors of a package, chosen in the same way
+    kSocket,       // each rank has all processors of a package, chosen as with kNuma
     kExclusive,    // each rank has its own share of the cores of its NUMA node
     kCoreComplex,  // each rank has one group of cores that share a last-level cache, in its NUMA
                    // node
@@ -68,8 +68,8 @@ enum class TargetKind {
     kPython,   // the job ends with the first failing rank's own code, 128+n for a signal
     kProgram,  // the job ends like kPython
 };
-// Returns true if the ranks of a host get memory to share (DSL_ARENA_FD): a model's need it, and a
-// program's may (include/dslaunch/engine.h).
+// Returns true if the ranks of a host get memory to share (DSL_ARENA_FD). A model's ranks need it;
+// a program's ranks may use it (include/dslaunch/engine.h).
 inline bool has_arena(TargetKind kind) {
     return kind != TargetKind::kPython;
 }
@@ -96,8 +96,8 @@ struct PlannedWorker {
 // One host and its ranks.
 struct PlannedNode {
     std::string name;                    // name in the hostfile, in every message and in prefixes
-    std::string user;                    // empty: as the ssh configuration says
-    int port = 0;                        // port of sshd; 0: as the ssh configuration says, else 22
+    std::string user;                    // empty if the ssh configuration gives it
+    int port = 0;                        // port of sshd; 0: from the ssh configuration, else 22
     std::string address;                 // addr=, to connect to instead of `name`; empty: `name`
     std::vector<PlannedWorker> workers;  // by local rank, never empty
 };
@@ -120,15 +120,15 @@ struct EnvironmentRules {
     std::vector<int64_t> expanded;
 };
 
-// The choice of what a job prints, and where its logs are written.
+// A job's settings for its output on the terminal and for its logs.
 struct LogSettings {
     std::string level = "info";          // error, warn, info, debug
     bool quiet = false;                  // no progress line; of our own lines only warnings and
                                          // errors
-    bool print_environment = false;      // show, after the start, what each rank really got
+    bool print_environment = false;      // show each rank's actual environment after the start
     int straggler_interval_steps = 100;  // steps between two checks for a straggler; 0: none
-    std::string each_rank_directory;     // --enable_each_rank_log; empty: none. Below
-                                         // `output_directory` logs are written in any case
+    std::string each_rank_directory;     // folder of --enable_each_rank_log; empty: none. Logs
+                                         // below `output_directory` are always written
 
     // Returns true if lines of the level "detail" are shown too.
     [[nodiscard]] bool shows_details() const { return level == "debug"; }
@@ -142,13 +142,13 @@ struct NodeRange {
 
 // The rules of a job that may run on fewer hosts than it knows, and on other hosts after a failure.
 struct ElasticRules {
-    NodeRange nodes;                 // the nodes that an attempt needs, and may use
-    std::vector<std::string> hosts;  // all hosts that may be used, in order; empty: not elastic,
-                                     // every attempt needs all of JobSpec::nodes
+    NodeRange nodes;                 // the smallest and the largest number of nodes of an attempt
+    std::vector<std::string> hosts;  // all hosts that may be used, in order; empty if every attempt
+                                     // needs all of JobSpec::nodes
     // Returns the nodes and ranks for some of `hosts`. CHOSEN: the indices of these hosts,
     // ascending.
     std::function<std::vector<PlannedNode>(const std::vector<size_t>& chosen)> plan;
-    // Returns true if the job can run on RANKS ranks; empty: on any number.
+    // Returns true if the job can run on RANKS ranks. Not set if it can run on any number of ranks.
     std::function<bool(int ranks)> fits;
 
     // Returns true if the job may run on fewer hosts.
@@ -194,9 +194,9 @@ struct JobSpec {
     // token is never printed, logged or given to a worker.
     std::string listen;
     std::string token;
-    // kSlurm, kLocal: a name that the launcher holds, and on other hosts an agent. Other copies of
-    // this program that srun started wait until no process holds the name. Empty: there are no
-    // copies.
+    // kSlurm, kLocal: a name that the launcher holds; on other hosts, an agent holds it. Other
+    // copies of this program that srun started wait until no process holds the name. Empty: there
+    // are no copies.
     std::string held_name;
     bool serves_node_0 = false;  // kJoin: this machine is node 0, its agent a child of the launcher
     size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; if

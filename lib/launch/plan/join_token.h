@@ -1,4 +1,4 @@
-// The shared token by which a launcher and an agent that calls back recognize each other. It is
+// The shared token by which a launcher and an agent that connects to it recognize each other. It is
 // read from a file or the environment, never from a command line, and is never given to a worker or
 // written to a log.
 #pragma once
@@ -12,8 +12,8 @@ inline constexpr const char* kTokenVariable = "DSLAUNCH_TOKEN";
 inline constexpr size_t kTokenBytesMin = 16;
 inline constexpr size_t kTokenBytesMax = 1024;
 // A token with less entropy than this is refused: it only repeats a few characters. Tokens that
-// consist of words have more entropy; JoinKey (launch/transport/join/join_channel.h) makes
-// searching for such a token slow.
+// consist of words have more entropy; JoinKey (launch/transport/join/join_channel.h) makes guessing
+// a token slow.
 inline constexpr int kTokenBitsMin = 64;
 // The part of an error message that asks for a token.
 inline constexpr std::string_view kTokenAdvice =

@@ -337,7 +337,7 @@ std::vector<std::string> visible_device_list(const std::optional<std::string>& v
         for (const std::string& entry : split(*visible_devices, ',')) {
             const std::string_view name = trim(entry);
             if (name == "-1" || name == "NoDevFiles")
-                break;  // CUDA: everything from here on is hidden
+                break;  // CUDA hides this entry and all later entries
             if (!name.empty()) list.emplace_back(name);
         }
         return list;

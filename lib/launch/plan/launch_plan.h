@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 // The processors and the memory of one rank.
 struct RankPlace {
     std::vector<int> processors;  // by number, never empty
-    int threads = 1;              // for operators: the rank's share of its cores
+    int threads = 1;              // threads of an operator: the rank's share of its cores
     int memory_node = -1;         // NUMA node that its memory should come from; -1: any
 
     bool operator==(const RankPlace&) const = default;
@@ -29,15 +29,15 @@ struct PlacementRequest {
     std::vector<int> gpus;
 };
 
-// Returns the GPUs of RANKS workers that all see DEVICES (CUDA_VISIBLE_DEVICES): each gets the
-// entry at its local rank. -1 stands for a missing GPU, and for an entry that is not a number.
+// Returns the GPUs of RANKS workers that all see DEVICES (CUDA_VISIBLE_DEVICES): each worker gets
+// the entry at its local rank. -1 stands for a missing GPU, and for an entry that is not a number.
 [[nodiscard]] std::vector<int> rank_gpus(const std::string& devices, size_t ranks);
 
 // Returns the processors of each rank, by local rank; empty for kAuto and kNone. Each rank gets
 // whole cores, with all their usable processors; with more ranks than cores it gets single
-// processors, and with more ranks than processors several ranks share one. Throws Error{kUsage} if
-// the core list names a processor that may not be used here. REQUIRES: topology.processors is not
-// empty, and parse_processor_list() accepts the core list.
+// processors, and with more ranks than processors several ranks share a processor. Throws
+// Error{kUsage} if the core list names a processor that may not be used here. REQUIRES:
+// topology.processors is not empty, and parse_processor_list() accepts the core list.
 [[nodiscard]] std::vector<RankPlace> place_ranks(const MachineTopology& topology,
                                                  const PlacementRequest& request);
 
@@ -63,13 +63,13 @@ struct PlanRequest {
 
 // Makes the plan. The node rank is the index in HOSTS, the local rank is 0,1,… on its host, and
 // ranks are numbered node by node; this also holds for hosts with different numbers of slots. Every
-// worker of a node sees all its node's devices and picks the one at LOCAL_RANK, as deepspeed and
-// torchrun scripts expect. With kCpu a worker sees no device. With kAuto in a local run, it sees
-// the devices of gpus= in the hostfile, which are not checked. Throws Error{kSetup} if a local run
-// on kCuda asks for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
+// worker of a node sees all devices of the node and picks the device at LOCAL_RANK, as deepspeed
+// and torchrun scripts expect. With kCpu a worker sees no device. With kAuto in a local run, it
+// sees the devices of gpus= in the hostfile, which are not checked. Throws Error{kSetup} if a local
+// run on kCuda asks for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
 [[nodiscard]] std::vector<PlannedNode> make_launch_plan(const PlanRequest& request);
 
-// Returns the device that `auto` stands for on this machine: kCuda if it has a GPU that
+// Returns ASKED, or the device that kAuto stands for on this machine: kCuda if it has a GPU that
 // CUDA_VISIBLE_DEVICES shows, else kCpu.
 [[nodiscard]] DeviceRequest resolve_local_device(DeviceRequest asked, int gpu_count,
                                                  const std::optional<std::string>& visible_devices);

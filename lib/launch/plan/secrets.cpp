@@ -22,8 +22,8 @@ bool is_name_character(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
 }
 
-// Returns the end of the value that begins at BEGIN: the closing quote that matches its opening
-// one, else white space or a character that ends a value in JSON, YAML or shells.
+// Returns the end of the value that begins at BEGIN: the quote that matches its opening quote, else
+// white space or a character that ends a value in JSON, YAML or shells.
 size_t value_end(std::string_view line, size_t begin) {
     if (begin >= line.size()) return begin;
     // In an HTTP header, a scheme precedes the secret and is treated as a part of it.
@@ -169,7 +169,7 @@ std::string shown_value(std::string_view name, std::string_view value) {
 }
 
 std::string hide_secrets(std::string_view text) {
-    constexpr size_t kLineMax = 4096;  // longest line for patterns; longer ones are cut
+    constexpr size_t kLineMax = 4096;  // longest line for patterns; longer lines are cut
     std::string result;
     bool in_key = false;
     while (!text.empty()) {

@@ -48,7 +48,7 @@ std::string all_gpus() {
     return fmt::format("{}", fmt::join(numbers, ","));
 }
 
-// Does what libgomp does between two checks of a waiting thread.
+// Pauses like a waiting thread of libgomp between two checks.
 void look_away() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -60,7 +60,7 @@ void look_away() {
 std::vector<int> read_node_sizes(const WorkerEnvironment& environment) {
     const auto text = read("DSL_NODE_SIZES");
     std::vector<int> sizes;
-    if (!text) {  // another launcher, which starts equally many ranks on each node
+    if (!text) {  // another launcher started this rank, and puts equally many ranks on each node
         if (environment.world_size % environment.local_world_size != 0) {
             fail(ExitCode::kSetup,
                  "WORLD_SIZE={} is not a multiple of LOCAL_WORLD_SIZE={}, and DSL_NODE_SIZES is "

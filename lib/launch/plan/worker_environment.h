@@ -58,7 +58,7 @@ struct ProcessorVariables {
     std::string waiting;  // OMP_WAIT_POLICY
     std::string binding;  // DSL_BINDING
 };
-// Returns the variables of this kind in ENVIRONMENT.
+// Returns the values of a rank's processor variables in ENVIRONMENT.
 [[nodiscard]] ProcessorVariables processor_variables(const EnvironmentList& environment);
 
 // The variables that show which launch a process belongs to.
@@ -104,7 +104,8 @@ struct WorkerEnvironment {
     [[nodiscard]] EnvironmentList variables() const;
 
     // Reads this process's environment; if RANK is not set, the world has one rank. Throws
-    // Error{kSetup} that names a variable that is missing, malformed or contradicts another.
+    // Error{kSetup} that names the variable if one is missing, malformed or contradicts another
+    // variable.
     [[nodiscard]] static WorkerEnvironment from_process();
 };
 

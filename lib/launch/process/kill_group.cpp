@@ -103,8 +103,8 @@ sigset_t guarded_signals() {
 int run_child(const std::function<int(int)>& body, pid_t guardian) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    // A kill of the guardian's process group, such as mpirun's daemon sends, must not reach this
-    // process too: one of the two must survive to end what the ranks have started.
+    // This process leaves the guardian's process group, which mpirun's daemon may kill as a whole.
+    // The guardian or this process must survive to end the processes that the ranks started.
     ::setpgid(0, 0);
     if (::getppid() != guardian) return static_cast<int>(ExitCode::kInterrupted);
     const sigset_t set = guarded_signals();
@@ -146,7 +146,7 @@ std::optional<KillGroupName> parse_kill_group(std::string_view text) {
 
 bool enter_kill_group(const std::string& launch_id, int64_t attempt) {
     const fs::path own = first_group();
-    // An id with a slash would name another folder.
+    // An id with a slash would name a different folder.
     if (own.empty() || launch_id.empty() || launch_id.find('/') != std::string::npos) return false;
     const fs::path folder = own / kill_group_name({launch_id, attempt, ::getpid()});
     std::error_code error;

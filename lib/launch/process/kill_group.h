@@ -27,7 +27,7 @@ struct KillGroupName {
 };
 // Returns the name of the control group of one attempt.
 [[nodiscard]] std::string kill_group_name(const KillGroupName& name);
-// Parses TEXT; returns nothing if it is not such a name.
+// Parses TEXT; returns nothing if it is not the name of a control group.
 [[nodiscard]] std::optional<KillGroupName> parse_kill_group(std::string_view text);
 
 // Moves this process, and everything that it starts from now on, into a group of its own for
@@ -42,13 +42,13 @@ bool enter_kill_group(const std::string& launch_id, int64_t attempt);
 void kill_groups(const std::string& launch_id, int64_t attempt);
 
 // Removes the group that process AGENT had entered, if it is empty. REQUIRES: this process is in
-// the group in which AGENT was before it entered its own.
+// the group that AGENT left when it entered its own group.
 void remove_kill_group_of(pid_t agent);
 
 // Runs BODY in a child, the agent, and stays as its guardian, to end the processes that the agent
 // leaves. Killing the agent ends its workers (parent-death signal) but not their descendants, which
 // the guardian adopts and kills. In the child, SIGCHLD, SIGTERM, SIGINT, SIGHUP and SIGUSR1 arrive
-// at the descriptor that BODY gets. This process waits for the child, forwards those signals to it,
+// at the descriptor that BODY gets. This process waits for the child, forwards these signals to it,
 // and kills every descendant once the child is gone. Returns the child's exit code, 128+n for a
 // signal. If this process is killed, the child gets SIGTERM.
 [[nodiscard]] int run_guarded(const std::function<int(int signal_fd)>& body);

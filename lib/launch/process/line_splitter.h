@@ -1,6 +1,5 @@
-// Cuts a worker's bytes into lines, and joins the pieces in which a program writes its lines. A
-// line is never longer than kLineBytesMax: a longer one is cut there and continues as the next
-// line. Pure.
+// Cuts a worker's bytes into lines, and joins the pieces in which a program writes its lines. Cuts
+// a line of more than kLineBytesMax bytes there; the rest becomes the next line. Pure.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +25,9 @@ class LineSplitter {
     // Returns the whole lines that BYTES completes, each with its newline. The rest is kept, or is
     // returned unchanged if OpenLines allows it.
     [[nodiscard]] std::string add(std::string_view bytes);
-    // Called when the worker has ended, perhaps within a line. Returns the kept rest with a
-    // newline; only the newline if all of an open line was returned before; empty if no line is
-    // open.
+    // Called when the worker has ended, perhaps within a line. Ends the open line: returns its kept
+    // rest with a newline, or only a newline if the whole line was returned before. Returns an
+    // empty text if no line is open.
     [[nodiscard]] std::string finish();
 
   private:
@@ -38,7 +37,7 @@ class LineSplitter {
 };
 
 // Pieces of a line, each ended by a carriage return. On a terminal each piece replaces the previous
-// one.
+// piece.
 class LinePieces {
   public:
     using Take = std::function<void(std::string_view text)>;

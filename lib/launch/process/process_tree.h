@@ -39,8 +39,8 @@ struct ProcessName {
 // zombie.
 [[nodiscard]] ProcessName name_process(pid_t pid);
 
-// Sends SIGNAL_NUMBER through a pidfd if the process is still the same one; returns false if it is
-// gone.
+// Sends SIGNAL_NUMBER through a pidfd, never to a process that reuses the id. Returns false if
+// PROCESS is gone.
 bool signal_process(const ProcessName& process, int signal_number);
 
 // Returns "PID (NAME, state D in WCHAN)", which shows what a process does, or why it does not die.

@@ -16,7 +16,7 @@
 
 namespace dslaunch::launch {
 
-// Names and values, in order; of several values for a name, the last wins.
+// Names and values, in order. If a name has several values, the last value wins.
 using EnvironmentList = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the environment of this process.
@@ -26,14 +26,15 @@ using EnvironmentList = std::vector<std::pair<std::string, std::string>>;
 struct SpawnRequest {
     std::vector<std::string> command;  // argv[0] is looked up in PATH of `environment` unless it
                                        // contains a slash
-    EnvironmentList environment = own_environment();  // all of it; nothing else is inherited
+    EnvironmentList environment = own_environment();  // the child's whole environment
     std::string working_directory;                    // empty: the caller's
     int stdin_fd = -1;                                // -1: /dev/null
     int stdout_fd = -1;
     int stderr_fd = -1;
     std::vector<int> kept_fds;     // keep their numbers in the child; all others are close-on-exec
     bool die_with_parent = false;  // SIGKILL when the calling thread ends
-    bool new_session = false;      // without a terminal, so that it cannot ask anybody anything
+    bool new_session = false;      // true: no controlling terminal, so the child cannot ask the
+                                   // user
     std::vector<int> processors;   // processors of the child; empty: the caller's
     int memory_node = -1;          // NUMA node to take memory from first; -1: none. Ignored if the
                                    // kernel refuses it
@@ -42,7 +43,7 @@ struct SpawnRequest {
 // The started process, or the reason why there is none.
 struct SpawnResult {
     pid_t pid = -1;
-    std::string error;    // not empty: nothing runs; what failed, in words
+    std::string error;    // what failed, in words; empty if the process runs
     int exit_code = 127;  // if nothing runs, the exit code that a shell gives: 126 for a program
                           // that exists but cannot run
 };

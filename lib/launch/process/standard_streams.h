@@ -48,8 +48,8 @@ class StandardStreams {
     // Returns true if stderr is a terminal on which a moving line can be shown now.
     [[nodiscard]] bool moves() const;
     // Shows TEXT as the last line of the terminal at stderr, until other text is written on stdout
-    // or stderr. Empty: erases the line, which is not shown again. REQUIRES: moves(), or TEXT is
-    // empty.
+    // or stderr. An empty TEXT erases the line, which is not shown again. REQUIRES: moves(), or
+    // TEXT is empty.
     void show_moving(std::string_view text);
     // Shows the moving line again if other text has replaced it.
     void show_moving_again();
@@ -59,8 +59,8 @@ class StandardStreams {
     void drain();
     // Returns true if the reader of FD (1 or 2) is gone; text for it is lost from then on.
     [[nodiscard]] bool reader_is_gone(int fd) const;
-    // Returns the errno of the first write to FD (1 or 2) that failed for another reason, such as a
-    // full disk; 0 if no write failed.
+    // Returns the errno of the first write to FD (1 or 2) that failed although the reader was not
+    // gone, such as on a full disk; 0 if there was no such write.
     [[nodiscard]] int fault(int fd) const;
     // Returns true if so much text is kept that nothing more should be read from the ranks.
     [[nodiscard]] bool is_congested() const;
@@ -75,7 +75,7 @@ class StandardStreams {
                                                                     int wake_fd, bool is_ending);
     // Waits until the oldest kept text can be written, WAKE_FD is readable, or TIMEOUT is over.
     void wait(std::chrono::milliseconds timeout, int wake_fd) const;
-    // Stops waiting for the last text to be read, since somebody wants the end at once.
+    // Shortens the wait for the last text to kHurry, since somebody wants the end at once.
     void hurry();
     // Returns true after hurry().
     [[nodiscard]] bool hurries() const;
@@ -107,7 +107,7 @@ class StandardStreams {
         int fd;
         UniqueFd reopened = {};  // invalid: the descriptor itself is used
         bool is_socket = false;
-        bool erases_lines = false;    // a terminal
+        bool erases_lines = false;    // true: it is a terminal
         bool reader_is_gone = false;  // from here: guarded by mutex_
         int fault = 0;
         int piece_owner = kNobody;  // the owner of the piece on this terminal, pipe or file. If
@@ -136,7 +136,7 @@ class StandardStreams {
     LogSink log_{[this](std::string_view line) { write(2, line); }};
 };
 
-// Writes TEXT on stderr and waits for its reader as ~StandardStreams() does. For text before and
+// Writes TEXT on stderr and waits for its reader as ~StandardStreams() does. Call it before or
 // after a job, while signals that end the program are held back.
 void write_last_words(std::string_view text);
 

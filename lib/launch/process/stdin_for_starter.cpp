@@ -12,16 +12,16 @@
 namespace dslaunch::launch {
 namespace {
 
-// The interval at which to check whether another program is in the foreground and gets what is
-// typed; no signal reports this change.
+// The interval at which a background process checks whether it is in the foreground again. No
+// signal reports this change.
 constexpr int kLookAgainMilliseconds = 200;
 
 bool is_in_front() {
     return ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
 }
 
-// Waits for EVENT on FD. Returns false if WAKE becomes readable first. FD -1: only waits for the
-// time.
+// Waits for EVENT on FD. Returns false if WAKE becomes readable first. If FD is -1, it only waits
+// for the time.
 bool wait_for(int fd, short event, int wake, int milliseconds = -1) {
     std::array<pollfd, 2> wanted = {{{fd, event, 0}, {wake, POLLIN, 0}}};
     static_cast<void>(::poll(wanted.data(), wanted.size(), milliseconds));

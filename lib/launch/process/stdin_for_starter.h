@@ -44,8 +44,7 @@ class StdinForStarter {
     SmallThread thread_;  // started last
 };
 
-// Adds the command-line words that make the agent of such a program pass its own stdin on to rank
-// 0.
+// Adds the command-line words with which an agent passes its own stdin on to rank 0.
 void add_stdin_words(std::vector<std::string>& words, const StdinForStarter& input);
 
 }  // namespace dslaunch::launch

@@ -13,13 +13,13 @@ inline constexpr std::chrono::milliseconds kUnkillableMax{10'000};
 // The time that an earlier attempt's processes on a host may take to end: a killed process ends
 // only after it has run once more on a processor, which takes time on a busy machine.
 inline constexpr std::chrono::milliseconds kLeftoversMax{20'000};
-// Each side sends something at least this often …
+// Each side sends something at least this often.
 inline constexpr std::chrono::milliseconds kPingInterval{3'000};
-// … and considers the other side gone after this long without a byte; an agent does so only if its
-// kernel also sees that the launcher's machine is gone (machine/launcher_silence.h) …
+// A side considers the other side gone after this long without a byte. An agent does so only if its
+// kernel also sees that the launcher's machine is gone (machine/launcher_silence.h).
 inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
-// … and otherwise after this long: a launcher that is stopped for a shorter time keeps its job.
-// After this time an agent that is cut off from its launcher has ended its ranks.
+// An agent considers a silent launcher gone after this long in any case: a launcher that is stopped
+// for a shorter time keeps its job. An agent that is cut off has then ended its ranks.
 inline constexpr std::chrono::milliseconds kLeaseMax{60'000};
 // The silence that is allowed before the first byte: the launcher may have to start a thousand
 // other agents first.
@@ -30,16 +30,17 @@ inline constexpr std::chrono::milliseconds kRelayPingInterval{1'000};
 inline constexpr std::chrono::milliseconds kRelaySilenceMax{11'000};
 // The time allowed for sending an agent's last frames.
 inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
-// A rank reports its position this often …
+// A rank reports its position this often.
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{1'000};
-// … and is considered silent if its silence is longer than another rank's by this much.
+// A rank is considered silent if its silence is longer than another rank's by this much.
 inline constexpr std::chrono::milliseconds kHeartbeatSilenceMax{2'500};
-// If a rank has lost its peer, the launcher waits this long for a report about the lost rank,
-// counted from the time when all other hosts have answered a ping or are known to be lost …
+// If a rank has lost its peer, the launcher waits this long for a report about the lost rank. The
+// wait begins when all other hosts have answered a ping or are known to be lost.
 inline constexpr std::chrono::milliseconds kCulpritWait{50};
-// … which may take at most this long.
+// After a rank has lost its peer, the launcher waits at most this long for the hosts to answer a
+// ping.
 inline constexpr std::chrono::milliseconds kCulpritWaitMax{5'000};
-// The time between the first and the last process of a Slurm step that slurmd kills.
+// The time that slurmd needs at most to kill all processes of a Slurm step.
 inline constexpr std::chrono::milliseconds kStepEndMax{500};
 
 // Returns the time of our clock, since 1970.

@@ -38,7 +38,7 @@ enum class FrameKind : uint16_t {
     kControl = 70,     // WorkerControl
     kPong = 71,        // empty
     kGone = 72,        // empty: every process of the job on this node is gone; the last frame
-    kProblem = 73,     // text: why the agent gives up; ExitCode u32, then the message
+    kProblem = 73,     // AgentProblem: why the agent gives up
     // 100 to 109: from agents that called back
     kAskedToEnd = 100,  // SignalRequest: a scheduler sent this agent a signal
     // the ranks' network (launch/network/network.h), launcher -> agent and back
@@ -81,10 +81,10 @@ inline constexpr size_t kGreetingNoiseBytesMax = 64U << 10;
 
 // The rules for the frames of one enum of kinds; frame_rules(Kind()) returns the rules of Kind.
 struct FrameRules {
-    const char* name;  // name of such a frame in messages, as "a frame"
+    const char* name;  // name of these frames in messages, such as "a frame"
     uint32_t payload_bytes_max;
     bool (*has_kind)(uint16_t kind);
-    std::string_view greeting = {};  // before the first frame of a stream
+    std::string_view greeting = {};  // bytes before the first frame of a stream
     const char* greeter = "";        // name of the side that greets, in messages
 };
 // Returns the rules for the frames between launcher and agent.
@@ -126,7 +126,7 @@ class FrameStream {
   private:
     const FrameRules* rules_;
     std::string buffer_;
-    size_t used_ = 0;  // bytes of buffer_
+    size_t used_ = 0;  // bytes of buffer_ that were already taken
     bool is_greeted_;
     std::string noise_;
 };

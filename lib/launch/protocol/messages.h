@@ -53,15 +53,15 @@ struct AgentHello {
 struct CheckRequest {
     static constexpr const char* kWhat = "a request to check files";
     std::vector<std::string> paths;
-    bool all_bytes = false;  // false: files over 1 GiB by size and 64 sampled blocks
+    bool all_bytes = false;  // false: compare files over 1 GiB by size and 64 sampled blocks
 };
 
 // The facts about one file by which hosts are compared.
 struct FileFacts {
     std::string path;
     int64_t bytes = 0;
-    std::string hash;   // SHA-256 in hex, of the samples when sampled
-    std::string error;  // not empty: why the file cannot be read, in words
+    std::string hash;   // SHA-256 in hex, of all bytes or of the samples
+    std::string error;  // why the file cannot be read, in words; else empty
 
     bool operator==(const FileFacts&) const = default;
 };
@@ -75,8 +75,9 @@ struct CheckReply {
 // Payload of FrameKind::kPrepare.
 struct PrepareRequest {
     static constexpr const char* kWhat = "a request for the rendezvous socket";
-    std::string address;  // to bind, empty: the agent chooses one that the other nodes reach
-    int64_t port = 0;     // 0: a free one
+    std::string address;  // address to bind; empty: the agent chooses an address that the other
+                          // nodes reach
+    int64_t port = 0;     // 0: a free port
     bool loopback_only = false;
 };
 
@@ -104,7 +105,7 @@ struct StartRequest {
     bool inherit_all = true;
     std::string working_directory;
     std::vector<Worker> workers;
-    EnvironmentList defaults;  // set only where a worker gets these variables from nowhere else
+    EnvironmentList defaults;  // variables for workers that have no other value for them
     BindingRequest binding;
     int64_t machine_ranks = 1;  // ranks that share this machine's processors; other hosts of the
                                 // job that are the same machine count too
@@ -143,7 +144,7 @@ struct WorkerOutput {
     static constexpr const char* kWhat = "output of a worker";
     int64_t rank = 0;
     OutputStream stream = OutputStream::kStdout;
-    std::string lines;  // whole lines, each with its newline; a program's last one may be
+    std::string lines;  // whole lines, each with its newline; a program's last line may be
                         // incomplete (process/line_splitter.h)
 };
 
@@ -155,7 +156,7 @@ struct WorkerExited {
     int64_t exit_status = 0;    // when signal_number is 0
     int64_t signal_number = 0;  // not 0: the signal that ended it
     bool dumped_core = false;
-    std::string start_error;   // not empty: why it never ran, in words
+    std::string start_error;   // why it never ran, in words; else empty
     std::string oom_evidence;  // processes that the kernel killed for lack of memory, in words
     bool told_to_end = false;  // true: it ended as its agent had asked
 };

@@ -1,6 +1,7 @@
-// The messages between launcher and agent while a file is pushed. For each file: PushOffer ->
-// kEqual, or kWantsChunks; PushChunks -> kWantsPieces with the missing chunks; their bytes as
-// PushPiece, each answered by kTook; at the end kDone, or kFailed at any point. One file at a time.
+// The messages between launcher and agent while a file is pushed. The launcher sends PushOffer; the
+// answer is kEqual or kWantsChunks. It then sends PushChunks; the answer is kWantsPieces with the
+// missing chunks. It sends these chunks in PushPieces; each is answered by kTook. The last answer
+// is kDone, or kFailed at any point. One file at a time.
 //
 // A file can also be sent in the other direction, from a host to the launcher, at the launcher's
 // request: each FetchRequest gets one FetchReply, with the message that the sender of a push would
@@ -30,8 +31,8 @@ struct PushOffer {
     static constexpr const char* kWhat = "a message about a pushed file";
     int64_t id = 0;           // id of the file in all messages about it
     std::string path;         // absolute path of the target
-    std::string source_path;  // not empty: if nothing is at `path`, a file with the same content
-                              // here serves as well
+    std::string source_path;  // if nothing is at `path`, an equal file at this path serves as well;
+                              // empty: none
     int64_t bytes = 0;
     int64_t mode = 0;  // permission bits
     int64_t modified_ns = 0;
@@ -116,7 +117,7 @@ struct FetchReply {
     int64_t id = 0;
     FetchPart part = FetchPart::kSize;
     std::string payload;  // the encoded message
-    std::string error;    // not empty: why the file cannot be read, in words
+    std::string error;    // why the file cannot be read, in words; else empty
 
     bool operator==(const FetchReply&) const = default;
 };

@@ -103,7 +103,8 @@ bool is_readable(int fd) {
     return ::poll(&entry, 1, 0) > 0;
 }
 
-// Serves HOSTS at the same time; their memory is released before other hosts are served.
+// Unpacks ARCHIVE on all HOSTS at the same time, and returns each host's error. Keeps no memory for
+// these hosts after it returns.
 std::vector<std::string> serve(const std::vector<HostAddress>& hosts, std::string_view archive,
                                Transport& transport, int signal_fd) {
     std::vector<HostSetUp> progress(hosts.size());
@@ -179,8 +180,7 @@ class PushRun {
                 hosts_[which[k]].result.error = node.error;
             } else if (lacks_dslaunch(node, own_hash)) {
                 needy_.push_back(which[k]);
-                // A host that already has an error keeps it; this error is only for a host without
-                // one.
+                // lose() sets this error only if the host has no error yet.
                 if (!may_install)
                     fleet.lose(k, "its dslaunch still differs from this one after the copy");
             } else if (!node.error.empty()) {
@@ -286,8 +286,8 @@ std::string bootstrap_command(const InstallationPaths& paths, const std::string&
     utsname machine{};
     ::uname(&machine);
     const std::string temporary = paths.prefix + "/.dslaunch-" + id;
-    // The libraries go first: the program must never be there without them. A host with another
-    // kind of processor keeps what it has.
+    // The libraries go first: the program must never be there without them. A host with a different
+    // kind of processor keeps its old files.
     return fmt::format(
         "exec sh -c 'uname -m | {{ read m; test \"$m\" = {4} || {{ echo this host has a processor "
         "of kind $m, and this dslaunch is for {4}: install one for $m there >&2; exit 1; }}; }} || "
@@ -407,8 +407,8 @@ bool PushSender::over() {
     return true;
 }
 
-// Lets hosts begin, as many as may be served at once, and lets hosts whose waiting time is over
-// continue.
+// Continues with hosts whose waiting time is over. Begins with further hosts until kPushHostsAtOnce
+// hosts are being served.
 void PushSender::admit() {
     static_cast<void>(over());
     const auto now = steady_clock::now();

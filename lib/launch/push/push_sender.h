@@ -1,7 +1,7 @@
-// The launcher's half of a push, and the parts of dslaunch on a host: the programs, at the same
-// paths as here, and their libraries in ../lib/dslaunch relative to the programs' folder, where the
-// programs look for them first. At most kPushWindowBytes are in transit to one host, and
-// kPushHostsAtOnce hosts are served at a time; the rest wait. One thread: the caller's.
+// The launcher's half of a push, and the installation of dslaunch on a host. The programs get the
+// same paths as here. Their libraries are put into ../lib/dslaunch, relative to the programs'
+// folder: the programs search this folder first. At most kPushWindowBytes are in transit to one
+// host, and kPushHostsAtOnce hosts are served at a time; the rest wait. One thread: the caller's.
 #pragma once
 
 #include <deque>
@@ -64,14 +64,14 @@ inline constexpr size_t kPushHostsAtOnce = 256;
 
 // The result of a push for one host.
 struct PushResult {
-    std::string error;  // not empty: the host's own error, or each file that failed, with the cause
+    std::string error;  // the host's error, or the failed files with their causes; empty: none
     int64_t files_sent = 0;
     int64_t files_equal = 0;
     int64_t bytes_sent = 0;
 };
 
-// Sends files to all hosts of a Fleet at the same time, to each host at its own speed, and only the
-// parts that differ.
+// Sends files to all hosts of a Fleet at the same time, to each host at its own speed. Sends only
+// the parts that a host lacks.
 class PushSender final : private FleetListener {
   public:
     // FLEET must be connected; FLEET and FILES must outlive this object.
@@ -101,7 +101,7 @@ class PushSender final : private FleetListener {
         int64_t bytes_done = 0;                 // bytes of the files before the current one
         int64_t bytes_of_file = 0;              // bytes sent of the current file
         Fleet::Time again_at;                   // kWaiting: when the file is offered again
-        std::optional<Fleet::Time> busy_since;  // when the work on this file began
+        std::optional<Fleet::Time> busy_since;  // when the host first answered kBusy for this file
         PushResult result;
     };
 
@@ -132,7 +132,8 @@ struct PushJob {
     std::function<std::unique_ptr<Transport>()> make_transport;  // returns a new transport each
                                                                  // time
     std::vector<PushFile> files;
-    std::string check_program;  // not empty: started with --help on each host at the end
+    std::string check_program;  // a program to start with --help on each host at the end; empty:
+                                // none
     std::chrono::milliseconds connect_max{30'000};
     int signal_fd = -1;  // see Fleet
 };

@@ -9,7 +9,7 @@
 
 namespace dslaunch::launch {
 
-// The reasons, so far, to end all ranks, and the earliest time at which one of them takes effect.
+// The reasons so far to end all ranks, and the earliest time at which a reason takes effect.
 class EndPlan {
   public:
     using Time = std::chrono::steady_clock::time_point;
@@ -21,7 +21,8 @@ class EndPlan {
     // Somebody wants the end at once; nothing more is waited for.
     void end_now() { is_now_ = true; }
 
-    // Return true after end_by(), let_save_until() and end_now() in this order.
+    // has_end() returns true after end_by(), lets_save() after let_save_until(), and is_now() after
+    // end_now().
     [[nodiscard]] bool has_end() const { return end_by_.has_value(); }
     [[nodiscard]] bool lets_save() const { return save_until_.has_value(); }
     [[nodiscard]] bool is_now() const { return is_now_; }

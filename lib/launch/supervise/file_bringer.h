@@ -23,7 +23,7 @@ namespace dslaunch::launch {
 
 // The files to bring, and the limits.
 struct BringRules {
-    std::vector<std::string> paths;  // absolute; equal there and here
+    std::vector<std::string> paths;  // absolute; the same on the host and on this machine
     int64_t bytes_max = 0;           // limit for all files together; if they are larger, no file is
                                      // brought
     std::chrono::milliseconds standstill_max{60'000};  // the longest time without a byte
@@ -34,10 +34,10 @@ struct Brought {
     // The place of the files after run().
     enum class State {
         kNothing,   // the host has no such file
-        kHere,      // the same files, or equal ones, are here: the folder may be shared
+        kHere,      // equal files are here already: the folder may be shared
         kBrought,   // they are here now
         kTooLarge,  // over bytes_max
-        kFailed,    // for the reason in `error`; some may be here
+        kFailed,    // see `error`; some files may be here
     };
     State state = State::kFailed;
     int64_t bytes = 0;  // bytes of all files that exist
@@ -78,7 +78,7 @@ class FileBringer {
     size_t host_;
     BringRules rules_;
     int64_t id_ = 0;  // id of the file in all messages about it
-    int asked_ = 0;   // requests that are not answered
+    int asked_ = 0;   // requests that the host has not answered yet
     std::deque<FetchReply> replies_;
     std::shared_ptr<Inbox> inbox_;  // shared with the work that the writer's thread may still do
     std::shared_ptr<PushReceiver> receiver_;

@@ -14,9 +14,10 @@ namespace dslaunch::launch {
 // REQUIRES: the process has no other thread yet.
 void hold_end_signals();
 
-// Lets these signals end this process again, if no job is run after all.
+// Undoes hold_end_signals(), if no job is run after all: the signals end this process again.
 void release_end_signals();
-// Blocks the same signals and returns a descriptor to read them from. Throws Error{kSetup}.
+// Blocks the signals of hold_end_signals() and returns a descriptor to read them from. Throws
+// Error{kSetup}.
 [[nodiscard]] UniqueFd open_end_signals();
 
 // Starts agents on every node, checks all of them, starts the workers, forwards their messages and

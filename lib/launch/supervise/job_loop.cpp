@@ -51,8 +51,8 @@ JobSpec JobLoop::next_spec() const {
     return spec;
 }
 
-// Returns true if another attempt follows, with the other hosts or, a little later, with the same
-// ones; false if neither would help.
+// Marks the hosts of a refused attempt as bad. Returns true if another attempt follows: without the
+// bad hosts or, after a pause, with all hosts again.
 bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output) {
     const ElasticRules& rules = spec_.elastic;
     for (const std::string& host : outcome.bad_hosts) {

@@ -20,13 +20,13 @@ namespace dslaunch::launch {
 // The result of an attempt, or the reason why it did not begin.
 struct AttemptOutcome {
     AttemptResult result;
-    // If not empty: no rank was started because of these hosts, and `refusal` is the complete
-    // message.
+    // The hosts because of which no rank was started; `refusal` is then the complete message. Empty
+    // if the attempt began.
     std::vector<std::string> bad_hosts;
     std::string refusal;
 };
 
-// The waiting times of the loop; tests use shorter ones.
+// The waiting times of the loop; tests use shorter times.
 struct RestartTimes {
     std::chrono::milliseconds steady_attempt = kSteadyAttempt;
     std::chrono::milliseconds gather_max = kGatherMax;
@@ -83,7 +83,7 @@ class JobLoop {
     int starts_ = 0;  // attempts in which ranks may have started
     int failures_in_a_row_ = 0;
     bool has_changed_port_ = false;
-    bool has_told_of_waiting_ = false;  // waiting for hosts, since the last failure
+    bool has_told_of_waiting_ = false;  // true once the user knows that this job waits for hosts
     Time attempt_began_;
     Time gather_end_;
 };

@@ -195,7 +195,7 @@ void MeetingPlace::meet_at(const NetworkChoice& choice) {
                     encode(ChooseRequest{i == 0 ? place->address : ""}));
         const std::string& interface = choice.interfaces[i];
         if (nodes_.size() == 1 || interface.empty()) continue;
-        // With `=`, NCCL uses exactly this interface, not every one whose name begins with it.
+        // With `=`, NCCL does not use other interfaces whose names begin in the same way.
         nodes_[i].network = {{"NCCL_SOCKET_IFNAME", "=" + interface},
                              {"GLOO_SOCKET_IFNAME", interface}};
     }
@@ -223,7 +223,7 @@ void MeetingPlace::blame_cut_off(const std::vector<NetworkProbeResult>& results)
     }
 }
 
-// Replaces the address and interface in node 0's candidates by the ones that its agent has bound.
+// Replaces the address and interface in node 0's candidates by the bound address and interface.
 void MeetingPlace::take_bound_places(std::vector<NetworkCandidate>& candidates) const {
     for (NetworkCandidate& candidate : candidates) {
         for (const ListenReply::Place& place : nodes_[0].listening->places) {

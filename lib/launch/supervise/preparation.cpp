@@ -79,7 +79,7 @@ void Preparation::run() {
 void Preparation::connect() {
     fleet_.connect(spec_.connect_max, !is_local());
     if (fleet_.interrupted()) return;
-    compare_programs();  // bad hosts of every kind in one message
+    compare_programs();  // so that one message names bad hosts of every kind
     const bool by_ssh =
         spec_.transport == TransportKind::kSsh || spec_.transport == TransportKind::kOpenSsh;
     const bool names_alone = std::ranges::all_of(fleet_.nodes(), [](const Fleet::Node& node) {

@@ -66,7 +66,7 @@ class Preparation {
     JobOutput& output_;
     MeetingPlace meeting_;
     std::vector<Node> nodes_;
-    bool drops_devices_ = false;  // no host has a GPU, and the user asked for no GPU
+    bool drops_devices_ = false;  // no host has a GPU, and the user did not ask for GPUs
 };
 
 }  // namespace dslaunch::launch

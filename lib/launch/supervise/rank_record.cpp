@@ -36,8 +36,7 @@ std::optional<size_t> find_culprit(TargetKind kind, const std::vector<RankRecord
     }
     if (!culprit || kind != TargetKind::kModel || !ranks[*culprit].only_lost_a_peer())
         return culprit;
-    // The launcher may learn of the ranks' ends on several hosts in another order than they
-    // happened.
+    // The launcher may learn of the ends of ranks on several hosts in the wrong order.
     std::optional<size_t> left;
     for (size_t i = 0; i < ranks.size(); ++i) {
         const RankRecord& rank = ranks[i];

@@ -25,13 +25,13 @@ struct RankRecord {
     bool ended = false;
     WorkerExited exited;                               // once ended
     bool told_to_end = false;                          // true: the rank ended after it was asked to
-    std::string unknown_end;                           // not empty: why its end was not seen
+    std::string unknown_end;                           // why its end was not seen; empty if it was
     int order = 0;                                     // order of the ends, from 1
     std::optional<AgentProblem> failure;               // the rank's last control frame
     std::optional<Heartbeat> heartbeat;                // the newest heartbeat
-    std::chrono::steady_clock::time_point heard_at{};  // arrival of that heartbeat
+    std::chrono::steady_clock::time_point heard_at{};  // arrival of the newest heartbeat
 
-    // Returns true if the rank ended with a signal or another exit code than 0.
+    // Returns true if the rank ended with a signal or an exit code other than 0.
     [[nodiscard]] bool failed() const {
         return ended && (exited.signal_number != 0 || exited.exit_status != 0);
     }
@@ -41,21 +41,21 @@ struct RankRecord {
 
 // Returns the index of the rank to blame; nothing if no rank failed. Ranks that only lost a peer or
 // ended on request are blamed last; among equals, the rank that ended first is blamed. If the
-// failed ranks of a training job only lost a peer, the rank to blame is one that ended by itself
-// with exit code 0 before the others were done.
+// failed ranks of a training job only lost a peer, the rank to blame is the first rank that ended
+// by itself with exit code 0.
 [[nodiscard]] std::optional<size_t> find_culprit(TargetKind kind,
                                                  const std::vector<RankRecord>& ranks);
 
 // The rank for which the others wait, according to their heartbeats: a rank that has been silent
 // for some intervals, or since its start, while others sent heartbeats; else the rank that has done
-// the fewest steps. Empty if no rank stands out.
+// the fewest steps.
 struct BehindRank {
     size_t index = 0;
     // The time between this rank's newest heartbeat and the newest heartbeat of any rank; the
     // largest number if this rank never sent one.
     std::chrono::duration<double> silence{};
 };
-// Returns the rank for which the others wait.
+// Returns the rank for which the others wait; nothing if no rank stands out.
 [[nodiscard]] std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks);
 
 // Returns the state of RANKS at NOW as one JSON object {"ranks"}, for the job's record: rank, host,

@@ -22,8 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// If a rank complains within this time after the start that an address is in use, it is the port
-// that dslaunch has chosen.
+// If rank 0 complains within this time after the start that an address is in use, the address is
+// assumed to be the port that dslaunch has chosen.
 constexpr std::chrono::seconds kPortClashMax{60};
 
 }  // namespace
@@ -153,7 +153,7 @@ std::string crowd_text(int64_t ranks, int64_t processors, const std::string& hos
                        counted(processors, "processor"), host, counted(processors, "worker"));
 }
 
-// Warns of more ranks than processors, whatever OMP_NUM_THREADS is.
+// Warns if the first host has more ranks than processors, for any value of OMP_NUM_THREADS.
 void RankWatch::warn_of_crowd() const {
     const std::string text =
         crowd_text(machine_ranks_, fleet_.nodes().front().hello.cores, spec_.nodes.front().name);

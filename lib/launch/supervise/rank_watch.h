@@ -29,12 +29,12 @@ struct CutOffHost {
 struct AttemptResult {
     int exit_code = 0;
     bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
-    // Rank 0 (not a dsworker) reported soon after the start that an address is in use, and dslaunch
-    // had chosen the port.
+    // True if dslaunch had chosen the port, and rank 0 (not a dsworker) reported soon after the
+    // start that an address is in use.
     bool port_was_taken = false;
-    bool left_processes = false;  // some could not be ended; the report names them
+    bool left_processes = false;  // some processes did not end; the report names them
     std::string report;           // report of the failure for stderr; empty: none
-    std::string advice;           // what to do if no restart follows; empty: nothing
+    std::string advice;           // advice to the user if no restart follows; empty: none
     std::vector<CutOffHost> cut_off;
 };
 
@@ -61,7 +61,7 @@ class RankWatch {
     // hosts lost so far.
     [[nodiscard]] AttemptResult conclude() const;
 
-    // Takes a frame of HOST about a rank; returns false if it is not about one. Throws
+    // Takes a frame of HOST about a rank. Returns false if the frame is not about a rank. Throws
     // Error{kInternal} for nonsense, such as a message about another host's rank.
     [[nodiscard]] bool take(size_t host, const Frame& frame);
     // Ends all ranks after TIME at the latest.
@@ -72,8 +72,8 @@ class RankWatch {
     void blame_host(size_t host, const std::string& cause);
     // Takes note that HOST's agent is gone; LOST as in FleetListener::host_ended().
     void end_host(size_t host, bool lost);
-    // Handles a request to end as FleetListener::end_wished() says, once begun() is true: the first
-    // request gives the ranks time to save and end, another one gives them no time.
+    // Handles a request to end; returns true if pump() must stop waiting. The first request gives
+    // the ranks time to save and end; the next request ends them at once. REQUIRES: begun().
     [[nodiscard]] bool end_wished(const std::string& cause);
 
   private:
@@ -106,7 +106,7 @@ class RankWatch {
     EndPlan plan_;
     std::optional<Time> peer_lost_at_;  // since this time the hosts are pinged
     bool is_output_lost_ = false;       // nobody reads what the ranks write
-    // If set: a rank was killed, perhaps as the first process of its whole Slurm step. If so, its
+    // Set once a rank was killed. If slurmd is killing the rank's whole Slurm step, the rank's
     // agent also ends by this time.
     std::optional<Time> agents_end_by_;
     std::string lost_host_;  // the first host that went away, with its cause

@@ -26,7 +26,7 @@ inline constexpr std::chrono::seconds kGatherMax{60};
 // after a steady attempt.
 [[nodiscard]] std::chrono::milliseconds restart_delay(int failures_in_a_row);
 
-// An attempt that has ended, or is about to.
+// An attempt that has ended, or is about to end.
 struct EndedAttempt {
     TargetKind target_kind = TargetKind::kModel;
     int exit_code = 0;
@@ -45,15 +45,15 @@ enum class RestartVerdict {
 // Returns the next thing to do after ATTEMPT.
 [[nodiscard]] RestartVerdict decide_restart(const EndedAttempt& attempt);
 
-// Returns the hosts of an attempt, as indices into the hostfile: the first hosts that are not bad,
-// and of these as many as RANGE and FITS allow. Returns nothing if no number of hosts is allowed.
-// FITS tells whether the job can run on the hosts with these indices; empty: it can run on any.
-// REQUIRES: 1 <= range.min <= range.max.
+// Returns the hosts of an attempt, as indices into the hostfile: the largest number of hosts that
+// RANGE and FITS allow, taken in order from the hosts that are not bad. Returns nothing if no
+// number is allowed. FITS returns true if the job can run on the given hosts; not set: on any
+// hosts. REQUIRES: 1 <= range.min <= range.max.
 using HostsFit = std::function<bool(const std::vector<size_t>& hosts)>;
 [[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
                                                               const NodeRange& range,
                                                               const HostsFit& fits = {});
-// Does the same for the hosts, the range and the numbers of ranks that RULES allow.
+// Returns the hosts of an attempt for the range and the numbers of ranks that RULES allow.
 [[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
                                                               const ElasticRules& rules);
 

@@ -59,7 +59,7 @@ std::vector<std::string> StragglerWatch::compare(const std::vector<RankRecord>& 
             return work.rank == slow_->rank && work.lane == slow_->lane;
         });
         const bool is_still_slow = now != all.end() && now->stands_out(kStragglerEndPart);
-        // Another rank takes the place of this one only if its excess is more than twice as large.
+        // A different rank becomes the straggler only if its excess is more than twice as large.
         const bool is_worst = is_still_slow && worst->excess_ms() <= 2 * now->excess_ms();
         if (is_worst) return lines;
         const RankRecord& rank = ranks[slow_->rank];

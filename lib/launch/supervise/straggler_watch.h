@@ -1,6 +1,7 @@
 // Finds the rank for which the others wait, by the heartbeats: after every INTERVAL_STEPS steps,
 // the working time of each rank's lanes (compute, link, disk) is compared with the median rank's.
-// One line says when a rank begins to be slow, and one when it ends. Pure; one thread.
+// One line reports that a rank has become slow, and a second line that it is no longer slow. Pure;
+// one thread.
 #pragma once
 
 #include <chrono>
@@ -13,16 +14,18 @@
 
 namespace dslaunch::launch {
 
-// A rank is reported if it works longer than the median rank by this share of the median's time …
+// A rank is reported only if it works longer than the median rank by this share of the median's
+// time.
 inline constexpr double kStragglerShareMin = 0.20;
-// … and by this share of a whole step: a smaller difference makes no rank wait noticeably.
+// A reported rank must also work longer by this share of a whole step: a smaller difference makes
+// no rank wait noticeably.
 inline constexpr double kStragglerStepShareMin = 0.05;
-// A reported rank is slow until it exceeds the median by less than this part of both shares, so
-// that a rank at the limit is not reported again and again.
+// A reported rank is slow until its excess is less than this part of one of the two shares, so that
+// a rank at the limit is not reported again and again.
 inline constexpr double kStragglerEndPart = 0.5;
 // The ranks are compared every INTERVAL_STEPS steps. If these steps take longer than this time, the
-// ranks are compared after this time already. This is only done if it contains kStragglerStepsMin
-// steps, which are enough for a mean.
+// ranks are compared as soon as this time is over and each rank has done kStragglerStepsMin steps,
+// which are enough for a mean.
 inline constexpr std::chrono::seconds kStragglerTimeMax{60};
 inline constexpr double kStragglerStepsMin = 5;
 
@@ -33,9 +36,9 @@ class StragglerWatch {
     explicit StragglerWatch(int64_t interval_steps) : interval_steps_(interval_steps) {}
 
     // Compares RANKS; call it after each heartbeat. Returns the lines to show. If a rank begins to
-    // stand out in a lane, a line names rank, host, lane and the step from which on it is slower.
-    // If the rank that stood out no longer does, a line says so. Of two ranks, the faster one is
-    // the median. A lane is compared among the ranks that have it.
+    // stand out in a lane, a line names rank, host, lane and the step from which on it is slower. A
+    // further line reports that a rank no longer stands out. Of two ranks, the faster rank is the
+    // median. A lane is compared among the ranks that have the lane.
     [[nodiscard]] std::vector<std::string> look(const std::vector<RankRecord>& ranks);
 
   private:

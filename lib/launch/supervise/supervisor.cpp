@@ -133,7 +133,7 @@ std::vector<CutOffHost> Supervisor::cut_off_hosts() const {
 }
 
 // Ends the processes that earlier attempts left: old ranks on one host must not meet new ranks on
-// another. All hosts must answer before any host starts ranks.
+// another host. All hosts must answer before any host starts ranks.
 void Supervisor::end_earlier_attempts(const AttemptNumber& number) {
     left_before_.assign(spec_.nodes.size(), std::nullopt);
     fleet_.send_all(FrameKind::kStopJob, encode(StopJobRequest{spec_.launch_id, number.starts}));

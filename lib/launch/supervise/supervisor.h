@@ -33,7 +33,7 @@ class Supervisor final : private FleetListener {
                                     const std::vector<CutOffHost>& cut_off = {});
     // Returns true if somebody has asked for the end.
     [[nodiscard]] bool interrupted() const { return fleet_.interrupted(); }
-    // Returns, after run() has thrown, the names of the hosts at fault; empty if there was another
+    // Returns the names of the hosts because of which run() has thrown; empty if no host was the
     // reason.
     [[nodiscard]] const std::vector<std::string>& bad_hosts() const { return bad_hosts_; }
 

@@ -1,6 +1,7 @@
 // Files of the ssh configuration, which can name programs that are started here (ProxyCommand).
-// Neither the built-in ssh nor the ssh program gets a file that other users may write. Also the
-// configuration for programs that run the ssh program themselves. No threads.
+// Neither the built-in ssh nor the ssh program gets a file that other users may write. Also makes
+// the configuration file for programs that run the ssh program themselves (pdsh, mpirun). No
+// threads.
 #pragma once
 
 #include <string>
@@ -14,8 +15,8 @@ namespace dslaunch::launch {
 // The origin of a configuration file, which decides who may write it.
 enum class SshConfigOrigin {
     kGiven,   // named by the user: must exist; its group may write it, as ssh allows with -F
-    kFound,   // ~/.ssh/config, or included by another
-    kSystem,  // /etc/ssh/ssh_config: whoever owns it owns the machine
+    kFound,   // ~/.ssh/config, or a file that another file includes
+    kSystem,  // /etc/ssh/ssh_config: not checked, since its owner controls the machine
 };
 
 // Opens PATH for reading; the result is invalid if the user has not given the file and it cannot be
@@ -32,12 +33,12 @@ void require_own_ssh_config(const std::string& path);
 
 // A configuration file that contains the hostfile's facts about each host, settings that keep ssh
 // from asking anything, then the user's own configuration. It exists only in memory, with a path
-// below /proc: nothing is left of it after the launcher has ended, however it ended.
+// below /proc: nothing is left of it after the launcher has ended in any way.
 class SshOptionsFile {
   public:
     // A Unix socket on each host that is forwarded to a socket here; empty: none.
     struct Forward {
-        std::string there;  // its path; on host i it is THERE-i
+        std::string there;  // the beginning of its path, which is THERE-i on host i
         std::string here;
     };
     // Throws Error{kSetup} if no file can be created in memory, and Error{kUsage} if other users

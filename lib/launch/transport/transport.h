@@ -27,12 +27,12 @@ struct HostAddress {
     static auto wire_members(auto& m) { return std::tie(m.name, m.user, m.port, m.address); }
 
     std::string name;     // for messages
-    std::string user;     // empty: as the ssh configuration says
-    int port = 0;         // 0: as the ssh configuration says
+    std::string user;     // empty: from the ssh configuration
+    int port = 0;         // 0: from the ssh configuration
     std::string address;  // empty: `name`
     RemoteProgram program = RemoteProgram::kAgent;
-    // If not empty: the command that the host's shell gets instead of the agent's. REQUIRES: the
-    // only variable part of it is text that launcher_path() allows.
+    // The command for the host's shell; empty: the agent's command. REQUIRES: its variable parts
+    // contain only text that launcher_path() allows.
     std::string command = {};
 };
 
@@ -49,8 +49,8 @@ struct TransportEvent {
     };
     Kind kind = Kind::kBytes;
     size_t host = 0;
-    std::string text;  // bytes; the line; the reason of the end, empty if the remote program ended
-                       // by itself
+    std::string text;  // kBytes: bytes. kDiagnostic: the line. kEnded: the reason, or empty if the
+                       // program ended by itself
     int exit_status = -1;  // kEnded: status of the remote program, 128+n for a signal; -1: unknown
 };
 
@@ -65,7 +65,7 @@ class Transport {
     virtual void send(size_t host, std::string_view bytes) = 0;
     // Closes the agent's stdin after the queued bytes have been sent.
     virtual void close_input(size_t host) = 0;
-    // Ends the connection at once, whatever its state; there is no further event of this host.
+    // Ends the connection at once, in any state; there is no further event of this host.
     virtual void abandon(size_t host) = 0;
     // Begins to start one more host, after start(); its index is the previous number of hosts. Only
     // transports that can carry a tree (launch/transport/tree/tree_transport.h) implement add() and
@@ -89,7 +89,7 @@ class Transport {
 // first agent gets this process's stdin for rank 0.
 [[nodiscard]] std::unique_ptr<Transport> make_local_transport(bool hands_stdin = false);
 // Runs the ssh program, once per host. If SSH_CONFIG_PATH is empty, the user's and the system's
-// configuration are used. ARGUMENTS: further `-o NAME=VALUE` for it.
+// configuration are used. ARGUMENTS: further `-o NAME=VALUE` for the ssh program.
 [[nodiscard]] std::unique_ptr<Transport> make_openssh_transport(
     const std::string& ssh_config_path, const std::vector<std::string>& arguments = {});
 // Uses libssh, with all sessions in one event loop.

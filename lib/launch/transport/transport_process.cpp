@@ -41,7 +41,7 @@ constexpr milliseconds kTermMax{500};
 // The code that both transports share: each host is a child process with pipes.
 class ProcessTransport : public Transport {
   public:
-    ~ProcessTransport() override;  // ends what still runs, within a second
+    ~ProcessTransport() override;  // ends the children that still run, within a second
     void start(const std::vector<HostAddress>& hosts) override;
     void send(size_t host, std::string_view bytes) override;
     void close_input(size_t host) override;
@@ -63,7 +63,7 @@ class ProcessTransport : public Transport {
         static_cast<void>(index);
         return -1;
     }
-    // Returns true if the child gets no terminal, on which it could ask questions.
+    // Returns true if the child must get no terminal, so that it cannot ask questions there.
     [[nodiscard]] virtual bool leaves_terminal() const { return false; }
     // Returns true if a child that ended this way, before its first byte arrived, should be started
     // again.
@@ -103,8 +103,8 @@ class ProcessTransport : public Transport {
 };
 
 ProcessTransport::~ProcessTransport() {
-    // All children are told to end at the same time: one after the other, a thousand of them would
-    // take minutes.
+    // All children get the request to end at the same time. A thousand children that end one after
+    // another would take minutes.
     for (Child& child : children_) {
         child.input.reset();
         child.output.reset();

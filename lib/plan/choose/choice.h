@@ -6,8 +6,8 @@
 
 namespace dslaunch::plan {
 
-// A value that was chosen, such as a number of chunks to keep in memory, and the reason for it.
-// Cost is left out if nothing was compared by cost.
+// A value that was chosen, such as a number of chunks to keep in memory, and the reason for it. If
+// values are not compared by cost, the type Cost is left out.
 template <typename Value, typename Cost = std::monostate>
 struct Choice {
     Value value = {};

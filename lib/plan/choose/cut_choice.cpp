@@ -74,8 +74,9 @@ std::vector<int64_t> choose_cuts(const std::vector<CutPlace>& places, int64_t pa
     const auto count = static_cast<int64_t>(places.size());
     const int64_t cuts_wanted = std::min(segments - 1, count);
     std::vector<int64_t> cuts;
-    // Each cut leaves enough places for the cuts after it. It uses the place that is nearest to its
-    // share of the parameters; if several are equally near, the one with the fewest live values.
+    // Each cut leaves enough places for the cuts after it. The cut uses the place that is nearest
+    // to its share of the parameters. Among equally near places, it uses the place with the fewest
+    // live values.
     int64_t first = 0;
     for (int64_t cut = 0; cut < cuts_wanted; ++cut) {
         const int64_t last = count - (cuts_wanted - cut);

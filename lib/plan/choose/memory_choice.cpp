@@ -106,8 +106,8 @@ class Ladder {
         return false;
     }
 
-    // Tries recomputation with more and more groups. It costs one extra forward pass, whatever the
-    // number of groups.
+    // Tries recomputation with more and more groups. Recomputation costs one extra forward pass for
+    // any number of groups.
     bool recompute() {
         for (int64_t groups = 2; groups < 2 * search_.segments; groups *= 2) {
             MemoryChoice choice = best_;
@@ -131,8 +131,8 @@ class Ladder {
         return step_to(choice);
     }
 
-    // Tries smaller numbers of rows that divide the given one, so that the global batch can stay
-    // the same.
+    // Tries micro batches with fewer rows. The number of rows divides the given number, so that the
+    // global batch can stay the same.
     bool fewer_rows() {
         for (int64_t rows = search_.from.micro_rows / 2; rows >= 1; --rows) {
             if (search_.from.micro_rows % rows != 0) continue;

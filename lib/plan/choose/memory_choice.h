@@ -36,8 +36,9 @@ struct ChoiceSearch {
     NeedOfChoice need_of;
 };
 
-// A choice that fits. Its cost is the need of a host with this choice. WHY lists the changes as
-// keys of a config: "zero_optimization.stage: 3, activation_checkpointing.number_checkpoints: 4".
+// A choice that fits. Its cost is the memory and disk that a host needs with this choice. WHY lists
+// the changes as keys of a config: "zero_optimization.stage: 3,
+// activation_checkpointing.number_checkpoints: 4".
 using FittingChoice = Choice<MemoryChoice, HostNeed>;
 
 // Returns the first choice that fits. Makes these changes in order, each in addition to the earlier
@@ -49,11 +50,11 @@ using FittingChoice = Choice<MemoryChoice, HostNeed>;
 // The search tries at most this multiple of the given numbers of rows and hosts.
 inline constexpr int64_t kMostTimes = 64;
 
-// Returns the largest number of rows in a micro batch with which SEARCH.from fits, at least the
-// number that it has now. REQUIRES: SEARCH.from fits.
+// Returns the largest number of rows of a micro batch for which SEARCH.from still fits. It is never
+// smaller than the number in SEARCH.from. REQUIRES: SEARCH.from fits.
 [[nodiscard]] int64_t most_rows(const ChoiceSearch& search);
 
-// Returns advice for a job that VERDICTS refuse, as a clause. Searches for a choice that fits.
+// Searches for a choice that fits. Returns it as advice, a clause, for a job that VERDICTS refuse.
 [[nodiscard]] std::string admission_advice(const ChoiceSearch& search,
                                            std::span<const TierVerdict> verdicts);
 

@@ -13,7 +13,7 @@
 namespace dslaunch::plan {
 namespace {
 
-constexpr int kAllToAlls = 4;  // in a segment with attention: queries, keys, values, outputs
+constexpr int kAllToAlls = 4;  // per segment with attention: queries, keys, values, outputs
 
 size_t at(MeshAxis axis) {
     return static_cast<size_t>(axis);
@@ -238,8 +238,8 @@ class MeshCoster {
             weight.largest_parameters = std::max(weight.largest_parameters, bytes);
     }
 
-    // Adds the communication time that exceeds the computation that hides it. At ZeRO stages 2 and
-    // 3, gradients are summed after every backward; at stage 3 over several hosts, forwards and
+    // Adds the part of the communication time that no computation hides. At ZeRO stages 2 and 3,
+    // gradients are summed after every backward; at stage 3 over several hosts, forwards and
     // backwards also wait for parameters.
     void hide_sums(std::vector<PartCost>& costs) const {
         if (choice_.zero_stage < 2 || data() == 1) return;
@@ -329,8 +329,8 @@ class MeshCoster {
             }
     }
 
-    // Counts the outputs that each part sends to the rank of the next part, and the gradients that
-    // come back.
+    // Counts the outputs that each part sends to the rank of the next part, and the returning
+    // gradients.
     void count_pipeline() {
         AxisTraffic& traffic = cost_.traffic[at(MeshAxis::kPipeline)];
         for (int part = 0; part + 1 < shape().parts(); ++part) {
@@ -384,8 +384,8 @@ class MeshCoster {
             const MeshMemory& memory = cost_.stages[stage];
             Bytes& held = hosts[host];
             held += memory.own + memory.shared + request_.program;
-            // The ranks that share an arena read one copy there. (Sequence ranks hold the same
-            // parameters, so they share it too.)
+            // The ranks of a host read one copy of equal parameters in the arena. (Sequence ranks
+            // hold the same parameters, so they share a copy too.)
             const bool first = counted.insert({host, stage, index[at(MeshAxis::kTensor)]}).second;
             if (first || choice_.zero_stage == 3) held += memory.parameters;
         }
@@ -445,8 +445,8 @@ class MeshCoster {
         add_disk();
     }
 
-    // Returns the time that a stage takes for the backward of one micro batch. The last backward of
-    // a step can hide the sums of gradients for this long.
+    // Returns the time that a stage takes for the backward of one micro batch. During the last
+    // backward of a step, this time can hide sums of gradients.
     [[nodiscard]] double stage_backward_s(size_t stage) const {
         double seconds = 0;
         for (size_t part = 0; part < costs_of_parts_.size(); ++part)
@@ -456,7 +456,8 @@ class MeshCoster {
     }
 
     // Adds the time of the disks: everything that is offloaded is read once and written once in a
-    // step. The slowest host counts, and only if its disks take longer than the rest of the step.
+    // step. Takes the slowest host, and adds only the time by which its disks exceed the rest of
+    // the step.
     void add_disk() {
         std::map<int, double> moved;
         for (int rank = 0; rank < mesh_.world_size(); ++rank) {

@@ -80,7 +80,7 @@ struct MeshCost {
     double pipeline_s = 0;  // forwards, backwards, transfers, and the gaps between them
     double sums_s = 0;      // sums of gradients and gathers of parameters that nothing hides
     double update_s = 0;
-    double disk_s = 0;  // reads and writes of the host that moves most
+    double disk_s = 0;  // reads and writes of the host that moves the most bytes
     double step_s = 0;
 
     // Returns the memory of a rank in the stage that needs most.

@@ -64,7 +64,7 @@ class Searcher {
         }
     }
 
-    // Tries all ZeRO stages for one mesh and schedule. Keeps the best one, or all of them if the
+    // Tries all ZeRO stages for one mesh and schedule. Keeps the best stage, or all stages if the
     // search asks for each stage.
     void try_stages(MeshChoice choice) {
         std::optional<MeshFinding> best;
@@ -89,7 +89,7 @@ class Searcher {
             choice.recompute = recompute;
             ++findings_.looked_at;
             std::optional<MeshFinding> best = try_choice(choice, std::nullopt);
-            if (!best) return best;  // with other stages it would not fit either
+            if (!best) return best;  // recomputation does not make the mesh possible
             if (share_ && choice.sizes.pipeline > 1) {
                 std::optional<MeshFinding> even = try_choice(choice, share_);
                 if (even && (!fits(*best) || is_better(*even, *best))) best = std::move(even);

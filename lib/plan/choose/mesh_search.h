@@ -36,7 +36,7 @@ struct MeshFinding {
 struct MeshFindings {
     // The findings with the shortest steps that fit, shortest first. Each has a different mesh or
     // schedule, or a different ZeRO stage if the search asks for each stage. If two steps are
-    // equally short, the one that needs less memory is preferred.
+    // equally short, the finding that needs less memory comes first.
     std::vector<MeshFinding> best;
     int64_t looked_at = 0;
     int64_t fitting = 0;
@@ -45,11 +45,11 @@ struct MeshFindings {
     std::optional<MeshFinding> smallest;
 };
 
-// Returns the best meshes. Ignores REQUEST.rank_memory_max; instead, stages are cut in two ways,
-// with and without the limit of an equal share of the host's memory for each rank. The micro
-// batches of the global batch are shared evenly among the data-parallel ranks; meshes for which
-// this is not possible are left out. A data axis of one rank shares no states, so only the first
-// ZeRO stage of the search is tried for it.
+// Returns the best meshes. Ignores REQUEST.rank_memory_max. Instead, tries two ways to cut stages:
+// without a memory limit, and with an equal share of the host's memory as the limit of each rank.
+// The micro batches of the global batch are shared evenly among the data-parallel ranks; meshes for
+// which this is not possible are left out. A data axis of one rank shares no states, so only the
+// first ZeRO stage of the search is tried for it.
 [[nodiscard]] MeshFindings search_meshes(const MeshRequest& request, const MeshSearch& search);
 
 }  // namespace dslaunch::plan

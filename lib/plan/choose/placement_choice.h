@@ -12,12 +12,12 @@
 
 namespace dslaunch::plan {
 
-// The memory that a rank leaves free when it keeps more chunks; if an eighth of the free memory is
-// more, it leaves that eighth. If less than half of this reserve is free, the rank gives chunks
-// back to disk. The gap between these two limits keeps chunks from moving back and forth.
+// A rank that keeps more chunks leaves this reserve free, or an eighth of the free memory if that
+// is more. If less than half of the reserve is free, the rank gives chunks back to disk. The gap
+// between the two limits keeps chunks from moving back and forth.
 inline constexpr Bytes kPlacementReserve = mib(64);
-// A change must promise at least this gain, and a wait for disks shorter than this does not matter.
-// Both are fractions of a step's time.
+// The smallest gain for which the choice changes, and the shortest wait for disks that matters, as
+// a fraction of a step's time.
 inline constexpr double kPlacementGainMin = 0.05;
 
 // The measured facts of one rank, or of all ranks combined by agreed_facts.
@@ -37,8 +37,8 @@ struct PlacementFacts {
     Bytes free;  // memory that a rank may still use, if all ranks of its host use as much
 };
 
-// Returns the facts from which all ranks choose: the longest times and the least free memory. The
-// time of communication is the shortest, since a longer one includes the wait for slower ranks.
+// Returns the facts from which all ranks choose: the longest times and the least free memory. For
+// communication, it is the shortest time, since a longer time includes the wait for slower ranks.
 // REQUIRES: RANKS is not empty.
 [[nodiscard]] PlacementFacts agreed_facts(std::span<const PlacementFacts> ranks);
 
@@ -56,11 +56,11 @@ struct PlacementSpace {
 using PlacementChoice = Choice<int64_t, double>;
 
 // Returns how many chunks to keep in memory:
-// - If a step waits for the disk and memory is free, more chunks than now: as many as fit, but only
-//   until the busier disk lane is as short as the busier of the other lanes. Each chunk counts with
-//   its share of the measured time.
-// - If the step waits for disk lanes although they are not the busiest, all chunks that fit, since
-//   other work cannot hide these transfers.
+// - If a step waits for the disk and memory is free, more chunks than now: as many as fit, but
+//   only until the disk lanes take no longer than the computation or the communication. Each chunk
+//   counts with its share of the measured time.
+// - If a step waits for the disk although no disk lane is the busiest lane, all chunks that fit,
+//   since other work cannot hide these transfers.
 // - If memory is short, fewer chunks.
 // - Otherwise the same number.
 [[nodiscard]] PlacementChoice choose_placement(const PlacementFacts& facts,

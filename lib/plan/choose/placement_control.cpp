@@ -23,8 +23,8 @@ double median(std::span<const StepTimes> steps, Time&& time) {
     return *middle;
 }
 
-// Returns the median of each time separately. If the number of steps is even, it is the upper of
-// the two in the middle. REQUIRES: STEPS is not empty.
+// Returns the median of each time separately. For an even number of steps, the median is the upper
+// one of the two middle values. REQUIRES: STEPS is not empty.
 StepTimes median_of(std::span<const StepTimes> steps) {
     DSL_CHECK(!steps.empty(), "cannot compute the median of no steps");
     StepTimes result;
@@ -54,7 +54,7 @@ StepTimes step_times(const StepPlan& plan, std::span<const InstructionSpan> span
     if (spans.empty()) return times;
     const auto end_of = [&](int i) { return spans[i].end; };
     const auto lane_of = [&](size_t i) { return static_cast<size_t>(plan.instructions[i].lane); };
-    std::vector<int> before;  // by instruction, the previous one on its lane, or -1
+    std::vector<int> before;  // by instruction, the previous instruction of its lane; -1: none
     std::array<int, kLanes> last;
     last.fill(-1);
     int at = 0;

@@ -19,10 +19,10 @@ namespace dslaunch::plan {
 struct StepTimes {
     double step_s = 0;  // since the end of the previous step
     std::array<double, kLanes> busy_s{};
-    // The time that each lane contributes to the critical path: the chain of instructions that
-    // determined the end of the step, in which each instruction waited for the one before it. The
-    // sum over the lanes is the time from the beginning of the step to the end of its last
-    // instruction.
+    // The time that each lane contributes to the critical path. The critical path is the chain of
+    // instructions that determined the end of the step; each instruction waited for the previous
+    // one in the chain. The sum over the lanes is the time from the beginning of the step to the
+    // end of its last instruction.
     std::array<double, kLanes> on_path_s{};
 
     // Return the entries for LANE.
@@ -92,8 +92,8 @@ class PlacementControl {
     std::optional<Change> unjudged_;
     // The fields below are used only by summary().
     std::optional<double> first_step_s_;
-    std::optional<double> expected_step_s_;  // time that the last change made for speed promised
-    double last_step_s_ = 0;                 // the ranks' common value at the last choice
+    std::optional<double> expected_step_s_;  // promised by the last change that should save time
+    double last_step_s_ = 0;                 // all ranks' agreed step_s at the last choice
 };
 
 }  // namespace dslaunch::plan

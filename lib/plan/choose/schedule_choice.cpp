@@ -66,8 +66,8 @@ class GreedyStep {
         return static_cast<size_t>(part_of(schedule_.kind, schedule_.shape, {stage, chunk}));
     }
 
-    // Returns the time at which the next forward of CHUNK can begin; kNever if it is not known yet,
-    // or if the stage has no room for more activations.
+    // Returns the time at which the next forward of CHUNK can begin. Returns kNever if no forward
+    // is left, the time is not known yet, or the stage has no room for more activations.
     double forward_at(int stage, int chunk) {
         const Stage& own = at(stage);
         const int next = own.forwards[chunk];
@@ -157,7 +157,7 @@ class GreedyStep {
     std::vector<Stage> stages_;
     std::vector<std::vector<double>> inputs_s_;     // by part, then micro batch: the time when the
                                                     // inputs arrive
-    std::vector<std::vector<double>> gradients_s_;  // the same for the gradients of the outputs
+    std::vector<std::vector<double>> gradients_s_;  // the same for gradients of the outputs
     std::priority_queue<Waking, std::vector<Waking>, std::greater<>> wakings_;
 };
 

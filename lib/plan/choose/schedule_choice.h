@@ -1,13 +1,13 @@
-// Chooses the schedule of a pipeline from the known costs of its parts. For zb-v, this is the best
-// order that is found for the costs: the regular order of make_schedule leaves gaps if forwards and
-// backwards differ in length or if micro batches are few. Also compares all schedules for a model:
-// for each schedule, it chooses the stages, makes the orders and simulates the step. Data path:
-// costs of parts -> [here] -> simulator, step plans, pipeline_text. Pure; every rank computes the
-// same.
+// Chooses the schedule of a pipeline from the known costs of its parts. For zb-v, it searches for
+// the best order for these costs, because the regular order of make_schedule leaves gaps if
+// forwards and backwards differ in length or micro batches are few. Also compares all schedules for
+// a model: for each schedule, it chooses the stages, makes the orders and simulates the step. Data
+// path: costs of parts -> [here] -> simulator, step plans, pipeline_text. Pure; every rank computes
+// the same.
 //
-// For zb-v, a few heuristic rules are tried, each by simulating a step: a free stage runs the work
-// for which others wait, and runs backward_weights until such work can begin. Like the heuristic of
-// arXiv 2401.10241, section 6, no rule promises the best possible order.
+// For zb-v, a few heuristic rules are tried; each simulates a step. A free stage first runs the
+// work for which other stages wait. It runs backward_weights until such work can begin. Like the
+// heuristic of arXiv 2401.10241, section 6, no rule promises the best possible order.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@
 
 namespace dslaunch::plan {
 
-// Returns the fastest of the orders that were tried, which include the regular one. The result
+// Returns the fastest of the orders that were tried; the regular order is one of them. The result
 // never exceeds live_bound. SHAPE must be a valid shape for kZeroBubbleV. COSTS are indexed by part
 // of the model.
 [[nodiscard]] PipelineSchedule best_zero_bubble_v(const PipelineShape& shape,
@@ -34,7 +34,7 @@ namespace dslaunch::plan {
 struct PipelineOption {
     ScheduleKind kind = ScheduleKind::k1F1B;
     PipelineShape shape;
-    std::string why_not;  // empty: the fields below are set
+    std::string why_not;  // empty if the schedule is possible: then the fields below are set
     PipelineSchedule schedule;
     StageChoice choice;
     TimedRun run;
@@ -49,9 +49,9 @@ struct PipelineWish {
     std::vector<int> first_segments = {};       // first segments of parts; empty: chosen by cost
 };
 
-// Returns the options. Ignores the schedule and shape in COSTS. An option that the model or the
-// memory limit forbids states the reason; if WISH names a single schedule, that reason is thrown as
-// Error{kConfig} instead.
+// Returns the options. Ignores the schedule and shape in COSTS. If the model or the memory limit
+// forbids an option, the option states the reason. If WISH names a single schedule, throws
+// Error{kConfig} with the reason instead.
 [[nodiscard]] std::vector<PipelineOption> pipeline_options(const StageRequest& costs,
                                                            const PipelineWish& wish);
 

@@ -1,5 +1,5 @@
-// Chooses the way of sharding that suits a job (dslaunch.shard auto), from the bytes that each way
-// would read from disks, write to them and send. Data path: flat layout -> shard choice ->
+// Chooses the best way of sharding for a job (dslaunch.shard auto). For each way, it computes the
+// bytes read from disks, written to disks, and sent. Data path: flat layout -> shard choice ->
 // partition. Pure; every rank computes the same.
 #pragma once
 
@@ -13,10 +13,10 @@
 
 namespace dslaunch::plan {
 
-// The cost of one way of sharding in a step. Costs that are the same for every way are left out: a
-// chunk is one extent on disk however many pieces it has, and it is moved in requests of the same
-// size. If there is only one host, nothing is sent, and its disks move all bytes of its ranks,
-// whoever owns them.
+// The cost of one way of sharding in a step. Costs that are the same for every way are left out.
+// For example, a chunk with any number of pieces is one extent on disk and is moved in requests of
+// the same size. A single host sends nothing, and its disks move the same bytes with every way of
+// sharding.
 struct ShardCost {
     ShardBy by = ShardBy::kFlat;
     PartitionBalance balance;
@@ -27,7 +27,7 @@ struct ShardCost {
     int64_t extents_max = 0;  // extents of the rank that reads and writes most
     Bytes sent;               // bytes sent by the host that sends most
 
-    // Returns the bytes that pass through the disks of the host that moves most.
+    // Returns the bytes read and written by the disks of the host that moves most.
     [[nodiscard]] Bytes moved() const { return read + written; }
 };
 

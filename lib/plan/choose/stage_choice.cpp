@@ -128,7 +128,7 @@ class StageChooser {
     }
 
     // Returns the best ranges, by dynamic programming over the number of parts and the end of the
-    // last one. Returns an empty list if nothing fits (never for kMemory).
+    // last part. Returns an empty list if nothing fits (never for kMemory).
     std::vector<SegmentRange> best_ranges(Goal goal) {
         const auto segments = static_cast<int>(request_.segments.size());
         const int parts = request_.shape.parts();
@@ -227,8 +227,7 @@ class StageChooser {
                std::tuple(excess(b), b.slowest_s, b.sent_bytes);
     }
 
-    // Throws an error which says that nothing fits. RANGES is the choice that comes nearest to
-    // fitting.
+    // Throws an error: no choice fits. RANGES is the choice that comes nearest to fitting.
     [[noreturn]] void refuse(const std::vector<SegmentRange>& ranges) const {
         const StageChoice choice = weigh(ranges);
         const auto fullest = std::max_element(
@@ -262,8 +261,8 @@ void check_request(const StageRequest& request) {
              request.shape.chunks == 1 ? "chunk" : "chunks", parts, request.segments.size());
 }
 
-// Returns how many bytes of parameter P (weights, gradients, optimizer states) each rank that
-// shares them holds. The gathered copy at ZeRO stage 3 is not included.
+// Returns the bytes of parameter P's weights, gradients and optimizer states that one rank holds.
+// The gathered copy at ZeRO stage 3 is not included.
 Bytes state_bytes(const ModelInfo& model, int p, const StepPlanOptions& options) {
     const ParameterInfo& parameter = model.parameters[static_cast<size_t>(p)];
     const auto share = [&](int64_t bytes, int from_stage) {

@@ -19,13 +19,13 @@ namespace dslaunch::plan {
 // The cost of one segment for one micro batch. UNITS: seconds.
 struct SegmentCost {
     double forward_s = 0;
-    double backward_input_s = 0;  // with recomputation
+    double backward_input_s = 0;  // includes recomputation
     double backward_weight_s = 0;
-    Bytes activations = {};      // see PartCost, inputs included
+    Bytes activations = {};      // see PartCost; includes the inputs
     Bytes kept_for_weight = {};  // see PartCost
     Bytes backward_takes = {};   // see PartCost
-    Bytes outputs = {};          // bytes sent if the model is cut after the segment; as gradients,
-                                 // they also come back
+    Bytes outputs = {};          // bytes sent if the model is cut after the segment; as many bytes
+                                 // of gradients come back
 };
 
 // The costs from which stages are chosen, and the conditions for the choice.
@@ -34,8 +34,8 @@ struct StageRequest {
     PipelineShape shape;
     std::vector<SegmentCost> segments;
     std::vector<std::vector<int>> parameters;  // by segment, indices into state_bytes
-    // The bytes of each parameter that a rank of its stage holds permanently: weights, gradients,
-    // optimizer states.
+    // By parameter, the bytes of weights, gradients and optimizer states that one rank of its stage
+    // holds permanently.
     std::vector<Bytes> state_bytes;
     std::optional<Bytes> memory_max;  // limit of a rank
     double link_bytes_per_s = 0;      // rate between stages; 0: not known, transfers take no time
@@ -59,8 +59,8 @@ struct StageChoice {
     std::vector<TiedParameter> tied;  // by parameter
 };
 
-// The moments of a schedule at which a stage may hold the most activations, whatever its parts
-// cost. With these moments, many choices of parts can be compared quickly: no choice needs a run
+// The moments of a schedule at which a stage may hold the most activations, for any costs of its
+// parts. With these moments, many choices of parts can be compared quickly: no choice needs a run
 // through the whole schedule.
 class LiveFront {
   public:
@@ -72,24 +72,24 @@ class LiveFront {
     [[nodiscard]] Bytes peak(const std::vector<PartCost>& costs) const;
 
   private:
-    // Three counts for each chunk, one chunk after the other: forwards whose activations are held,
-    // backward_weights that are not finished yet, and backwards that are running.
+    // Three counts for each chunk, one chunk after the other: forwards with held activations,
+    // backward_weights that are not finished yet, and running backwards.
     using Moment = std::vector<int>;
 
-    std::vector<Moment> moments_;  // each moment exceeds every other one in at least one count
+    std::vector<Moment> moments_;  // each moment exceeds every other moment in at least one count
 };
 
 // Chooses the segments of the stages. The slowest stage decides the time of a step. If each stage
-// has one chunk, the result is exact: it considers all choices that fit in memory_max and whose
-// slowest stage is within kSlowestSlack of the best, and takes the choice that sends least. If
-// stages have several chunks, the search begins with parts that take equally long. It moves borders
-// by one segment at a time, while this makes the slowest stage faster, or leaves it as fast and
-// sends less. Throws Error{kConfig} if there are fewer segments than parts, or if nothing fits.
+// has one chunk, the result is exact: among the choices that fit in memory_max and are at most
+// kSlowestSlack times as slow as the best, it takes the choice that sends least. If stages have
+// several chunks, the search begins with parts that take equally long. It moves borders by one
+// segment at a time, as long as the slowest stage becomes faster, or stays as fast and fewer bytes
+// are sent. Throws Error{kConfig} if there are fewer segments than parts, or if nothing fits.
 [[nodiscard]] StageChoice choose_stages(const StageRequest& request);
 inline constexpr double kSlowestSlack = 1.02;
 
-// Returns the choice whose parts begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig} if
-// FIRST_SEGMENTS is not parts - 1 ascending numbers of segments, or if the parts do not fit in
+// Returns the choice whose parts begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig}
+// unless FIRST_SEGMENTS consists of parts - 1 ascending segment numbers and the parts fit in
 // memory.
 [[nodiscard]] StageChoice given_stages(const StageRequest& request,
                                        const std::vector<int>& first_segments);
@@ -104,10 +104,11 @@ inline constexpr double kSlowestSlack = 1.02;
 // Returns a request without schedule, shape, memory limit and link rate, which the caller fills in.
 // TIMES are indexed by segment. OPTIONS are for the data-parallel ranks of one stage; their ZeRO
 // stage decides how much of a parameter each rank holds. The activations of a segment are the
-// tensors that autograd keeps and the live values before the segment. With recomputation they are
-// only the live values, and a backward takes one more forward and the memory that this forward
-// keeps. The bytes held between the two halves of a backward are taken from MODEL; if they were not
-// measured, they are as many as before the backward.
+// tensors that autograd keeps and the live values before the segment. With recomputation, the
+// activations are only the live values; a backward then takes the time of one more forward, and the
+// memory that autograd keeps in this forward. The bytes held between the two halves of a backward
+// come from MODEL. If MODEL has no measured value, they are the bytes that autograd keeps for the
+// backward.
 [[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
                                               const StepPlanOptions& options,
                                               const std::vector<SegmentTimes>& times);

@@ -129,8 +129,8 @@ std::optional<int> TrialOrder::next_new() {
     return next;
 }
 
-// Returns the finalist with the fewest measurements; nullopt if all have enough, or if there is
-// only one.
+// Returns the finalist with the fewest measurements; nullopt if all finalists have enough
+// measurements, or if there is only one finalist.
 std::optional<int> TrialOrder::next_finalist() const {
     std::vector<int> finalists;
     for (int c = 0; c < std::ssize(candidates_); ++c)

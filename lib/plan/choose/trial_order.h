@@ -1,6 +1,6 @@
-// Decides which settings of a job are tried next, when the search ends, and which are the best.
-// Data path: forecasts -> [here] <-> measured trials -> table, config. Pure: the caller runs the
-// trials and knows the time. One thread.
+// Decides which settings of a job are tried next, when the search ends, and which settings are the
+// best. Data path: forecasts -> [here] <-> measured trials -> table, config. Pure: the caller runs
+// the trials and knows the time. One thread.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,11 @@ struct TrialRules {
     int candidates_max = 50;   // candidates that are tried
     int without_gain_max = 5;  // kModel: trials in a row without a new best
     // kModel: a candidate is tried only if its expected step is at most this many times the best
-    // measured one.
+    // measured step.
     double expected_max = 1.25;
-    // The best candidates are measured again in turns: the candidates within NEAR of the best one,
-    // at most FINALISTS of them, until each has ROUNDS measurements.
+    // The finalists are measured again in turns until each has `rounds` measurements. They are the
+    // best candidates: at most `finalists`, each slower than the best by at most the fraction
+    // `near`.
     double near = 0.10;
     int finalists = 3;
     int rounds = 3;
@@ -51,12 +52,13 @@ enum class WhyUntried { kTried, kDoesNotFit, kExpectedSlower, kNoGain, kTrialsMa
 // A search: its candidates, their measurements, and the choice of the next candidate.
 class TrialOrder {
   public:
-    // The first candidate is the given config, which is tried first. REQUIRES: there is one.
+    // The first candidate is the given config, which is tried first. REQUIRES: at least one
+    // candidate.
     TrialOrder(std::vector<TrialCandidate> candidates, const TrialRules& rules);
 
-    // Returns the candidate to measure next, which may have been measured before; nullopt: the
-    // search has ended. LEFT_S: the time that is left; TRIAL_S: the time of one trial. Time for
-    // measuring the finalists again is set aside before a new candidate is tried.
+    // Returns the candidate to measure next, perhaps again; nullopt if the search has ended.
+    // LEFT_S: the time that is left; TRIAL_S: the time of one trial. Time for measuring the
+    // finalists again is set aside before a new candidate is tried.
     [[nodiscard]] std::optional<int> next(double left_s, double trial_s);
     // Record the result of a trial: STEP_S, the time of a step, or a failure.
     void add_measured(int candidate, double step_s);
@@ -66,9 +68,9 @@ class TrialOrder {
     [[nodiscard]] std::optional<int> best() const;
     // Returns the median of a candidate's measurements; nullopt if it has none.
     [[nodiscard]] std::optional<double> step_s(int candidate) const;
-    // Returns the expected time of a step; 0: not known. It is the forecast, corrected by the error
-    // of another candidate's forecast: of the measured candidate that differs in the fewest
-    // settings (the first of several).
+    // Returns the expected time of a step; 0: not known. It is the forecast, corrected by the
+    // forecast error of the most similar measured candidate: the first one that differs in the
+    // fewest settings.
     [[nodiscard]] double expected_s(int candidate) const;
     // Return the number of times that CANDIDATE was measured, and whether it failed.
     [[nodiscard]] int rounds_of(int candidate) const;

@@ -12,7 +12,7 @@ enum class Exchange : uint8_t {
     kExact,     // gradients in full
     kMomentum,  // momenta in 1 bit an element
     kGradient,  // gradients in 1 bit an element
-    kNone,      // nothing: each host trains on alone in this step
+    kNone,      // nothing: in this step, each host continues training alone
     kMoves,     // changes of parameters since the last exchange, in 1 bit an element
 };
 inline constexpr int kExchanges = 5;

@@ -21,13 +21,13 @@ class SignRuns {
     // REQUIRES: at least one host and one bridge.
     SignRuns(const FlatLayout& layout, int bucket, int nodes, int bridges);
 
-    // Returns the blocks that bridge BRIDGE of every host exchanges and that host NODE averages.
-    // of_bridge returns all blocks of that bridge.
+    // Returns the blocks of one run: bridge BRIDGE of every host exchanges them, and host NODE
+    // averages them. of_bridge returns all blocks of bridge BRIDGE.
     [[nodiscard]] std::span<const LayoutBlock> run(int bridge, int node) const;
     [[nodiscard]] std::span<const LayoutBlock> of_bridge(int bridge) const;
 
-    // Returns the bytes that host NODE sends to the other hosts: its values for them to average,
-    // and the averages that it returns to them. sent_by_all returns the sum over all hosts.
+    // Returns the bytes that host NODE sends to the other hosts: its values of the runs that they
+    // average, and the averages of its own runs. sent_by_all returns the sum over all hosts.
     [[nodiscard]] Bytes sent_by(int node) const;
     [[nodiscard]] Bytes sent_by_all() const;
 

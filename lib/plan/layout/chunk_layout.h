@@ -16,7 +16,7 @@ namespace dslaunch::plan {
 // page. -1: the chunk has no such part. If nothing is packed, the offsets on disk are the same.
 struct ChunkLayout {
     int64_t parameters = -1;  // [numel] in the dtype that segments read
-    int64_t master = -1;      // [numel] fp32, and so are moments
+    int64_t master = -1;      // [numel] fp32; each of the moments has the same form
     std::array<int64_t, kMomentsMax> moments = {-1, -1, -1};
     int64_t bytes = 0;
     // An update writes the whole chunk but reads only the bytes from this offset on: it makes
@@ -27,8 +27,7 @@ struct ChunkLayout {
     int64_t disk_parameters = 0;
     int64_t disk_states = 0;
 
-    // Return the largest number of bytes that an update writes to disk, and the number that it
-    // reads from there.
+    // Return the largest numbers of bytes that an update writes to disk and reads from disk.
     [[nodiscard]] int64_t disk_written() const { return disk_parameters + disk_states; }
     [[nodiscard]] int64_t disk_read() const {
         return disk_states + (read_from == 0 ? disk_parameters : 0);
@@ -48,7 +47,7 @@ struct ChunkFormat {
     bool sums = false;              // true: reduced gradients are kept where the states are
     bool packed_in_memory = false;  // true: PACKINGS apply to moments in memory too
 
-    // Returns true if any part is stored on disk in another form than in a buffer.
+    // Returns true if some part has different forms on disk and in a buffer.
     [[nodiscard]] bool packs() const {
         return lossless || packings != std::array<StatePacking, kMomentsMax>{};
     }
@@ -75,7 +74,7 @@ struct ChunkFormat {
 inline constexpr int64_t kImageAlignment = 64;
 
 // Memory for packing and unpacking chunks. Each of the two directions needs room for the image on
-// disk and for one section of it. 0 if nothing is packed.
+// disk and for one section of the image. The members are 0 if nothing is packed.
 struct PackingRoom {
     int64_t image_bytes = 0;
     int64_t section_bytes = 0;

@@ -55,8 +55,8 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
     int64_t persistent_numel = 0;
     for (size_t p = 0; p < model.parameters.size(); ++p) {
         const ParameterInfo& parameter = model.parameters[p];
-        // If the model detaches a parameter wherever it uses it, the parameter gets no gradient,
-        // even if it is trainable. No Backward would then complete its bucket.
+        // A trainable parameter gets no gradient if the model detaches it at every use. It counts
+        // as frozen, because no Backward would complete its bucket.
         const bool is_frozen = trained[p].first < 0;
         if (read[p].first < 0 || (is_frozen && !options.frozen) || parameter.own_type) continue;
         BucketKind kind = BucketKind::kTrained;
@@ -83,8 +83,8 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
     return placed;
 }
 
-// Appends the slice to the last bucket or opens a new one. A bucket contains whole segments, so
-// that it is ready after one segment's backward, unless that would make it too large.
+// Appends the slice to the last bucket or opens a new one. A bucket contains whole segments unless
+// they would make it too large. So it is ready after one segment's backward.
 void add_to_bucket(const Placed& placed, const FlatLayoutOptions& options, FlatLayout& layout) {
     const ParameterSlice& slice = placed.slice;
     const auto index = static_cast<int>(layout.slices.size()) - 1;

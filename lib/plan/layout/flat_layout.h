@@ -23,8 +23,8 @@ struct ParameterSlice {
     int first_segment = -1;  // first and last segment that read the parameter and (unless it is
                              // frozen) have a backward
     int last_segment = -1;
-    // True if several parts of a stage train the parameter. Backwards of other micro steps then run
-    // in between.
+    // True if several parts of a stage train the parameter. Between the backwards of these parts,
+    // backwards of other micro steps run.
     bool over_parts = false;
     bool exact_gradient = false;  // ParameterInfo::exact_gradient
 };
@@ -61,10 +61,10 @@ struct FlatLayout {
     std::vector<ParameterSlice> slices;  // sorted by kind, first_segment, parameter
     std::vector<Bucket> buckets;         // by offset
     int64_t numel = 0;                   // padding included
-    int64_t trained_numel = 0;           // elements of the buckets that are not frozen, which come
+    int64_t trained_numel = 0;           // elements of the buckets that are not frozen; these come
                                          // first
-    int trained_buckets = 0;             // buckets that are not frozen, which come first
-    int trained_slices = 0;              // slices that are not frozen, which come first
+    int trained_buckets = 0;             // buckets that are not frozen; these come first
+    int trained_slices = 0;              // slices that are not frozen; these come first
     int64_t block_numel = int64_t{16} * 1024;  // see FlatLayoutOptions
 
     // Returns the index of a parameter's slice. Returns -1 if no segment uses the parameter, if it
@@ -82,8 +82,9 @@ struct FlatLayoutOptions {
     bool frozen = false;                     // true: frozen parameters have slices too
     int64_t persistent_numel_max = 0;        // trained parameters of at most this many elements are
                                              // persistent; 0: none
-    // Shards are cut, and the gradient norm is summed, in blocks of this many elements that start
-    // again at each parameter, so that the norm is the same however parameters are sharded.
+    // The number of elements in a block. Blocks start again at each parameter. Shards are cut only
+    // between blocks, and the gradient norm is summed by blocks, so it is the same with every way
+    // of sharding.
     int64_t block_numel = int64_t{16} * 1024;
     // The largest total number of elements of the persistent parameters. Parameters that come first
     // in the model are chosen first.
@@ -94,17 +95,18 @@ struct FlatLayoutOptions {
     std::vector<int> part_begins = {};
 };
 
-// Returns the layout of the parameters that some segment reads; all others are left out. A
-// parameter that is read through the module itself (opaque) may be read in any segment, so the
+// Returns the layout of the parameters that some segment reads; all other parameters are left out.
+// A parameter that is read through the module itself (opaque) may be read in any segment, so the
 // caller lists it in every segment's parameters.
 [[nodiscard]] FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options);
 
-// Returns the ranges of a bucket and its flags that are sent between hosts in full precision when
-// all others are sent in 16 bits: slices with exact gradients, and the flags. The ranges are in
-// order and do not touch each other.
+// Returns the ranges of a bucket and its flags that hosts always send in full precision, even if
+// they send all other values in 16 bits: the slices with exact gradients, and the flags. The ranges
+// are in order and do not touch each other.
 [[nodiscard]] std::vector<Range> exact_ranges(const FlatLayout& layout, int bucket);
 
-// A part of a slice that no shard cuts, with one scale if the bucket is sent in 1 bit an element.
+// A part of a slice. It lies within one shard, and has one scale if its bucket is sent in 1 bit an
+// element.
 struct LayoutBlock {
     int bucket = 0;
     int slice = 0;

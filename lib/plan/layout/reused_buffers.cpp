@@ -45,7 +45,7 @@ namespace {
 
 struct Held {
     int bucket;
-    BufferUse use;  // its positions count the backwards
+    BufferUse use;  // begin and end are numbers of backwards, from 0
 };
 
 std::vector<Held> find_uses(const ModelInfo& model, const FlatLayout& layout,

@@ -15,14 +15,14 @@ namespace {
 // An automatically chosen size is a multiple of this, so that a chunk fills whole pages in any
 // dtype.
 constexpr int64_t kChunkStepNumel = int64_t{16} * 1024;
-// The largest size that is chosen automatically: large enough to use a disk's full rate, and small
+// The largest automatically chosen size. It is large enough to use a disk's full rate, and small
 // enough that the few chunks in memory are a small part of all chunks.
 constexpr int64_t kChunkNumelMax = 2 << 20;
 constexpr int64_t kChunksWanted = 64;
 // The size of chunks whose moments are packed in memory.
 constexpr int64_t kPackedChunkNumel = 256 * kPackedTileNumel;
 
-// Returns, for each rank, the number of elements of its states of a bucket, padding included.
+// Returns the number of elements that each rank's states of a bucket have, padding included.
 std::vector<int64_t> shares_of(const Partition& partition, int bucket) {
     std::vector<int64_t> numel(static_cast<size_t>(partition.world_size), 0);
     for (const ShardPiece& piece : partition.buckets[bucket])
@@ -63,8 +63,8 @@ int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
     return std::min(chosen, whole_lines(offload.chunk_numel_max));
 }
 
-// Gives turns to the chunks that pass through memory. Chunks whose states stay in memory (as
-// `ratio` says) are spread evenly among them.
+// Gives turns to the chunks that pass through memory. Spreads the chunks whose states stay in
+// memory, the fraction 1 - `ratio`, evenly among all chunks.
 void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t seen = 0;
     for (const int b : options.update_order) {
@@ -85,9 +85,8 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     }
 }
 
-// Returns the numbers from 0 to COUNT - 1 in an order in which the first n numbers, for any n, are
-// spread about evenly over the range. The order is bit-reversed counting, without the numbers that
-// are too large.
+// Returns the numbers from 0 to COUNT - 1 in bit-reversed order, without the numbers that are too
+// large. Every prefix of this order is spread about evenly over the range.
 std::vector<int> spread_order(int count) {
     int bits = 0;
     while ((1 << bits) < count) ++bits;
@@ -103,7 +102,7 @@ std::vector<int> spread_order(int count) {
 
 // Keeps parameters in memory as far as the config allows (parameter_numel_in_memory). Trained
 // parameters come first, because on disk they would also be written. Each chunk counts with its
-// size on the rank that has most of it, so that all ranks choose the same.
+// size on the rank with the largest part, so that all ranks make the same choice.
 void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t left = options.offload.parameter_numel_in_memory;
     std::vector<int> order = options.update_order;
@@ -256,7 +255,7 @@ std::vector<int> deal_buffers(int64_t turns, int64_t buffers, EvictionRule rule)
 int64_t passing_turns(int64_t turns, int64_t buffers, EvictionRule rule) {
     const int64_t shared = shared_buffers(turns, buffers, rule);
     const int64_t dealt = turns - (std::min(buffers, turns) - shared);
-    // A turn that shares buffers moves nothing if it is the only turn of its buffer.
+    // A chunk that is alone in a buffer for shared use is not moved either.
     return dealt - std::max<int64_t>(0, std::min(dealt, 2 * shared - dealt));
 }
 

@@ -93,7 +93,7 @@ std::vector<Block> assemble(std::vector<Block> smaller, int parts) {
 }
 
 // Returns the rank at each position of the grid. First places the largest blocks that fit on one
-// host, then smaller ones in the remaining slots. Blocks that fit on no single host are then made
+// host, then smaller blocks in the remaining slots. Blocks that fit on no single host are then made
 // of smaller blocks.
 std::vector<int> lay_out(const MeshIndex& sizes, const std::vector<int>& node_sizes) {
     std::vector<Block> free;

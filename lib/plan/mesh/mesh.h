@@ -2,9 +2,9 @@
 // slots of the hosts, in which the ranks that communicate most are on the same host. Data path:
 // node sizes -> mesh -> groups of ranks, stages. Pure; every rank computes the same.
 //
-// The axes are in this order: the axis with the most communication comes first. A block consists of
-// the ranks that differ only on an axis and the axes before it.
-//   tensor    collectives in every layer, forward and backward, that nothing hides
+// The list of axes begins with the axis that communicates most. A block of an axis consists of the
+// ranks whose coordinates differ only on this axis and the axes before it.
+//   tensor    collectives in every layer, forward and backward; no computation hides them
 //   sequence  all-to-alls in every layer around attention
 //   shard     the ranks that together keep one copy of the states (ZeRO): parameters are gathered
 //             for every layer and gradients reduced after it, both hidden by computation
@@ -22,7 +22,7 @@
 
 namespace dslaunch::plan {
 
-// The axes of the grid, the one with the most communication first.
+// The axes of the grid, in the order of the list above.
 enum class MeshAxis : uint8_t { kTensor, kSequence, kShard, kReplica, kPipeline };
 inline constexpr int kMeshAxes = 5;
 // Returns the name of AXIS as in the list above, such as "tensor".
@@ -36,7 +36,7 @@ struct MeshSizes {
     int tensor = 1;
     int sequence = 1;
     int data = 1;
-    int shard = 0;  // ranks of a shard, a divisor of data; 0: all of data
+    int shard = 0;  // ranks that keep one copy of the states, a divisor of data; 0: all data ranks
     int pipeline = 1;
 };
 
@@ -80,8 +80,8 @@ class Mesh {
 };
 
 // Returns the largest shard, a divisor of SIZES.data, for which every shard group can lie on one
-// host: the slots of each host are a multiple of tensor x sequence x shard. Returns 1 if there is
-// no larger one.
+// host: the slots of each host are a multiple of tensor x sequence x shard. Returns 1 if no larger
+// shard does.
 [[nodiscard]] int largest_shard_on_hosts(const MeshSizes& sizes,
                                          const std::vector<int>& node_sizes);
 

@@ -27,7 +27,7 @@ struct ParameterInfo {
     // True if its type cannot be stored in buckets (integers, fp64, complex numbers). Each rank
     // then has the whole parameter, outside of the flat buffer, and it is not trained.
     bool own_type = false;
-    bool exact_gradient = false;  // sent between hosts exactly, even if others are sent in 16 bits
+    bool exact_gradient = false;  // sent between hosts exactly, even if other gradients are packed
 };
 
 // The parameters and the measured costs of a segment, for one micro batch.
@@ -49,7 +49,7 @@ struct SegmentInfo {
     // (graph/segment/split_backward.h), without inputs. 0: not measured, because no pipeline splits
     // the backward.
     Bytes weight_half_bytes;
-    int64_t forward_flops = 0;  // of matrix products and convolutions, 2 per multiply-add
+    int64_t forward_flops = 0;  // matrix products and convolutions, 2 per multiply-add
     bool backward = true;       // true: gradients flow to a trainable parameter in this segment or
                                 // before it
 };
@@ -67,7 +67,7 @@ struct ModelInfo {
     std::vector<ParameterInfo> parameters;
     std::vector<SegmentInfo> segments;
     Bytes buffer_bytes;
-    Bytes batch_bytes;         // of one micro batch
+    Bytes batch_bytes;         // bytes of one micro batch
     int64_t loss_classes = 0;  // number of classes of a cross entropy loss; 0: another loss
 
     // Returns the number of elements of the weights; a packed weight counts with its unpacked size.

@@ -13,8 +13,8 @@ std::string work_text(const PipelineWork& work) {
                        work.micro_batch);
 }
 
-// Checks one stage by itself: each task is done once, and after the tasks of this stage whose
-// values it needs; the stage never holds more activations than allowed.
+// Checks one stage by itself. Each task must run once, after the tasks of this stage that make its
+// inputs. The stage must never hold more activations than allowed.
 class StageCheck {
   public:
     StageCheck(const PipelineSchedule& schedule, int stage, std::vector<std::string>& problems)

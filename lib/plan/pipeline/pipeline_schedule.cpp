@@ -37,8 +37,8 @@ Works alternate(const Works& forwards, const Works& backwards, int warm_up) {
 
 // Returns the sizes of the groups in which micro batches pass through the chunks. A group has as
 // many micro batches as there are stages, so that the first micro batch comes back from the last
-// stage when the first stage has just sent the group's last one. The remaining micro batches make
-// the groups larger, since every stage would wait for a smaller group once per chunk.
+// stage when the first stage has just sent the group's last micro batch. The remaining micro
+// batches are added to these groups: with a smaller group, every stage would wait once per chunk.
 std::vector<int> group_sizes(const PipelineShape& shape) {
     const int groups = std::max(1, shape.micro_batches / shape.stages);
     std::vector<int> sizes(static_cast<size_t>(groups), shape.micro_batches / groups);
@@ -85,8 +85,8 @@ Works zero_bubble_h1(const PipelineShape& shape, int stage) {
 }
 
 // Makes the order that is best if forward, backward_input and backward_weight have equal length.
-// The regular order needs at least 2 stages - 1 micro batches. If there are fewer, makes this order
-// and leaves out the works of the missing ones.
+// The regular order needs at least 2 stages - 1 micro batches. With fewer micro batches, makes the
+// order for 2 stages - 1 and leaves out the works of the missing micro batches.
 class ZeroBubbleV {
   public:
     ZeroBubbleV(const PipelineShape& shape, int stage)

@@ -27,13 +27,13 @@ namespace dslaunch::plan {
 [[nodiscard]] std::vector<int> part_begins(const StageWork& work);
 
 // Returns the parameters of TIED that the stages train. STAGES are the segments of each stage.
-// Throws Error{kConfig} if a stage reads such a parameter but does not train it, since its copy
-// would never change.
+// Throws Error{kConfig} if another stage reads such a parameter without training it, since the copy
+// of that stage would never change.
 [[nodiscard]] std::vector<TiedParameter> trained_ties(
     const ModelInfo& model, const std::vector<std::vector<SegmentRange>>& stages,
     const std::vector<TiedParameter>& tied);
 // Returns, for each bucket of a stage with TIES, the stages that share the bucket's tied parameter;
-// empty for other buckets.
+// an empty list for a bucket without a tied parameter.
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buckets(
     const FlatLayout& layout, const std::vector<TiedParameter>& ties);
 // Returns the parameters in TIES that both STAGE and an earlier stage have.

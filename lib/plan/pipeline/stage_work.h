@@ -11,13 +11,14 @@
 
 namespace dslaunch::plan {
 
-// A parameter that several stages read. Each of them has a copy, and their gradients are added.
+// A parameter that several stages read. Each of these stages has a copy, and the gradients of all
+// copies are added.
 struct TiedParameter {
     int parameter = 0;
     std::vector<int> stages;  // ascending
 };
 
-// The stage that live values come from or go to, on one side of a part.
+// One side of a part: the stage from which live values come, or to which they go.
 struct StageSide {
     int stage = -1;   // stage of the part on that side; -1: no part, but batches or the loss
     bool up = false;  // true: the values pass on the upward half of a V
@@ -50,10 +51,10 @@ struct StageWork {
     [[nodiscard]] bool stay(const StageSide& side) const { return side.stage == stage; }
 };
 
-// Returns the parts of WORK. Without a pipeline, this is one part with all SEGMENTS.
+// Returns the parts of WORK. Without a pipeline, returns one part with all SEGMENTS.
 [[nodiscard]] std::vector<StagePart> parts_of(const StageWork& work, size_t segments);
-// Returns the part that contains a segment of the plan. segment_of_model returns that segment's
-// index in the model.
+// Returns the index of the part that contains SEGMENT, an index in the plan. segment_of_model
+// returns the index of SEGMENT in the model.
 [[nodiscard]] size_t part_at(const std::vector<StagePart>& parts, int segment);
 [[nodiscard]] int segment_of_model(const std::vector<StagePart>& parts, int segment);
 

@@ -28,8 +28,8 @@ class ScheduleTiming {
     }
 
   private:
-    // Returns the task whose end means that PART's inputs, or the gradients of its outputs, have
-    // arrived.
+    // Returns the task at the end of which PART's inputs have arrived or, for a backward, the
+    // gradients of its outputs.
     TaskRef& arrival(int part, const PipelineWork& work) {
         const size_t cell =
             static_cast<size_t>(part) * static_cast<size_t>(schedule_.shape.micro_batches) +

@@ -18,9 +18,9 @@ namespace dslaunch::plan {
 // The cost of one part of the model for one micro batch. UNITS: seconds.
 struct PartCost {
     double forward_s = 0;
-    double backward_input_s = 0;   // with recomputation
+    double backward_input_s = 0;   // includes recomputation
     double backward_weight_s = 0;  // a whole backward takes the sum of both times
-    double send_s = 0;             // outputs to the next part, or their gradients back
+    double send_s = 0;             // transfer of outputs to the next part, or of gradients back
     Bytes activations = {};        // held from the beginning of the forward to the end of the
                                    // backward or backward_input
     Bytes kept_for_weight = {};    // remaining activations and tensors for backward_weight: held

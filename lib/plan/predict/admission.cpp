@@ -33,8 +33,9 @@ struct RankLimit {
     Bytes need;
 };
 
-// Returns the lowest of the LIMITS that apply to OF. HELD is the memory that the job's processes
-// hold already. It is added to what each limit still leaves, because the job may use both.
+// Returns the lowest of the LIMITS of the kind OF. HELD is the memory that the job's processes hold
+// already. A limit is the sum of HELD and the memory that is still left, because the job may use
+// both.
 TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held) {
     TierVerdict verdict;
     for (const MemoryLimit& limit : limits) {

@@ -17,13 +17,13 @@
 
 namespace dslaunch::plan {
 
-// The memory and disk that the ranks of one host need; in a job on several hosts, on the host that
-// needs most.
+// The memory and disk that the ranks of one host need. In a job on several hosts, it is the host
+// that needs most.
 struct HostNeed {
     int ranks = 1;
     Bytes private_total;  // private memory of all ranks together, as far as plans count it
     Bytes private_max;    // private memory of the rank that needs most
-    Bytes resident_max;   // private memory and used arena together, of the rank with most
+    Bytes resident_max;   // largest sum of private memory and used arena of a rank
     Bytes arena;          // shared by the ranks
     Bytes disk;           // offload files of all ranks
     Bytes device;         // GPU memory of the rank that needs most; 0: there are no GPUs
@@ -69,8 +69,8 @@ inline constexpr Bytes kDeviceGroup = mib(296);
 
 // Returns the memory and disk that a host needs. PLANS are the plans of its ranks. ARENA is the
 // size of the whole arena; each rank touches all of it. PROGRAM is the memory of a rank after the
-// trial run of its model. EXTRA is what its GPU needs in addition to the plan. REQUIRES: at least
-// one plan.
+// trial run of its model. EXTRA is the memory that a rank's GPU needs in addition to the plan.
+// REQUIRES: at least one plan.
 [[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena,
                                  const ProgramMemory& program, Bytes extra = {});
 

@@ -15,8 +15,8 @@ namespace {
 
 struct KnownDevice {
     std::string_view name;
-    std::string_view full_name;  // as the driver reports it
-    int64_t mib;                 // as nvidia-smi reports it, with ECC if it is on by default
+    std::string_view full_name;  // the name that the driver reports
+    int64_t mib;                 // the size that nvidia-smi reports, with ECC if on by default
     double gb_per_s;
     double fp32, tf32, half;  // TFLOP/s
 };

@@ -33,9 +33,9 @@ struct DeviceRates {
 // the list, all rates are 0.
 [[nodiscard]] DeviceRates rates_of_device(std::string_view name);
 
-// Returns how much of a GPU's memory a process may use. TEXT is a size ("24GiB", "24G"), all of
-// which may be used, or a name from known_devices(), whose memory is reduced by CUDA's context.
-// Throws Error{kUsage}.
+// Returns how much of a GPU's memory a process may use. If TEXT is a size ("24GiB", "24G"), the
+// process may use all of it. If TEXT is a name from known_devices(), CUDA's context is subtracted
+// from the GPU's memory. Throws Error{kUsage} for any other text.
 [[nodiscard]] DeviceRoom device_room_of(const std::string& text);
 
 // Returns "H200, H100, …".

@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Returns true if no Post passes on the gradients of the first micro step when that micro step
-// ends. Later micro steps then add their gradients to them in place.
+// Returns true if no Post passes on the gradients of the first micro step. These gradients then
+// stay where they are, and later micro steps add their gradients in place.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -73,8 +73,8 @@ class InstructionTimes {
     }
 
   private:
-    // Returns the time of an update. If updates lag, it updates only the important units and adds
-    // the other gradients to the waiting ones.
+    // Returns the time of an update. If updates lag, an update changes only the important units;
+    // the gradients of the other units are added to the waiting gradients.
     [[nodiscard]] double update_s(const Instruction& update) const {
         const int64_t numel = chunk_numel(update);
         if (plan_.lag.kind == Lag::kWhole) return rates_.update_s(static_cast<double>(numel));

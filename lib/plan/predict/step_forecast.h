@@ -11,8 +11,8 @@
 
 namespace dslaunch::plan {
 
-// The step of one rank. The plan, model and times must outlive all results that are computed from
-// this.
+// The step of one rank. The plan, the model and the times must outlive the RankStep and all results
+// that are computed from it.
 struct RankStep {
     const StepPlan* plan = nullptr;
     const ModelInfo* model = nullptr;
@@ -20,16 +20,16 @@ struct RankStep {
 };
 
 // Returns how many seconds each instruction takes if no other instruction of the rank runs.
-// Instructions that only wait take no time; neither do transfers between hosts or to disks whose
+// Instructions that only wait take no time. Transfers between hosts or to disks take no time if the
 // rate is not known.
 [[nodiscard]] std::vector<double> instruction_seconds(const RankStep& step,
                                                       const MachineRates& rates);
 
-// Returns the spans of the instructions, by rank. STEPS are the step of one rank, or the steps of
-// one rank of each stage of a pipeline, in order; it is assumed that the other ranks of a stage do
-// the same at the same time. The compute lane, and the sums and updates that run beside it, share
-// the rank's processors, at the speeds that RATES gives. Transfers to other hosts, stages or disks
-// use no processor. REQUIRES: check_plans finds no fault.
+// Returns the spans of the instructions, by rank. STEPS are the step of one rank or, for a
+// pipeline, the step of one rank per stage, in order. The forecast assumes that the other ranks of
+// a stage run the same step at the same time. The compute lane, and the sums and updates that run
+// beside it, share the rank's processors, at the speeds that RATES gives. Transfers to other hosts,
+// stages or disks use no processor. REQUIRES: check_plans finds no fault.
 [[nodiscard]] std::vector<std::vector<InstructionSpan>> forecast_steps(
     std::span<const RankStep> steps, const MachineRates& rates);
 

@@ -9,9 +9,9 @@
 namespace dslaunch::plan {
 namespace {
 
-// With Belady's rule and n chunks used in a cycle, evictions repeat after n - 1 cycles. This many
-// uses are enough for a mean, but not so many that the simulation of thousands of chunks takes
-// seconds.
+// The number of uses to simulate: enough for a mean, and few enough that the simulation of
+// thousands of chunks takes less than a few seconds. (With Belady's rule and n chunks used in a
+// cycle, evictions repeat after n - 1 cycles.)
 constexpr int64_t kUsesWanted = 200'000;
 constexpr int64_t kStepsMin = 4;
 constexpr int64_t kStepsMax = 512;
@@ -77,7 +77,7 @@ class BeladyCache {
     int64_t buffers_;
     std::vector<int64_t> ahead_;  // by use, the distance to the next use of the same chunk
     std::vector<HeldChunk> chunks_;
-    std::set<std::pair<int64_t, int>> order_;  // chunks in buffers, the latest next use first
+    std::set<std::pair<int64_t, int>> order_;  // chunks in buffers, the most distant use first
     int64_t now_ = 0;
     SwapTraffic sums_;
 };

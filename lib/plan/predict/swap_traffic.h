@@ -45,9 +45,9 @@ struct SwapTraffic {
 // Returns the traffic that PLAN's instructions cause.
 [[nodiscard]] SwapTraffic planned_swaps(const StepPlan& plan, const ChunkFormat& format);
 
-// Returns the traffic (a mean over steps) if the chunk whose next use is furthest away is always
-// evicted. BUFFERS chunks are in memory at once. A changed chunk is written when it is evicted.
-// Chunks are read when they are needed, not ahead.
+// Returns the mean traffic of a step if each eviction chooses the chunk with the most distant next
+// use. BUFFERS chunks are in memory at once. A changed chunk is written when it is evicted. Chunks
+// are read when they are needed, not ahead.
 [[nodiscard]] SwapTraffic least_swaps(const SwapTrace& trace, int64_t buffers);
 
 }  // namespace dslaunch::plan

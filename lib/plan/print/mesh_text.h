@@ -1,5 +1,5 @@
-// Meshes as tables for people, as JSON for machines, and as the config that requests one of them.
-// Data path: mesh cost, mesh search -> [here] -> `dslaunch plan`. Pure.
+// Meshes as tables for people, as JSON for machines, and as the config that requests a mesh. Data
+// path: mesh cost, mesh search -> [here] -> `dslaunch plan`. Pure.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
-// The tables of flops_profiler: what each module of a model costs in one step of a rank, as
-// DeepSpeed's profiler prints it. Data path: graph/measure/module_profiler.h, ModelInfo -> [here]
-// -> log or file. Pure.
+// The tables of flops_profiler: the costs of each module of a model in one step of a rank, in the
+// form that DeepSpeed's profiler prints. Data path: graph/measure/module_profiler.h, ModelInfo ->
+// [here] -> log or file. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace dslaunch::plan {
 // The costs of one module in a step, without the modules inside it.
 struct ModuleCost {
     std::string path;           // "blocks.3.attn"; empty: the model itself
-    int64_t forward_flops = 0;  // of matrix products and convolutions, 2 per multiply-add
+    int64_t forward_flops = 0;  // matrix products and convolutions, 2 per multiply-add
     Duration forward{0};
     Duration recompute{0};
     Duration backward{0};
@@ -33,7 +33,7 @@ struct ProfiledStep {
     int64_t data_parallel_size = 1;
     int64_t model_parallel_size = 1;  // ranks that share one copy of the model
     Duration time{0};                 // from its first instruction to its last
-    double peak_tflops = 0;           // of the rank's device; 0: not known
+    double peak_tflops = 0;           // peak rate of the rank's device; 0: not known
 };
 
 // The keys of flops_profiler that shape the tables.
@@ -44,9 +44,9 @@ struct ModuleTableOptions {
 };
 
 // Returns the summary, the top modules of each level and, if wanted, the tree of modules. COSTS are
-// sums over the step's micro steps, each path once; FLOPs and times are printed per micro step.
-// MODEL gives the parameters, whose names say to which module they belong. Modules that differ only
-// in numbers ("blocks.0", "blocks.1") are summed up as "blocks.*" in the levels.
+// sums over the step's micro steps, each path once; FLOPs and times are printed per micro step. The
+// names of MODEL's parameters tell the modules to which they belong. Modules that differ only in
+// numbers ("blocks.0", "blocks.1") are summed up as "blocks.*" in the levels.
 [[nodiscard]] std::string module_tables(const ModelInfo& model, std::span<const ModuleCost> costs,
                                         const ProfiledStep& step,
                                         const ModuleTableOptions& options);

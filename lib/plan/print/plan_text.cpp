@@ -36,7 +36,7 @@ void memory_json(const StepPlan& plan, JsonWriter& json) {
     json.end_object().end_object();
 }
 
-// The contents of buffers, for the kinds whose names do not tell them.
+// The contents of the buffers of each kind; empty if the kind's name is enough.
 constexpr std::array<std::string_view, kBufferKinds> kContents = {
     "",
     "",
@@ -50,7 +50,7 @@ constexpr std::array<std::string_view, kBufferKinds> kContents = {
     "norm and flags",
     "chunks that are moved between memory and disk"};
 
-// Returns the name of KIND with blanks, "live values" for its name in JSON, "live_values".
+// Returns the name of KIND with blanks: "live values". In JSON, the same name is "live_values".
 std::string title_of(BufferKind kind) {
     std::string name(buffer_kind_name(kind));
     std::ranges::replace(name, '_', ' ');
@@ -79,11 +79,11 @@ std::string memory_table(const StepPlan& plan) {
     return text;
 }
 
-// The largest number of segments in a layer with which equal layers are recognized.
+// Equal layers are recognized if a layer has at most this many segments.
 constexpr size_t kPiecesMax = 8;
 
-// Returns the index of the part of the dotted NAME that is a number and is one higher in NEXT.
-// Returns nullopt if the names differ in anything else.
+// Returns the index of the only part in which the dotted names NAME and NEXT differ. Returns
+// nullopt unless this part is a number and NEXT's number is one higher.
 std::optional<size_t> counted_part(const std::string& name, const std::string& next) {
     const std::vector<std::string> parts = split(name, '.'), others = split(next, '.');
     if (parts.size() != others.size()) return std::nullopt;
@@ -97,7 +97,7 @@ std::optional<size_t> counted_part(const std::string& name, const std::string& n
     return found;
 }
 
-// Returns how many consecutive layers of PIECES segments each are alike, from row BEGIN on.
+// Returns the number of equal consecutive layers from row BEGIN on. A layer has PIECES segments.
 size_t like_layers(const std::vector<SegmentRow>& rows, size_t begin, size_t pieces) {
     const auto part = begin + pieces < rows.size()
                           ? counted_part(rows[begin].name, rows[begin + pieces].name)

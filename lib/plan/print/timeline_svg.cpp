@@ -14,7 +14,7 @@ namespace {
 
 // Okabe and Ito's colours, which most people with colour blindness can tell apart.
 constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"};
-constexpr double kShadeStep = 0.38;  // fraction by which each shade is lighter than the one before
+constexpr double kShadeStep = 0.38;  // fraction by which a shade is lighter than the previous shade
 
 // Sizes in the picture. UNITS: pixels.
 constexpr double kMargin = 12;
@@ -62,8 +62,8 @@ TimeUnit unit_for(double end_s) {
     return {1e-6, "us"};
 }
 
-// Returns the smallest step that is 1, 2 or 5 times a power of ten and with which at most AT_MOST
-// steps cover WHOLE.
+// Returns the smallest step with which at most AT_MOST steps cover WHOLE. The step is 1, 2 or 5
+// times a power of ten.
 double tick_step(double whole, double at_most) {
     const double least = whole / at_most;
     const double power = std::pow(10, std::floor(std::log10(least)));

@@ -13,7 +13,7 @@ struct TimelineSpan {
     double begin_s = 0;
     double end_s = 0;
     int kind = 0;      // index into Timeline::kinds
-    int shade = 0;     // shade of the colour, for chunks: from 0, each lighter than the one before
+    int shade = 0;     // shade of the colour, by chunk: 0 is the darkest
     std::string mark;  // text in the box, if it fits: "3"
     std::string note;  // shown when a pointer rests on the box
 };

@@ -12,8 +12,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-// The largest number of buffers that are used in rotation while gradients are added: one is added
-// to, one is read, one is written, and one is ahead.
+// The largest number of buffers that are used in rotation while gradients are added: in one,
+// gradients are added; one is read, one is written, and one is spare.
 constexpr int64_t kBuffersInTurn = 4;
 
 class Assignment {

@@ -48,15 +48,15 @@ class ChunkPasses {
     // Begins a step: the chunks that the previous step has left in the buffers make room for the
     // chunks of this step's first turns.
     void begin_turns();
-    // Returns true if the sums of a chunk's gradients pass between memory and disk. Otherwise they
-    // stay in memory, and the caller must provide it.
+    // Returns true if the sums of a chunk's gradients pass between memory and disk. Otherwise the
+    // sums stay in memory that the caller must provide.
     [[nodiscard]] bool sums_pass(int c) const {
         return options_.keeps_reduced() && chunk(c).states_on_disk();
     }
     // before_accumulate and after_accumulate are called around a chunk's Accumulate, in the order
-    // of add_buffers(). They add the read of the chunk's sums and, if other sums need the buffer,
-    // the write of these sums. join_accumulate adds the buffer of the sums to the instruction; it
-    // is only for chunks whose sums pass.
+    // of add_buffers(). The first adds the read of the chunk's sums, the second their write if
+    // other sums need the buffer. join_accumulate adds the buffer of the sums to the instruction.
+    // REQUIRES, for join_accumulate: the chunk's sums pass.
     void before_accumulate(int c);
     void join_accumulate(Instruction& accumulate) const;
     void after_accumulate(int c);
@@ -67,15 +67,15 @@ class ChunkPasses {
     // and reads the next chunk and the next sums.
     void join_update(Instruction& update);
     void after_update(int c);
-    // Do one half of this. join_chunk and after_chunk are for an update that uses no sums of this
-    // step (kUpdateRest). join_sums and after_sums are for an update that leaves the chunk in its
-    // place.
+    // Do one half of join_update and after_update. join_chunk and after_chunk are for an update
+    // that uses no sums of this step (kUpdateRest). join_sums and after_sums are for an update that
+    // leaves the chunk in its place.
     void join_chunk(Instruction& update);
     void after_chunk(int c);
     void join_sums(Instruction& update) const;
     void after_sums(int c);
-    // Adds to READ, the read of a bucket, this rank's part of that bucket: from disk, or from the
-    // buffers that hold the part at that time.
+    // Adds this rank's part of a bucket to READ, the read of this bucket. The part comes from disk,
+    // or from the buffers that hold it at that time.
     void join_bucket_read(Instruction& read) const;
 
   private:

@@ -29,7 +29,7 @@ namespace dslaunch::plan {
 struct GatherUse {
     int bucket = 0;
     int issue = 0;  // the gather begins before this position
-    int begin = 0;  // first position that reads the bucket; end: the last
+    int begin = 0;  // first position that reads the bucket; `end` is the last
     int end = 0;
     int buffer = 0;
 };

@@ -13,11 +13,11 @@ namespace dslaunch::plan {
 
 // The treatment of the rest in a step.
 enum class Lag : uint8_t {
-    kWhole,    // everything is updated, the rest with the mean of its waiting gradients and this
-               // step's; if no gradients wait, like the important units
-    kPartial,  // the gradients of the rest are added to the waiting ones
-    kLate,     // waiting gradients become an update while the step computes. It takes effect with
-               // the step's other updates; this step's gradients of the rest wait
+    kWhole,    // everything is updated. The rest uses the mean of this step's gradients and the
+               // waiting gradients, if any wait
+    kPartial,  // this step's gradients of the rest are added to its waiting gradients
+    kLate,     // waiting gradients become an update while the step computes. This update takes
+               // effect with the step's other updates; this step's gradients of the rest wait
 };
 inline constexpr int kLags = 3;
 
@@ -45,7 +45,7 @@ struct LagPlan {
     // The fields below differ from step to step.
     Lag kind = Lag::kWhole;
     bool selects = false;  // important units are chosen again, from this step's gradients
-    bool fills = false;    // this step's gradients are the last ones that a late update uses
+    bool fills = false;    // this step's gradients are the last that the next late update uses
 
     bool operator==(const LagPlan&) const = default;
 };

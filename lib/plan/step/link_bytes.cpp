@@ -77,14 +77,15 @@ Bytes LinkBytes::sent_by_reduce(int bucket) const {
     return Bytes{sent_to_all(as_they_are) * 4 + sent_to_all(numel - as_they_are) * 2};
 }
 
-// Returns how many elements the host owns that are not packed in 16 bits.
+// Returns the number of elements that host NODE owns and that are sent exactly although gradients
+// are packed in 16 bits. Returns 0 for other packings.
 int64_t LinkBytes::exact_numel(int bucket, int node) const {
     if (!is_half(options_.reduce_packing())) return 0;
     return owned_in(bucket, node, exact_ranges(layout_, bucket));
 }
 
-// Returns how many elements this host sends for a sum of NUMEL elements that all hosts get. Bridge
-// k sums stripe k.
+// Returns how many elements this host sends if all hosts get the sum of NUMEL elements. Bridge k
+// sums stripe k.
 int64_t LinkBytes::sent_to_all(int64_t numel) const {
     int64_t sent = 0;
     for (int k = 0; k < bridges_; ++k)

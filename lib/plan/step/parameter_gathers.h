@@ -60,8 +60,8 @@ class ParameterGathers {
     const ReduceAndUpdate& sums_;
     std::vector<std::vector<int>> buckets_of_;  // by segment
     StepGathers gathers_;
-    const GatherSchedule* schedule_ = nullptr;  // of the current work
-    int position_ = 0;                          // of the compute lane in schedule_
+    const GatherSchedule* schedule_ = nullptr;  // schedule of the current work
+    int position_ = 0;                          // position of the compute lane in schedule_
     std::vector<GatherUse> kept_gathers_;       // gathers of this step that hosts keep
     std::vector<int> buffer_of_bucket_;         // by bucket, its gather buffer now
     std::vector<char> awaited_;                 // by bucket

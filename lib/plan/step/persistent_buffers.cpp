@@ -12,8 +12,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-// For each unit, every rank keeps one byte that says whether the unit is important, and in fp64 the
-// sum of squares by which units are chosen.
+// The bytes that every rank keeps for a unit: one byte that tells whether the unit is important,
+// and its sum of squares in fp64, by which units are chosen.
 constexpr int64_t kChoiceBytesPerUnit = 1 + 8;
 
 class Adder {
@@ -118,8 +118,8 @@ class Adder {
         }
         return important;
     }
-    // Returns the number of compression errors that this rank keeps: of the values that it sends
-    // for its host, and of the averages that its host computes.
+    // Returns the number of compression errors that this rank keeps: one for each value that it
+    // sends for its host, and one for each average that it computes for its host.
     [[nodiscard]] int64_t error_numel(int b) const {
         const int bridges = options_.bridge_count();
         if (options_.local_rank >= bridges) return 0;
@@ -136,8 +136,8 @@ class Adder {
         return options_.stage == 0 ? bucket(b).numel
                                    : options_.partition->owned_numel(options_.shard_rank(), b);
     }
-    // Returns the number of values that an optimizer keeps per whole tensor in addition to moments,
-    // for the tensors of a bucket whose states this rank keeps.
+    // Returns the number of values that the optimizer keeps per whole tensor in addition to
+    // moments. Counts the tensors of a bucket whose states this rank keeps.
     [[nodiscard]] int64_t tensor_state_numel(int b) const {
         int64_t numel = 0;
         for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
@@ -159,7 +159,8 @@ class Adder {
     [[nodiscard]] int64_t numel_on_disk(int b) const {
         return std::min(plan_.chunks.numel_where(&StateChunk::states_on_disk, b), owned_numel(b));
     }
-    // Adds a buffer in memory and, if ON_DISK is not 0, one on disk. Returns the buffer in memory.
+    // Adds a buffer in memory and, if ON_DISK is not 0, a buffer on disk. Returns the buffer in
+    // memory.
     int add_tiers(const std::string& name, BufferKind kind, Bytes in_memory, Bytes on_disk) {
         if (on_disk.value > 0) plan_.add({name + " on disk", kind, Tier::kDisk, on_disk, true});
         return plan_.add({name, kind, Tier::kMemory, in_memory, true});

@@ -19,8 +19,8 @@ struct PersistentBuffers {
     std::vector<int> moments;           // by trained bucket, the part in memory
     std::vector<int> reduced;           // by trained bucket, if reduced gradients are kept
     std::vector<int> staging;           // by gather buffer, the gathered parameters
-    std::vector<int> errors;            // by trained bucket, errors of compression; empty without
-                                        // it
+    std::vector<int> errors;            // by trained bucket, errors of compression; empty if
+                                        // nothing is compressed
     std::vector<int> waiting;           // by trained bucket, waiting gradients; empty without lag
     int choice = -1;                    // the choice of important units
     int exchange = -1;                  // values that hosts exchange in compressed form

@@ -34,9 +34,9 @@ bool begins_bucket(const StepPlan& plan, const Instruction& instruction) {
            instruction.chunk == plan.chunks.first_of_bucket[instruction.bucket];
 }
 
-// The instructions that are done before another one starts, derived only from the order on each
-// lane and from the waits. A lane runs its instructions in order, so the newest instruction on each
-// lane is enough.
+// The instructions that end before a given instruction starts. They follow only from the order on
+// each lane and from the waits. A lane runs its instructions in order, so the newest instruction on
+// each lane is enough.
 class HappensBefore {
   public:
     explicit HappensBefore(const StepPlan& plan) : plan_(plan) {
@@ -165,7 +165,8 @@ class Checker {
     }
 
     // Checks that no Backward adds to a bucket's summed gradients before their memory is claimed
-    // again. Reduce sums them; if there is no Reduce, Accumulate or Update does.
+    // again. A Reduce sums the gradients; in a plan without Reduce, an Accumulate or an Update sums
+    // them.
     void check_reductions() {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& sum = plan_.instructions[i];
@@ -440,8 +441,8 @@ class Rehearsal {
     void wait_for_summed(size_t r, const Instruction& instruction, Waits& waits) const {
         wait_for_all(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction, waits);
     }
-    // Makes an instruction that uses the gradients of its bucket wait for their sums, unless a Norm
-    // does so before it.
+    // Makes INSTRUCTION wait for the sums of the gradients that it uses, unless the plan has a
+    // Norm, which waits for them earlier.
     void wait_for_sums(size_t r, const Instruction& instruction, Waits& waits) const {
         if (!has(r, Op::kNorm) && begins_bucket(plans_[r], instruction))
             wait_for_summed(r, instruction, waits);

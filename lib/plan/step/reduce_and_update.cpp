@@ -104,8 +104,8 @@ namespace {
 
 // Returns, for each segment, the trained buckets to which its backward adds. If several parts of
 // the stage read a parameter, only the part that contains the bucket's ready segment adds to the
-// bucket. The sums of the other parts wait outside the bucket until that part runs its backward of
-// the same micro step.
+// bucket. The sums of the other parts wait outside the bucket until the part with the ready segment
+// runs its backward of the same micro step.
 std::vector<std::vector<int>> gradient_buckets_of_segments(const ModelInfo& model,
                                                            const FlatLayout& layout,
                                                            const StepPlanOptions& options) {
@@ -181,8 +181,8 @@ void ReduceAndUpdate::add_rest_update(int c) {
     const int b = chunk(c).bucket;
     Instruction& update = plan_.add(Op::kUpdateRest, Lane::kUpdate, b);
     update.chunk = c;
-    // The parameters that it reads are not listed: they do not change until Update, which comes
-    // after it.
+    // The parameters that kUpdateRest reads are not listed: they do not change before the Update
+    // that follows.
     update.reads = {kept_.choice};
     update.writes = {kept_.waiting[b], kept_.moments[b]};
     chunk_passes_.join_chunk(update);
@@ -276,8 +276,8 @@ void ReduceAndUpdate::add_select() {
     select.writes = {kept_.choice};
 }
 
-// Adds the exchange of bucket B. The exchanged values come from this rank's states, and the updates
-// after it use the average.
+// Adds the exchange of bucket B. It reads the values from this rank's states, and later updates use
+// the averages.
 void ReduceAndUpdate::add_exchange(int b) {
     Instruction& exchange = plan_.add(Op::kExchange, Lane::kCommunication, b);
     exchange.reads = {summed(b), kept_.norm};

@@ -52,9 +52,8 @@ class ReduceAndUpdate {
     // Adds the reductions of the buckets that the backward of SEGMENT completes, except for tied
     // buckets.
     void add_reductions(int segment, int m);
-    // Adds the sum of a tied parameter's gradients over its stages. It comes at the end of the
-    // step, when all these stages reach it, so that no stage waits for another while it has other
-    // work.
+    // Adds the sum of a tied parameter's gradients over its stages. The sum comes at the end of the
+    // step, so that no stage waits for another stage while it still has work.
     void add_tie(const TiedParameter& tie);
     // Begins the turns of the chunks, and adds the updates of waiting gradients (kUpdateRest) if
     // the step has them.

@@ -37,9 +37,9 @@ struct HostWire {
     // afterwards.
     double predivide = 1;
     bool error_feedback = false;  // true: ranks keep the rounding errors of gradients
-    // True if each host keeps gathered parameters until their last use in the step. This is a
-    // second copy of the parameters, so later forwards and backwards need not gather them from
-    // other hosts.
+    // True if each host keeps gathered parameters until their last use in the step. The gathered
+    // parameters are a second copy, so later forwards and backwards need not gather them from other
+    // hosts.
     bool host_copy = false;
 
     bool operator==(const HostWire&) const = default;
@@ -59,7 +59,7 @@ struct StepPlanOptions {
                                    // with one host and no clip
     int64_t optimizer_states = 2;  // fp32 values per parameter: Adam 2, SGD with momentum 1
     // For each parameter of the model, the number of its fp32 values that are in no chunk: states
-    // of whole tensors, which stay in memory. Empty: there are no such values.
+    // of whole tensors, which stay in memory. Empty if all states are in chunks.
     std::vector<int64_t> tensor_states = {};
     int stage = 0;                         // ZeRO stage
     std::vector<int> node_sizes = {};      // ranks of each host; empty: all on one
@@ -78,8 +78,8 @@ struct StepPlanOptions {
     // True if updates need whole tensors. At stage 0, the local ranks then share the writing of
     // parameters tensor by tensor. REQUIRES, from stage 1 on: the partition cuts no tensor.
     bool whole_tensors = false;
-    // True if everything that is not on disk is in the memory of a GPU that no other rank uses.
-    // REQUIRES: hosts of one rank each.
+    // True if the rank has a GPU of its own. Everything that is not on disk is then in this GPU's
+    // memory. REQUIRES: hosts of one rank each.
     bool on_device = false;
     Exchange exchange = Exchange::kExact;  // between hosts in this step
     // REQUIRES, if lag.on: `exchange` is kExact, parameters are not offloaded, nothing is packed.
@@ -108,7 +108,7 @@ struct StepPlanOptions {
         return node_count() > 1 && shard_ranks() > local_world_size;
     }
     // Returns true if gradients are summed only over the ranks of a host: there is only one host,
-    // or hosts exchange something else than full gradients.
+    // or the hosts do not exchange full gradients.
     [[nodiscard]] bool sums_on_host() const {
         return node_count() == 1 || exchange != Exchange::kExact;
     }

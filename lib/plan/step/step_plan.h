@@ -55,11 +55,11 @@ enum class Op : uint8_t {
 };
 
 // Transfers in the two directions run at the same time, so each direction has a lane. Between
-// stages, values and the gradients that come back have separate lanes, so that neither kind waits
-// for a neighbour that is busy with the other kind. If parts go up the stages again (kZeroBubbleV),
-// the upward direction has separate lanes too. Thus both ends of a lane have the same messages in
-// the same order in every schedule. Updates that lag have a separate lane beside the lane of a
-// step's other updates.
+// stages, live values and gradients have separate lanes, so that values do not wait until a
+// neighbour has sent or received gradients, and vice versa. If parts go up the stages again
+// (kZeroBubbleV), the upward direction has separate lanes too. Thus both ends of a lane have the
+// same messages in the same order in every schedule. Updates that lag have a separate lane beside
+// the lane of a step's other updates.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,
@@ -164,7 +164,8 @@ struct StepPlan {
     std::vector<Instruction> instructions;  // in program order; so are the instructions of each
                                             // lane
     // The gradient buffer of each trained bucket, if buckets share memory (stages 2, 3), and the
-    // fp32 elements of each buffer, flags included. Empty: every bucket has its own buffer.
+    // fp32 elements of each buffer, flags included. Both are empty if every bucket has its own
+    // buffer.
     std::vector<int> gradient_buffer_of_bucket;
     std::vector<int64_t> gradient_buffer_numel;
     std::vector<int64_t> gather_buffer_numel;  // elements by gather buffer
@@ -174,8 +175,8 @@ struct StepPlan {
     // this chunk is not used again at once, it is written while the step computes.
     int swap_buffers = 0;
     std::vector<int> buffer_of_turn;
-    // The number of further buffers, which are used in rotation for the reduced gradients of chunks
-    // that wait for the norm (plan/step/chunk_passes.h). They are empty before a step.
+    // The number of further buffers for the sums of chunks' gradients, which wait for the norm
+    // (plan/step/chunk_passes.h). These buffers are empty before a step.
     int sum_buffers = 0;
 
     // Returns the FNV-1a hash of the parts that are the same in all plans of one data-parallel
@@ -186,7 +187,7 @@ struct StepPlan {
 
     // Adds a buffer and returns its index.
     int add(PlanBuffer buffer);
-    // Adds an instruction. The reference is valid until the next one is added.
+    // Adds an instruction. The reference is valid until the next instruction is added.
     Instruction& add(Op op, Lane lane, int bucket = -1, int micro_step = -1);
 };
 

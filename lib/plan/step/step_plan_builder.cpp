@@ -137,8 +137,8 @@ class PlanBuilder {
         free_live_values(part, m);
     }
 
-    // Frees the remaining live values of a part. Values that stayed on this stage for another part
-    // are freed by the backward of the part that made them.
+    // Frees the remaining live values of a part. If values stayed on this stage for another part,
+    // the backward of the part that made them frees them.
     void free_live_values(const StagePart& part, int m) {
         const bool came = stays(part.before) && part.gives_gradients;
         for (int s = part.segments.begin; s < part.segments.end; ++s)
@@ -330,10 +330,10 @@ class PlanBuilder {
         if (!split) add_separate_sums(s, m);
     }
 
-    // Adds a separate buffer for the gradients of each parameter that several segments read, if the
-    // bucket has another dtype or holds sums of other micro steps, or if other parts come between
-    // these segments. The buffer exists from the backward of the parameter's last segment to the
-    // backward of its first.
+    // Adds a separate buffer for the gradients of each parameter that several segments read, in
+    // three cases: the bucket has a different dtype, the bucket holds sums of other micro steps, or
+    // other parts come between these segments. The buffer exists from the backward of the
+    // parameter's last segment to the backward of its first.
     void add_separate_sums(int s, int m) {
         for (int i = 0; i < layout_.trained_slices; ++i) {
             const ParameterSlice& slice = layout_.slices[i];

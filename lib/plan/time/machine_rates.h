@@ -30,8 +30,8 @@ struct SegmentTimes {
     double backward_weight_s = 0;
 };
 
-// backward_s returns the sum of both halves of a backward; micro_batch_s also adds the forward;
-// add_times adds OF to TO. OF and TO can have any type with the three times.
+// backward_s returns the time of both halves of a backward. micro_batch_s also adds the forward.
+// add_times adds the times of OF to TO. OF and TO can have any type with these three times.
 template <typename Times>
 [[nodiscard]] double backward_s(const Times& of) {
     return of.backward_input_s + of.backward_weight_s;
@@ -75,8 +75,9 @@ struct GroupShape {
 struct MachineRates {
     double update_numel_per_s = 0;  // elements that the optimizer's step updates
     double sum_bytes_per_s = 0;     // bytes read and written by sums and copies in memory
-    // The fraction of its speed that computing, or updating, keeps while both run: one half if they
-    // share processors without loss, 1 if each has separate processors.
+    // The fraction of its full speed that the computation keeps while an update runs beside it, and
+    // the fraction that the update keeps: 0.5 if both share processors without loss, 1 if each has
+    // separate processors.
     double computing_beside = 0.5;
     double updating_beside = 0.5;
     double host_bytes_per_s = 0;  // bytes that a rank receives from another rank of its host
@@ -89,7 +90,7 @@ struct MachineRates {
         return seconds_at(numel, update_numel_per_s);
     }
     // Returns the time of a copy, which reads and writes BYTES once each. add_s returns the time of
-    // a sum into the first argument, which reads two arrays of NUMEL elements and writes one.
+    // a sum into the first argument, which reads two arrays of NUMEL elements and writes one array.
     [[nodiscard]] double copy_s(Bytes bytes) const {
         return seconds_at(bytes * 2, sum_bytes_per_s);
     }

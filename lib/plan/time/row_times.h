@@ -1,5 +1,5 @@
-// The times of segments for micro batches of other sizes than the measured ones. Data path:
-// measured times -> [here] -> step forecasts of `dslaunch plan --tune`. Pure.
+// The times of segments for micro batch sizes that were not measured. Data path: measured times ->
+// [here] -> step forecasts of `dslaunch plan --tune`. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct RowTimes {
     std::vector<SegmentTimes> times;
 };
 
-// Returns the times for ROWS rows. Times are proportional to the rows if MEASURED has one size, and
-// lie on the line through both points if it has two, but are never below 0. REQUIRES: one or two
-// different sizes, with the same number of segments.
+// Returns the times for ROWS rows. If MEASURED has one size, times are proportional to the rows. If
+// it has two sizes, times lie on the line through both measurements, but are never below 0.
+// REQUIRES: one or two different sizes, with the same number of segments.
 [[nodiscard]] std::vector<SegmentTimes> times_for_rows(std::span<const RowTimes> measured,
                                                        int64_t rows);
 

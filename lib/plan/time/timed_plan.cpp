@@ -59,7 +59,7 @@ class PlanRun {
         double since_s = 0;  // time of the last change of speed
         double left_s = 0;   // seconds left at that time, if alone on its processors
         double speed = 0;    // 0: no task runs
-        int event = 0;       // number of its valid event; earlier ones are ignored
+        int event = 0;       // number of its valid event; earlier events are ignored
     };
     // The begin or the end of a task that is simulated with the clock.
     struct Event {

@@ -3,9 +3,9 @@
 // ranks (predict/step_forecast.h) -> [here] -> the time of a step, and idle times. Pure; a million
 // tasks take about 0.1 s.
 //
-// Model: a lane runs its tasks one after the other, and each begins as soon as all tasks that it
-// waits for have ended. Tasks that share processors slow each other down; all others take their own
-// time. A sender continues at once, since a link is a separate lane. All lanes begin at 0.
+// Model: a lane runs its tasks one after the other. A task begins as soon as all tasks that it
+// waits for have ended. Tasks that share processors slow each other down; every other task takes
+// its own time. A sender continues at once, since a link is a separate lane. All lanes begin at 0.
 #pragma once
 
 #include <span>

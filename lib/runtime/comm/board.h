@@ -1,5 +1,5 @@
-// The interfaces that `dslaunch health` uses between ranks. Threads: any may use the board, one the
-// operations.
+// The interfaces that `dslaunch health` uses between ranks. Threads: any thread may use the board,
+// but only one thread uses the operations.
 // - Board: ranks leave short texts on it for each other. It is a TCPStore (comm_gloo/rendezvous),
 //   or a map in tests.
 // - HealthCollectives: the operations that are tried. They run over Gloo between CPUs, over NCCL
@@ -17,11 +17,11 @@
 
 namespace dslaunch::runtime {
 
-// A board on which ranks leave short texts for each other. Any thread.
+// A board on which ranks leave short texts for each other. Any thread may use it.
 class Board {
   public:
     virtual ~Board() = default;
-    // Stores TEXT under KEY. Throws Error{kPeerLost} if the board is lost, as get() does.
+    // Stores the text VALUE under KEY. Throws Error{kPeerLost} if the board is lost, as get() does.
     virtual void set(const std::string& key, const std::string& value) = 0;
     // Waits until a rank has set KEY, and returns its text; returns nullopt after LIMIT.
     [[nodiscard]] virtual std::optional<std::string> get(const std::string& key,
@@ -30,7 +30,7 @@ class Board {
 
 // A meeting of some ranks at a board.
 struct Meeting {
-    std::string name;          // used once
+    std::string name;          // no other meeting has this name
     std::vector<int> members;  // equal on all members; the first member counts the others
     int self = 0;
     Duration limit{};
@@ -40,8 +40,8 @@ struct Meeting {
 // first member counted them; empty if all came. Blocks for at most the limit and two seconds.
 [[nodiscard]] std::vector<int> meet(Board& board, const Meeting& meeting);
 
-// The operations that are tried. All ranks make the same calls in the same order. Each of n ranks
-// sends c elements. A rank receives
+// The operations that `dslaunch health` tries. All ranks make the same calls in the same order.
+// Each of n ranks sends c elements. A rank receives
 // - c elements in broadcast (from rank 0), send_receive (from the previous rank of the ring),
 //   all_reduce (the sums) and all_to_all;
 // - n*c elements in all_gather;
@@ -56,8 +56,8 @@ class HealthCollectives {
     // Runs OP. Blocks until this rank's part is done: callers time this call. Throws Error{kHang}
     // after the time limit with which this object was made, and Error{kPeerLost}.
     virtual void run(health::HealthOp op) = 0;
-    // Copies the values that the last run received. REQUIRES: RECEIVE has as many elements as
-    // load() was given.
+    // Copies the values that the last run received. REQUIRES: RECEIVE has the receive_numel
+    // elements of the last load().
     virtual void fetch(std::span<float> receive) = 0;
 };
 

@@ -26,8 +26,8 @@ void ReducedParts::copy_to(std::span<float> into) const {
 
 namespace {
 
-// Marks the thread that uses mailbox and link. A second thread at the same time is a bug in the
-// plan.
+// Marks that a thread uses the mailbox and the link. If a second thread uses them at the same time,
+// the plan has a bug.
 class OneAtATime {
   public:
     explicit OneAtATime(std::atomic<bool>& busy) : busy_(busy) {
@@ -41,7 +41,7 @@ class OneAtATime {
     std::atomic<bool>& busy_;
 };
 
-// Returns the parts of RANGES that lie in EXACT, or outside of it.
+// Returns the parts of RANGES that lie in EXACT if INSIDE, otherwise the parts outside of EXACT.
 std::vector<NodeRange> parts_of_ranges(std::span<const NodeRange> ranges,
                                        std::span<const Range> exact, bool inside) {
     std::vector<NodeRange> parts;
@@ -269,8 +269,9 @@ class HierarchicalCollectives final : public Collectives {
             append_pieces(bucket, range, pieces);
         return pieces;
     }
-    // Ranges that every node needs come first in each stream, at the same place in all streams: a
-    // chunk of them is summed in place, so it must have been sent to all nodes before.
+    // Reduces each range to its owner. Ranges that every node needs come first in each stream, at
+    // the same place in all streams: their chunks are summed in place, so each chunk must have been
+    // sent to all nodes before.
     void reduce_to_owners(BucketId bucket, float scale, std::span<const NodeRange> destinations,
                           const ReduceCoding& coding) {
         const Pieces every = pieces_for(bucket, destinations, kEveryNode);

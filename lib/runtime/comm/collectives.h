@@ -84,8 +84,8 @@ class Collectives {
     [[nodiscard]] virtual std::span<float> bucket(BucketId bucket) = 0;
 
     // Waits until every local rank has released GENERATION - 1. If several buckets share memory,
-    // call it twice before writing to one: also for the bucket that used the memory last, with that
-    // bucket's last generation + 1.
+    // call it twice before writing to a bucket: for this bucket, and for the bucket that used the
+    // memory last, with the last generation of the latter + 1.
     virtual void await_free(BucketId bucket, Generation generation) = 0;
     virtual void post(BucketId bucket, Generation generation) = 0;
     // Sums over all ranks and multiplies by SCALE (1 / world_size for the mean). DESTINATIONS name
@@ -93,7 +93,7 @@ class Collectives {
     // kEveryNode all nodes get the sums. Without DESTINATIONS all nodes get all sums, with the same
     // bits. CODING says how values travel between hosts; the node that owns a sum adds its own term
     // unpacked. REQUIRES: this rank has posted GENERATION; destinations tile the bucket and are
-    // equal on all ranks, and are given if values are packed in 8 or 4 bits.
+    // equal on all ranks; if values are packed in 8 or 4 bits, destinations are given.
     virtual void reduce(BucketId bucket, Generation generation, float scale,
                         std::span<const NodeRange> destinations, const ReduceCoding& coding) = 0;
     void reduce(BucketId bucket, Generation generation, float scale,
@@ -106,8 +106,8 @@ class Collectives {
     // Ends this rank's use of the sums. REQUIRES: await_reduced() or await_sources() has returned
     // on this rank; the values need not have been read.
     virtual void release(BucketId bucket, Generation generation) = 0;
-    // Do the same as reduce() and await_reduced(), but sum only over the ranks of this host. For
-    // callers that read no other sums.
+    // Do the same as reduce() and await_reduced(), but sum only over the ranks of this host. A
+    // caller uses them if it reads only these sums.
     virtual void reduce_on_host(BucketId bucket, Generation generation, float scale) = 0;
     [[nodiscard]] virtual ReducedParts await_reduced_on_host(BucketId bucket,
                                                              Generation generation) = 0;
@@ -136,7 +136,7 @@ class Collectives {
         gather_ranges(slice, element_bytes, owned, {});
     }
     // Sends SENDS[q] to the same bridge of host q and receives RECEIVES[q] from it. This host's own
-    // entries and empty ones are left out. REQUIRES: this rank is a bridge; lengths are equal at
+    // entries and empty entries are skipped. REQUIRES: this rank is a bridge; lengths are equal at
     // both ends.
     virtual void swap_over_hosts(std::span<const std::span<const std::byte>> sends,
                                  std::span<const std::span<std::byte>> receives) = 0;
@@ -157,8 +157,8 @@ class Collectives {
     [[nodiscard]] virtual TrafficTable traffic() const = 0;
 };
 
-// Returns each rank's VALUE, by rank. All ranks call it. Throws Error{kInternal} if a rank runs
-// another build, in which the value has another size.
+// Returns each rank's VALUE, by rank. All ranks call it. Throws Error{kInternal} if the value has a
+// different size in the build that another rank runs.
 template <typename T>
 requires std::is_trivially_copyable_v<T>
 [[nodiscard]] std::vector<T> gather_values(Collectives& collectives, const T& value) {

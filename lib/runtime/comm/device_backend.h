@@ -2,8 +2,8 @@
 // streams, and collectives over NCCL. The implementation is a plugin (lib/runtime/cuda_plugin,
 // libdsl_cuda.so), opened only if the device is a GPU. No CUDA or LibTorch types appear here;
 // pointers are device memory. Data path: executor's lanes, ZeRO state -> DeviceBackend -> streams
-// of the device. LibTorch computes on the compute queue's stream in every thread that does not
-// choose another. Threads: as device::Device says. The communication lane calls join, the
+// of the device. LibTorch computes on the compute queue's stream in every thread that has chosen no
+// other stream. Threads: the rules of device::Device apply. The communication lane calls join, the
 // collectives and leave; any thread may call check and abort.
 #pragma once
 
@@ -38,7 +38,7 @@ struct DeviceGroup {
     std::string unique_id;  // from make_unique_id() on one rank, sent to all others
     int rank = 0;
     int world_size = 1;
-    Duration time_limit{};  // limit of join, leave, and of the start of NCCL operations
+    Duration time_limit{};  // limit of join(), of leave(), and of each start of an NCCL operation
 };
 
 // The collectives of the ranks of one group, on the communication queue's stream of a backend. They
@@ -99,10 +99,11 @@ class DeviceBackend : public device::Device {
     // same order. The result is valid until leave().
     virtual DeviceCommunicator& join(const DeviceGroup& group) = 0;
 
-    // Throws if a communicator has met an error. Does not block. Called from time to time.
+    // Throws if a communicator has met an error. Does not block. Lanes call it again and again
+    // while they wait for the device.
     virtual void check() = 0;
-    // Ends all communicators once the work of all their ranks is done, at most after their time
-    // limits. Every rank calls it; does nothing if there is no communicator.
+    // Ends all communicators once the work of all their ranks is done, at the latest after their
+    // time limits. Every rank calls it; does nothing if there is no communicator.
     virtual void leave() = 0;
     // Ends all communicators at once: collectives under way stop. Does not block, and the process
     // may exit immediately afterwards.

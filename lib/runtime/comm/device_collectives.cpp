@@ -11,7 +11,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The groups of ranks that this rank has joined; null: not joined.
+// The groups of ranks that this rank has joined. A group that it has not joined is null.
 struct Groups {
     DeviceCommunicator* world = nullptr;
     DeviceCommunicator* owners = nullptr;  // the ranks that shard one copy, or WORLD
@@ -145,7 +145,8 @@ class DeviceCollectives final : public Collectives {
   private:
     static constexpr int64_t kElementBytes = sizeof(float);
 
-    // Returns the number of elements of RANGES; if PLACE is given, only of the ranges that it owns.
+    // Returns the number of elements of RANGES; if PLACE is given, only of ranges of the rank at
+    // PLACE.
     static int64_t numel_of(std::span<const NodeRange> ranges, std::optional<int> place = {}) {
         int64_t numel = 0;
         for (const NodeRange& range : ranges)
@@ -177,8 +178,9 @@ class DeviceCollectives final : public Collectives {
     TrafficMeter meter_;
 };
 
-// Joins the group of SIZE ranks, with index PLACE. One rank makes the group's id, which is sent to
-// the others over the collectives of the hosts. IDS_OF is that rank's global rank.
+// Joins the group of SIZE ranks, with index PLACE. The rank with index 0 makes the group's id,
+// which is sent to the other ranks over the collectives of the hosts. IDS_OF is the global rank of
+// the rank that makes the id.
 DeviceCommunicator* join(const DeviceCollectivesParts& parts, int place, int size, int ids_of,
                          Duration time_limit) {
     const std::vector<std::string> ids =

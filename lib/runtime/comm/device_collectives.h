@@ -4,7 +4,7 @@
 // counts as alone on its "host" and shares no arena. Therefore buckets need no signals: the
 // executor's events order the rank's work. NCCL computes the sums, in no specified order. traffic()
 // counts the bytes between devices; the hosts' collectives count their own. Data path: ZeRO state
-// -> [here] -> device backend, control. Threads: as Collectives says.
+// -> [here] -> device backend, control. Threads: the rules of Collectives apply.
 #pragma once
 
 #include <memory>
@@ -17,10 +17,10 @@ namespace dslaunch::runtime {
 // The objects that collectives of devices are made of.
 struct DeviceCollectivesParts {
     const Arena* arena = nullptr;      // on the device; must outlive the result
-    Collectives* control = nullptr;    // of the same ranks, over hosts; must outlive the result
+    Collectives* control = nullptr;    // the same ranks' host collectives; must outlive the result
     DeviceBackend* backend = nullptr;  // must outlive the result
-    // StepPlanOptions::shard_group: shards are reduced and gathered within a group of this size. 0:
-    // all ranks.
+    // StepPlanOptions::shard_group: shards are reduced and gathered within a group of this size. If
+    // it is 0, all ranks are one group.
     int shard_group = 0;
 };
 

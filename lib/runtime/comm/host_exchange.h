@@ -1,8 +1,9 @@
 // The exchange of one bridge with the same bridge of the other hosts: ordered sums, broadcast and
 // gather over a Link. A stream of elements consists of pieces of memory. It is cut into chunks:
-// while one chunk is sent, the next is prepared and the previous one processed. Data path:
-// collectives -> host exchange -> link. Threads: one at a time, abort from any. A reduction to
-// owners adds one chunk in a thread of its own while the next is sent.
+// while one chunk is sent, the next chunk is prepared and the previous chunk is processed. Data
+// path: collectives -> host exchange -> link. Threads: one thread at a time, but any thread may
+// call abort(). A reduction to owners adds one chunk in a thread of its own while the next chunk is
+// sent.
 #pragma once
 
 #include <array>
@@ -50,9 +51,9 @@ template <typename T>
     return result;
 }
 
-// The elements of a chunk of a stream, which are whole blocks of packed values (wire_bytes). With
-// chunks of this size, a bridge needs memory for two chunks to send and two to receive, for each
-// other host.
+// The number of elements of a chunk. A chunk consists of whole blocks of packed values
+// (wire_bytes). For each other host, a bridge needs memory for two chunks to send and two to
+// receive.
 inline constexpr int64_t kChunkNumel = 1 << 20;
 // Return the number of chunks of a stream of NUMEL elements, and the elements of chunk CHUNK, from
 // 0. The last chunk of a stream may be shorter.
@@ -107,8 +108,8 @@ class HostExchange {
     // times SCALE. REQUIRES: streams overlap only in a common beginning.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
     // Does the same, but STREAMS[q].packed is packed as CODING says. This host's own term is added
-    // unpacked. CODING.errors has one rounding error for each packed element of STREAMS[q], for
-    // each other host q in order.
+    // unpacked. CODING.errors has one rounding error for each packed element that is sent, host by
+    // host in node-rank order.
     void reduce_packed(const std::vector<OwnerStream>& streams, float scale,
                        const ReduceCoding& coding);
     // Replaces PIECES by the sum over hosts, times SCALE, the same on all hosts. Values are sent in
@@ -119,11 +120,11 @@ class HostExchange {
     // all hosts have the same number of pieces, of equal lengths above 0.
     void gather(const std::vector<PiecesOf<std::byte>>& pieces);
     // Does the same for elements of CODING.dtype, which are packed. The pieces of all hosts, this
-    // one included, are replaced by their packed values. Each host may divide its stream into other
-    // pieces, but the streams have equal lengths.
+    // one included, are replaced by their packed values. Hosts may divide their streams into
+    // different pieces, but the streams have equal lengths.
     void gather_packed(const std::vector<PiecesOf<std::byte>>& pieces, const GatherCoding& coding);
     // Sends SENDS[q] to host q, and receives RECEIVES[q] from it. This host's own entries and empty
-    // ones are left out. REQUIRES: lengths are equal at both ends.
+    // entries are skipped. REQUIRES: lengths are equal at both ends.
     void swap(std::span<const std::span<const std::byte>> sends,
               std::span<const std::span<std::byte>> receives);
     // Copies BYTES from node 0 to all nodes.
@@ -131,8 +132,7 @@ class HostExchange {
     // Returns one string from each host, by node rank.
     [[nodiscard]] std::vector<std::string> all_gather(std::string_view mine);
 
-    // Ends transfers as Link::abort does, and returns the traffic as Link::traffic does. Any
-    // thread.
+    // Call the link's functions of the same names. Any thread may call them.
     void abort(std::string_view text) { link_->abort(text); }
     [[nodiscard]] TrafficTable traffic() const { return link_->traffic(); }
 
@@ -140,8 +140,8 @@ class HostExchange {
     using Sends = std::vector<std::span<const std::byte>>;  // one per node
     using Receives = std::vector<std::span<std::byte>>;     // one per node
     using Terms = std::vector<std::vector<float>>;          // one per node; this host's stays empty
-    // A chunk under way (in_turns): its messages, and one buffer per node for values that are not
-    // in memory in the form in which they are sent.
+    // A chunk under way (in_turns): its messages, and one buffer per node for values that must be
+    // packed, unpacked or joined.
     struct Turn {
         Sends sends;
         Receives receives;
@@ -159,7 +159,7 @@ class HostExchange {
     void add_terms(const Pieces& own, const Terms& incoming, float scale) const;
     void pack_terms(const Pieces& theirs, std::vector<std::byte>& out, const ReduceCoding& coding);
     void unpack_terms(Turn& turn, int64_t exact_numel, int64_t packed_numel, WirePacking packing);
-    // Transfers messages, which use TAGS_USED tags, beginning with tag_. The tags are the same on
+    // Transfers messages. They use TAGS_USED tags, beginning with tag_. The tags are the same on
     // all hosts.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
                   uint32_t tags_used = 1);

@@ -1,5 +1,5 @@
-// The exchanges of packed values. While one chunk is sent, the next is packed and the previous one
-// unpacked.
+// The exchanges of packed values. While one chunk is sent, the next chunk is packed and the
+// previous chunk is unpacked.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kRingBytes = 256 << 10;
 constexpr int kLinkSpins = 200;
-// The time between two checks for poison and for whether the other ranks are alive.
+// The time between two checks that the group is not poisoned and the other ranks are alive.
 constexpr auto kLinkSleepMax = std::chrono::milliseconds(10);
 
 // Returns the number of rings. A message that waits for its receiver must not block other messages.
@@ -26,8 +26,8 @@ int ring_count(int nodes) {
 }
 constexpr int64_t kRingsBegin = 128;  // after the Box
 
-// Calls COPY for bytes [at, at + bytes) of a message, which may wrap around in the ring: copy(place
-// in the ring, offset in the buffer, bytes), once or twice.
+// Calls copy(place in the ring, offset in the buffer, bytes) for bytes [at, at + bytes) of a
+// message: once, or twice if they wrap around in the ring.
 template <typename Copy>
 void for_parts(uint64_t at, uint64_t bytes, Copy&& copy) {
     const uint64_t begin = at % kRingBytes;
@@ -41,8 +41,8 @@ void for_parts(uint64_t at, uint64_t bytes, Copy&& copy) {
 // the sender sees that the whole message was read.
 struct Ring {
     enum State : uint64_t { kFree, kTaken, kOpen, kReading };
-    // Returns a message's key in one word, so that a ring with this key has this message and not a
-    // later one.
+    // Returns a key for a message's state, sender and tag. A single word holds it, so that one
+    // atomic operation can check that a ring has this message and not a later one.
     [[nodiscard]] static uint64_t key(State state, int from, uint32_t tag) {
         return state << 56U | static_cast<uint64_t>(from) << 32U | tag;
     }
@@ -66,7 +66,7 @@ struct Box {
 };
 
 struct RingMessage {
-    Ring* ring = nullptr;  // null: none yet
+    Ring* ring = nullptr;  // null until the message has a ring
     uint64_t moved = 0;
     bool done = false;
 };
@@ -157,7 +157,7 @@ class HostLink final : public Link {
         DSL_CHECK(local_rank >= 0, "stage {} is not on this host", node);
         return local_rank;
     }
-    // Sends what can be sent of MESSAGE without waiting. Returns true if anything could be done.
+    // Sends as many bytes of MESSAGE as it can without waiting. Returns true if it made progress.
     bool push(const LinkSend& send, RingMessage& message) const {
         Box& box = box_of(local_rank_of(send.node));
         bool moved = false;

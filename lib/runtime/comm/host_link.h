@@ -1,6 +1,6 @@
 // A Link between ranks of one host. Messages pass through ring buffers in the host's arena: the
 // sender copies them in, the receiver copies them out. Data path: arena, host group -> host link ->
-// stage link. Threads: as for Link.
+// stage link. Threads: the rules of Link apply.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace dslaunch::runtime {
 // A rank's place on a link within a host.
 struct HostLinkPlace {
     int node = 0;                  // this rank's number on the link
-    std::vector<int> local_ranks;  // the local rank of each node; -1: not on this host
+    std::vector<int> local_ranks;  // local rank of each node; -1 for a node on another host
 };
 
 // Adds the memory into which each local rank receives, for a link of NODES.

@@ -1,7 +1,7 @@
 // A link joins one rank of each node. It sends bytes in both directions, by tag, in order. Nodes
 // are hosts, joined by their bridges, or the stages of a pipeline. Data path: rendezvous -> link ->
 // collectives, stage link. Implementations: in-process (tests, simulated hosts), host link and
-// Gloo. Threads: any, each with tags of its own.
+// Gloo. Threads: any thread may use a link, with tags of its own.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace dslaunch::runtime {
 
-// A message to NODE. It is received by the LinkReceive with the same tag that names this node.
+// A message to NODE. There, the LinkReceive that has the same tag and names this node receives it.
 struct LinkSend {
     int node = 0;
     uint32_t tag = 0;
@@ -36,8 +36,8 @@ class Link {
     // Starts all transfers at once and returns when all are done. Nothing is buffered, so a send is
     // not done before its receive. Throws Error{kPeerLost}, naming the node, if a connection is
     // lost or abort() was called, and Error{kHang} after the link's time limit. REQUIRES: no span
-    // is empty; a pair of nodes uses a tag once at a time; lengths are equal on both sides; no node
-    // is this one.
+    // is empty; a pair of nodes uses a tag once at a time; lengths are equal on both sides; no
+    // transfer names this node.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
         run(sends, receives);
         for (const LinkSend& send : sends)

@@ -21,7 +21,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Connections that have shown the token. In a search each host has only one partner at a time.
+// The largest number of connections that have shown the token. A search needs few connections,
+// since each host has only one partner at a time.
 constexpr size_t kConnectionsMax = 64;
 constexpr int kIdleMaxMilliseconds = 30'000;
 constexpr size_t kChunkWords = 32 << 10;
@@ -514,8 +515,8 @@ void ProbeServer::accept_until_stopped() {
         if (ready < 0 && errno != EINTR) return;
         if (ready < 0) continue;
         if (wanted[0].revents != 0) return;
-        // Handles the connections that have sent data before accepting new ones: those that show
-        // the token make room for new ones.
+        // First handles the connections on which data came, then accepts new connections: a
+        // connection that shows the token makes room for a new one.
         for (size_t i = 2; i < wanted.size(); ++i) {
             if (wanted[i].revents != 0) static_cast<void>(guests_.hear(wanted[i].fd));
         }

@@ -22,7 +22,7 @@
 
 namespace dslaunch::runtime {
 
-// A secret of one job's ranks. A server answers only those who have it.
+// A secret of one job's ranks. A server answers only probes that show it.
 using ProbeToken = std::array<uint64_t, 2>;
 
 // The limits of one probe.
@@ -74,7 +74,7 @@ class ProbeServer {
 
 // The two ends of a probe.
 struct ProbePlace {
-    std::string from;  // own numeric address to send from; empty: the system chooses
+    std::string from;  // own numeric address to send from; empty if the system may choose
     std::string to;
     int port = 0;
 };

@@ -30,7 +30,8 @@ struct TrafficTable {
     using Row = std::array<Traffic, kTrafficKinds>;
     std::map<int, Row> by_host;  // by the peer's number in the job, or kOtherDevices
 
-    // Return the sum over all hosts for one kind, over all kinds for one host, and over both.
+    // Return the sum of one kind over all hosts, the sum of one host over all kinds, and the sum of
+    // the whole table.
     [[nodiscard]] Traffic of(TrafficKind kind) const;
     [[nodiscard]] Traffic of_host(int host) const;
     [[nodiscard]] Traffic all() const;

@@ -16,8 +16,8 @@ struct ReduceCoding {
     // With 8-bit and 4-bit packing, destinations must be given. With 16-bit packing they may be
     // left out: then sums are sent back in 16 bits too, and every host has rounded sums.
     WirePacking packing = WirePacking::kNone;
-    // The seed for random rounding, the same on all ranks and different each time. Used only
-    // without `errors`: with them, values are rounded to nearest.
+    // The seed for random rounding, the same on all ranks and different in each reduction. Used
+    // only if `errors` is empty: otherwise values are rounded to nearest.
     uint32_t seed = 0;
     // The rounding errors of the values that this rank packs: they are added to the values that it
     // packs next. [sent_numel (ranks/node_ranges.h)] fp32, kept by the caller from one reduction to

@@ -79,8 +79,8 @@ class GlooLink final : public Link {
 
     void start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
                TimePoint deadline, std::vector<Pending>& pending) {
-        // The tensors are views of the caller's bytes until run() returns. Gloo never writes into
-        // the sent ones.
+        // The tensors are views of the caller's bytes until run() returns. Gloo never writes into a
+        // tensor that it sends.
         const auto as_tensor = [](const void* bytes, size_t length) {
             return at::from_blob(const_cast<void*>(bytes), {static_cast<int64_t>(length)},
                                  at::kByte);
@@ -216,7 +216,7 @@ std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& stor
         for (int stream = 0; stream < options.streams; ++stream) {
             const auto place =
                 c10::make_intrusive<c10d::PrefixStore>(fmt::format("stream/{}", stream), store);
-            // The one thread is for Gloo's own collectives, which a link does not use.
+            // One thread is enough: it runs only Gloo's own collectives, which a link does not use.
             groups.push_back(c10::make_intrusive<ProcessGroupGloo>(
                 place, options.node, options.node_count,
                 gloo_options(options.address, /*threads=*/1, deadline - SystemClock().now())));

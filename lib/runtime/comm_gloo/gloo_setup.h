@@ -23,13 +23,13 @@ struct JobStore {
 
 // Opens the store of the job in ENVIRONMENT. Rank 0 serves the store, on ENVIRONMENT's listening
 // socket if it has one. LIMIT is the longest wait of a call to the store. Throws Error{kSetup} if
-// this is rank 0 and it cannot serve the store, Error{kHosts} if this is another rank and it cannot
-// reach the store.
+// rank 0 cannot serve the store, and Error{kHosts} if another rank cannot reach it.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(
     const launch::WorkerEnvironment& environment, Duration limit);
 
-// Returns options with one device: the interface that GLOO_SOCKET_IFNAME names, or else the one
-// with ADDRESS. THREADS run Gloo's own collectives; LIMIT is the longest wait in one of them.
+// Returns options with one device: the interface that GLOO_SOCKET_IFNAME names, or else the
+// interface with ADDRESS. THREADS is the number of threads that run Gloo's own collectives. LIMIT
+// is the longest wait in a collective.
 //
 // From then on the process ignores SIGPIPE. Gloo writes to its sockets without MSG_NOSIGNAL, so if
 // a peer ended between two writes, the signal would end this rank too, without any report about the

@@ -36,8 +36,8 @@ struct SharedFile {
     int fd = -1;
 };
 
-// Opens FILE. If its owner has exited because another rank failed, the file is gone; then throws
-// the failure of that rank.
+// Opens FILE. The file is gone if its owner has exited because another rank failed: then the call
+// throws the other rank's failure.
 UniqueFd open_shared(const SharedFile& file, const HostGroup& host) {
     const std::string path = fmt::format("/proc/{}/fd/{}", file.process, file.fd);
     UniqueFd own(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -61,9 +61,9 @@ UniqueFd make_shared() {
     return own;
 }
 
-// Opens the arena that the ranks of this rank's group on this host share. All ranks call it. A
-// group's first rank makes the arena before the others open it, so no rank waits for another rank
-// of the group. It waits only for ALL, which a failing rank poisons.
+// Opens the arena of this rank's group on this host. All ranks call it. A group's first rank makes
+// the arena before the others open it, so no rank waits for another rank of the group. Ranks wait
+// only for ALL, which a failing rank poisons.
 std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
     const Topology& group = parts.place.topology;
     const auto first = static_cast<size_t>(parts.place.members[group.first_rank(group.node_rank)]);
@@ -137,7 +137,8 @@ JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& a
                                      .time_limit = parts.time_limit});
     std::unique_ptr<Link> bridge;
     if (group.is_bridge()) {
-        // A rank that has no rendezvous yet is never rank 0, which could not serve a second one.
+        // Only a rank without a rendezvous makes one. Rank 0 already has one, and could not serve a
+        // second store.
         Rendezvous* rendezvous = all.rendezvous.get();
         if (rendezvous == nullptr) {
             own.rendezvous = std::make_unique<Rendezvous>(environment, parts.time_limit);

@@ -85,8 +85,8 @@ std::string Rendezvous::own_address() const {
 }
 
 std::string Rendezvous::agree_on_addresses() {
-    // Bridge 0 chooses the address of its host. On node 0 it has the socket by which own_address()
-    // finds the address that other hosts use.
+    // Bridge 0 chooses the address of its host. On node 0, own_address() finds the address by means
+    // of the rendezvous socket, which only bridge 0 has.
     if (topology_.local_rank == 0) set(address_key(topology_.node_rank), own_address());
     std::string mine;
     std::string list;
@@ -113,8 +113,8 @@ std::unique_ptr<Link> Rendezvous::open_link() {
                    address);
 }
 
-// Decides on node 0's first bridge whether the first bridges measure, and sends the result to all
-// other ranks: their hosts may have other settings, or see other network devices.
+// Sets the number of streams for all ranks. Node 0's first bridge decides whether the first bridges
+// measure it: other hosts may have different settings, or see different network devices.
 void Rendezvous::agree_on_streams(const std::string& address) {
     if (topology_.node_rank == 0) {
         const bool loopback = is_loopback(address) || named_interface() == "lo";

@@ -2,8 +2,8 @@
 // its agent bound, and the connections that are opened through it. These are the Gloo links of
 // training, which join hosts by bridges, or the collectives of all ranks that `dslaunch health`
 // tries. A job that trains on one host does not need it and opens no socket. Data path: worker
-// environment -> rendezvous -> links -> collectives. Threads: any for the board, one at a time for
-// the rest.
+// environment -> rendezvous -> links -> collectives. Threads: any thread may use the board, one
+// thread at a time the rest.
 #pragma once
 
 #include <memory>
@@ -44,8 +44,8 @@ class Rendezvous final : public Board {
 
     void set(const std::string& key, const std::string& value) override;
     [[nodiscard]] std::optional<std::string> get(const std::string& key, Duration limit) override;
-    // Waits for the key and returns its value. Throws Error{kHang}, naming it, after the time
-    // limit, and Error{kPeerLost} if rank 0 is gone.
+    // Waits for KEY and returns its value. Throws Error{kHang}, naming KEY, after the time limit,
+    // and Error{kPeerLost} if rank 0 is gone.
     [[nodiscard]] std::string get(const std::string& key);
 
     // Returns the address by which other hosts reach this one, in numeric form. Throws

@@ -1,6 +1,6 @@
 // Chooses the number of connections that use the full rate of the path between two hosts: some
-// networks limit each connection to a part of it. Data path: rates of a Gloo link -> [here] -> the
-// links of a job. No LibTorch.
+// networks limit each connection to a part of this rate. Data path: rates of a Gloo link -> [here]
+// -> the links of a job. No LibTorch.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ struct StreamChoice {
 inline constexpr int kStreamsMax = 16;
 inline constexpr int kConnectionsMax = 512;  // per host: a process often may open only 1,024 files
 inline constexpr double kStreamGain = 1.2;
-// Returns the number of streams that is used without a measurement: the user's, SAID, or 1 if hosts
-// meet on a LOOPBACK. 0: measure.
+// Returns the number of streams if no measurement is needed: the user's number, SAID, or 1 if hosts
+// meet on a LOOPBACK. Returns 0 if the number must be measured.
 [[nodiscard]] inline int given_streams(int said, bool loopback) {
     return said == 0 && loopback ? 1 : said;
 }

@@ -1,5 +1,5 @@
-// A model's buffers on all ranks. While training, each rank changes its own; if one set must be
-// chosen, rank 0's is used. Thread: the compute lane.
+// A model's buffers on all ranks. While training, each rank changes its own buffers. If all ranks
+// must use the same values, they use rank 0's. Thread: the compute lane.
 #pragma once
 
 #include <span>
@@ -31,7 +31,7 @@ class ModelBuffers {
     void bring_from_stages(Collectives& job, int own_stage,
                            std::span<const std::vector<int>> stages_of);
 
-    // copy() returns new tensors with the buffers' values, and restore() writes such values back.
+    // copy() returns new tensors with the buffers' values, and restore() writes VALUES back.
     [[nodiscard]] std::vector<at::Tensor> copy() const;
     void restore(const std::vector<at::Tensor>& values);
 

@@ -12,7 +12,7 @@ namespace dslaunch::runtime {
 void write_parameters(const graph::SegmentedModel& model, WritableState& state,
                       const std::function<bool(int)>& is_here) {
     std::vector<const graph::ParameterWrites*> all;
-    std::vector<int> read;  // each once
+    std::vector<int> read;  // without repeats
     std::vector<int> written;
     for (const graph::ParameterWrites& writes : model.lowered().writes) {
         if (is_here && !is_here(writes.written.front())) continue;

@@ -21,7 +21,7 @@ struct RankDevice {
     c10::Device device = c10::kCPU;
     DeviceBackendPtr backend;  // null on the CPU
     plan::DeviceRates rates;   // known for some GPUs, by name
-    double peak_tflops = 0;    // peak of matrix products in the rank's dtype; 0: not known
+    double peak_tflops = 0;    // peak of matrix products in the rank's dtype; 0 if not known
 };
 
 // Returns true if dslaunch.device resolves to a GPU. `auto` does so if the environment gives this
@@ -34,7 +34,7 @@ struct RankDevice {
 [[nodiscard]] std::string own_gpu(const launch::WorkerEnvironment& environment);
 
 // Makes own_gpu() the only GPU that CUDA and NCCL see in this process, where its number is 0. Does
-// nothing if there is no such entry. REQUIRES: no other thread runs, because it changes the
+// nothing if this rank has no entry. REQUIRES: no other thread runs, because it changes the
 // environment.
 void hide_other_gpus(const launch::WorkerEnvironment& environment);
 
@@ -49,8 +49,8 @@ void check_gpu_support(const config::RunConfig& config);
 // process. Sums in 16-bit products keep PyTorch's default.
 void allow_tf32(bool allowed);
 
-// Returns LibTorch's device on which BACKEND works, the first that the process sees. REQUIRES: no
-// tensor was made before the plugin was opened.
+// Returns LibTorch's name for the device of BACKEND, the first device that the process sees.
+// REQUIRES: no tensor was made before the plugin was opened.
 [[nodiscard]] c10::Device torch_device(const DeviceBackend& backend);
 
 // Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU, which is device 0 after

@@ -152,8 +152,8 @@ SegmentRunner::Held& SegmentRunner::begin_part(size_t part, int64_t micro_step) 
 void SegmentRunner::forward(const Place& place) {
     Held& held = this->held(place);
     const plan::RecomputeGroup* group = group_of(place.in_plan);
-    // Forward may write to its arguments in place, but a recompute must get the original ones. (A
-    // value that a later segment overwrites is never alive at a cut before it.)
+    // Forward may write to its arguments in place, but a recompute must get the original arguments.
+    // (A value that a later segment overwrites is never alive at a cut before it.)
     const bool keep_arguments = place.in_model == 0 && group != nullptr;
     if (group != nullptr)
         held.buffers_before[place.segment] = copied_buffers(model_, place.in_model);

@@ -53,10 +53,10 @@ class SegmentRunner {
 
     // Begins STEP, which counts from 0. ROOT_SCALE multiplies the gradient of every micro step's
     // loss (1 / accumulation steps for a mean). EMPTY marks the micro steps in which no target
-    // counts: their loss is 0. If EMPTY is empty, there are no such micro steps.
+    // counts: their loss is 0. If EMPTY is empty, every micro step has targets that count.
     void begin_step(int64_t step, double root_scale, std::vector<char> empty = {});
-    // Sets the number of updates done, on which compression depends (DrawKey::updates). -1, as
-    // before the first call: all changes are over.
+    // Sets the number of updates done, on which compression depends (DrawKey::updates). -1 means
+    // that all changes are over, and is the number before the first call.
     void set_updates(int64_t updates) { updates_ = updates; }
     // Loads all micro batches of STEP at once, for callers that read them before the step begins.
     // Load then uses them.
@@ -78,7 +78,7 @@ class SegmentRunner {
     [[nodiscard]] std::vector<c10::IValue> take_values(const plan::Instruction& send);
     void put_values(const plan::Instruction& receive, const std::vector<c10::IValue>& values);
     // Returns one gradient for each tensor that was sent and needs one, in the order of the
-    // tensors. It is undefined if the tensor got no gradient.
+    // tensors. A gradient is undefined if its tensor got none.
     [[nodiscard]] std::vector<at::Tensor> take_gradients(const plan::Instruction& send);
     void put_gradients(const plan::Instruction& receive, const std::vector<at::Tensor>& gradients);
 
@@ -99,7 +99,7 @@ class SegmentRunner {
         std::vector<graph::Boundary> boundaries;  // each segment's result, for its backward
         // Copies of the buffers of each segment that will be recomputed.
         std::vector<std::vector<at::Tensor>> buffers_before;
-        std::vector<graph::WeightHalf> weight_halves;  // one per segment, until it is run
+        std::vector<graph::WeightHalf> weight_halves;  // one per segment, kept until it is run
         std::vector<at::Tensor> received;  // leaves among the values from the previous part
     };
     // The place of a segment: in the plan, in the model, in its part, and in a micro step.

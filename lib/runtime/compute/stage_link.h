@@ -1,6 +1,6 @@
 // The messages between stages of a pipeline: the values alive between the stages and, in the other
 // direction, the gradients of the values that need them. Data path: segment runner -> stage link ->
-// link. Threads: any, each with messages of its own.
+// link. Threads: any thread may use it, with messages of its own.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -22,8 +22,8 @@ namespace dslaunch::runtime {
 [[nodiscard]] std::string encode_values(std::span<const c10::IValue> values,
                                         std::vector<at::Tensor>& tensors);
 // Returns the values that encode_values() has written to BYTES, with new tensors. The tensors are
-// also added to TENSORS, in the same order as there, and their elements are not set yet. Tensors
-// that needed gradients do so again.
+// also added to TENSORS, in the order in which encode_values() added them, and their elements are
+// not set yet. A tensor needs gradients if the encoded tensor did.
 [[nodiscard]] std::vector<c10::IValue> decode_values(const std::string& bytes,
                                                      std::vector<at::Tensor>& tensors);
 
@@ -40,9 +40,9 @@ struct StageMessage {
 // One rank's link to the other stages of its pipeline. Any thread.
 class StageLink {
   public:
-    // LINKS are the links to the ranks of this pipeline, one entry per stage; their nodes are
-    // numbered as the stages. One link may be the entry of several stages. They must outlive this
-    // object.
+    // LINKS are the links to the ranks of this pipeline, one entry per stage; their nodes have the
+    // numbers of the stages. One link may be the entry of several stages. The links must outlive
+    // this object.
     StageLink(std::vector<Link*> links, int stage) : links_(std::move(links)), stage_(stage) {}
 
     // send() sends to stage TO and returns once the message is received there. NUMBER must be the

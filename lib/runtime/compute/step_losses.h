@@ -16,14 +16,14 @@ namespace dslaunch::runtime {
 // Collects losses and rewards; see the top of this file.
 class StepLosses {
   public:
-    // STOPS_ON_NONFINITE: a loss that is not finite ends the run. KNOWS_TARGETS: it is known which
-    // targets of a batch count, so the error for a NaN need not name a mean over no targets as a
-    // possible cause.
+    // STOPS_ON_NONFINITE is true if a loss that is not finite ends the run. KNOWS_TARGETS is true
+    // if it is known which targets of a batch count. Otherwise the error for a NaN names a mean
+    // over no targets as a possible cause.
     StepLosses(bool stops_on_nonfinite, bool knows_targets)
         : stops_on_nonfinite_(stops_on_nonfinite), knows_targets_(knows_targets) {}
 
     // Begins STEP, counted from 0. EMPTY marks the micro steps in which no target counts: their
-    // loss is 0. If EMPTY is empty, there are no such micro steps.
+    // loss is 0. If EMPTY is empty, every micro step has targets that count.
     void begin(int64_t step, std::vector<char> empty);
     // Adds the loss of the next micro step. Throws Error{kDiverged} if it is not finite.
     void add(double loss);
@@ -43,9 +43,9 @@ class StepLosses {
     bool stops_on_nonfinite_;
     bool knows_targets_;
     int64_t step_ = 0;
-    std::vector<char> empty_;  // by micro step; empty: each has targets that count
+    std::vector<char> empty_;  // by micro step; empty if every micro step has targets that count
     std::vector<double> values_;
-    std::vector<at::Tensor> unread_;   // losses of the micro steps that follow
+    std::vector<at::Tensor> unread_;   // losses of the micro steps after those in values_
     std::vector<at::Tensor> rewards_;  // by micro step
 };
 

@@ -49,7 +49,7 @@ std::vector<const T*> terms_of(const std::vector<const std::byte*>& bytes) {
     return terms;
 }
 
-// Checks that another rank's tensor, of BYTES, has the length of OWN, with which it is combined.
+// Checks that another rank's tensor has as many BYTES as OWN. The two will be combined.
 void check_bytes(int64_t bytes, const at::Tensor& own) {
     DSL_CHECK(bytes == static_cast<int64_t>(own.nbytes()),
               "ranks cannot combine tensors of {} and {} bytes", bytes, own.nbytes());
@@ -113,9 +113,9 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return all;
     }
 
-    // Ranks are numbered host by host: the first rank of a host needs the tensor of the last rank
-    // of the previous host. On its own host it gets the last rank's tensor, and passes it on to the
-    // first rank of the next host.
+    // Returns the previous rank's tensor. Ranks are numbered host by host, so the first rank of a
+    // host needs the tensor of the previous host's last rank. It gets the tensor of its own host's
+    // last rank, and sends this tensor to the first rank of the next host.
     [[nodiscard]] at::Tensor shift(const at::Tensor& mine, int64_t site) override {
         const at::Tensor own = on_host(mine);
         const auto bytes = static_cast<int64_t>(own.nbytes());
@@ -157,14 +157,14 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         int64_t dims = 0;
         int64_t sizes[kDimsMax] = {};
     };
-    // A chunk of every rank's bytes: [begin, begin + bytes) of each, by rank.
+    // The bytes from BEGIN on of every rank's tensor, by rank.
     struct Chunk {
         int64_t begin = 0;
         const std::vector<Header>& headers;
         const std::vector<const std::byte*>& bytes;
     };
     using Use = std::function<void(const Chunk& chunk, int64_t capacity)>;
-    // Writes this rank's bytes from BEGIN on to PLACE, as many as it has room for.
+    // Writes this rank's bytes from BEGIN on to PLACE, as many as PLACE has room for.
     using Fill = std::function<void(int64_t begin, std::byte* place)>;
 
     [[nodiscard]] int hosts() const { return collectives_.topology().node_count(); }
@@ -210,9 +210,9 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
                      "so their graphs differ",
                      rank(), own, header.site);
     }
-    // The tensors below are contiguous, on the CPU. `On host` means: among this host's ranks, by
-    // local rank. This function calls USE with the bytes of every rank on this host, chunk by
-    // chunk.
+    // Calls USE with the bytes of every rank on this host, chunk by chunk. From here on, tensors
+    // are contiguous and on the CPU, and `on_host` in a name means: among this host's ranks, by
+    // local rank.
     void share_on_host(const at::Tensor& mine, int64_t site, const Use& use) {
         const Header own = header_of(mine, site);
         const std::byte* const bytes = data_of(mine);
@@ -222,7 +222,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         };
         pass_ring(own, room(), fill, use);
     }
-    // Does the same for OWN.bytes of each rank, CAPACITY bytes at a time.
+    // Does the same, CAPACITY bytes at a time, with the bytes that FILL writes. OWN describes this
+    // rank's bytes.
     void pass_ring(const Header& own, int64_t capacity, const Fill& fill, const Use& use) {
         struct Written {
             BucketId bucket;
@@ -365,7 +366,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
                                                               int64_t site) {
         const auto ranks = static_cast<size_t>(local_size());
         const auto host = static_cast<size_t>(collectives_.topology().node_rank);
-        std::vector<at::Tensor> sends, receives;  // by host: parts for, and from, the ranks there
+        std::vector<at::Tensor> sends, receives;  // parts to and from each host's ranks
         for (size_t q = 0; q < static_cast<size_t>(hosts()); ++q) {
             const auto first = parts.begin() + static_cast<std::ptrdiff_t>(q * ranks);
             sends.push_back(ranks == 1 ? on_host(*first)
@@ -409,7 +410,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         for (size_t r = 0; r < messages.size(); ++r) {
             all.push_back(empty_of(headers[r], mine));
             std::memcpy(data_of(all[r]), messages[r].data() + kHeaderBytes, all[r].nbytes());
-            std::string().swap(messages[r]);  // large messages are kept only once
+            std::string().swap(messages[r]);  // frees the message, which may be large
         }
         return all;
     }

@@ -1,11 +1,12 @@
 // A tensor group over a Collectives. Its ranks are processes or threads, on one host or on several.
-// On one host each rank writes its tensor, piece by piece, into its own part of shared memory and
-// reads the others' there. The pieces pass through a ring of places that stay in the cache: a rank
-// writes ahead of its reads, so that it seldom waits. If the group has equally many ranks on all
-// hosts, the ranks with the same local rank form a column: they send tensors directly to each
-// other, and the ranks of a host pass on to each other what they received. Otherwise everything is
-// sent as messages between hosts. Large sums are reduced in buckets. Data path: arena, collectives
-// -> tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
+// On one host each rank writes its tensor, piece by piece, into its own part of shared memory, and
+// reads the other ranks' tensors from their parts. The pieces pass through a ring of places that
+// stay in the cache: a rank writes ahead of its reads, so that it seldom waits. If the group has
+// equally many ranks on all hosts, the ranks with the same local rank form a column: they send
+// tensors directly to each other, and the ranks of a host pass on to each other what they received.
+// Otherwise everything is sent as messages between hosts. Large sums are reduced in buckets. Data
+// path: arena, collectives -> tensor group -> graph/tensor. Threads: one thread at a time (see
+// TensorGroup).
 #pragma once
 
 #include <array>

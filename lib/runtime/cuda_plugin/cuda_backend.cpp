@@ -137,7 +137,7 @@ DeviceBackend* create(int device) {
     try {
         const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
         // LibTorch sets up its allocator when it makes its first tensor on the GPU, but allocate()
-        // may be called before.
+        // may be called before that.
         at::globalContext().lazyInitDevice(c10::kCUDA);
         return std::make_unique<CudaBackend>(device).release();
     } catch (const c10::Error& error) {

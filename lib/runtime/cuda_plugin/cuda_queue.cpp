@@ -29,7 +29,7 @@ void CudaQueue::copy(void* into, const void* from, int64_t bytes) {
 }
 
 // Copies to the device. FROM is memory that is not pinned, so CUDA has read it when the call
-// returns, and it may be changed then.
+// returns, and the caller may change it.
 void CudaQueue::copy_in(void* into, const void* from, int64_t bytes) {
     const c10::cuda::CUDAGuard guard(stream_.stream().device_index());
     expect_work(cudaMemcpyAsync(into, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
@@ -38,7 +38,7 @@ void CudaQueue::copy_in(void* into, const void* from, int64_t bytes) {
 
 void CudaQueue::copy_out(void* into, const void* from, int64_t bytes) {
     const c10::cuda::CUDAGuard guard(stream_.stream().device_index());
-    // A wait inside a copy cannot be interrupted, so wait for the work before the copy first.
+    // A wait inside a copy cannot be interrupted, so this first waits for all earlier work.
     finish();
     expect_work(cudaMemcpyAsync(into, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
                                 cuda_stream()));

@@ -12,7 +12,7 @@ void expect(cudaError_t result, const char* what) {
              cudaGetErrorName(result));
 }
 
-// Any later call on a stream may report errors of earlier work.
+// Throws kRankFailed, not kSetup: any call on a stream may report errors of earlier work.
 void expect_work(cudaError_t result) {
     if (result == cudaSuccess) return;
     if (result == cudaErrorMemoryAllocation) expect(result, "memory");

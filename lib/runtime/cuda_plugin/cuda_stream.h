@@ -1,5 +1,5 @@
 // Streams and events of a GPU, and errors of CUDA calls. Data path: executor's lanes -> [here] ->
-// CUDA. Threads: as device::Stream says.
+// CUDA. Threads: the rules of device::Stream apply.
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>
@@ -13,7 +13,7 @@ namespace dslaunch::runtime {
 
 // Throws Error{kSetup}, naming WHAT, if RESULT is an error.
 void expect(cudaError_t result, const char* what);
-// Throws Error{kRankFailed} if RESULT is an error. For calls that may report errors of earlier
+// Throws Error{kRankFailed} if RESULT is an error. Used for calls that may report errors of earlier
 // work.
 void expect_work(cudaError_t result);
 

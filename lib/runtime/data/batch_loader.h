@@ -1,6 +1,6 @@
 // A rank's data thread: it makes the rank's micro batches in the order of training, ahead of the
-// steps that use them. Data path: DataSets -> BatchLoader -> trainer. Threads: one calls take();
-// any may call waited().
+// steps that use them. Data path: DataSets -> BatchLoader -> trainer. Threads: one thread calls
+// take(); any thread may call waited().
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -25,8 +25,8 @@ class BatchLoader {
         int64_t rank = 0;  // 0 <= rank < batch.data_parallel_size; equal on tensor and stage peers
         uint64_t seed = 0;
         bool shuffle = true;
-        // The number of steps already done, and of rows that they used: a resumed run continues
-        // there.
+        // The steps already done, and the rows that these steps used: a resumed run continues after
+        // them.
         int64_t first_step = 0;
         int64_t first_row = 0;
         int64_t depth = 2;  // largest number of ready micro batches, which use memory
@@ -54,7 +54,7 @@ class BatchLoader {
     DataSource train_;
     Options options_;
     storage::SampleOrder order_;
-    Prefetcher<std::vector<c10::IValue>> prefetcher_;  // last: its thread uses the others
+    Prefetcher<std::vector<c10::IValue>> prefetcher_;  // last: its thread uses the other members
 };
 
 }  // namespace dslaunch::runtime

@@ -27,14 +27,14 @@ struct ColumnMatch {
     std::vector<bool> target_types;  // one per column: true if the loss's target may have its type
     std::string target_type;         // the target's type, for messages
     std::map<std::string, std::string> chosen;  // dslaunch.data.columns: argument -> column
-    std::string spare;                          // a column that may be left over; empty: none
+    std::string spare;  // a column that may be left over; empty if there is none
 };
 
-// Returns the column of each argument: the one that `chosen` names, else the one with the
-// argument's name. If the config does not name the column of a loss's target (the argument's name
-// is empty), it is the only remaining column with the target's type. If then one column and one
-// argument remain, they belong together. Columns may be left over only if `chosen` names every
-// argument. Throws Error{kInput} that lists columns and arguments.
+// Returns the column of each argument: the column that `chosen` names, or else the column with the
+// argument's name. A loss's target has an empty name if the config does not name its column; it
+// gets the only remaining column with the target's type. A single remaining column belongs to a
+// single remaining argument. Columns may be left over only if `chosen` names every argument. Throws
+// Error{kInput} that lists columns and arguments.
 [[nodiscard]] std::vector<size_t> match_columns(const ColumnMatch& match);
 
 }  // namespace dslaunch::runtime

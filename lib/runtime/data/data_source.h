@@ -31,18 +31,18 @@ class DataSource {
     // Returns the context length of a token file, or 0 for rows.
     [[nodiscard]] int64_t tokens_per_sample() const { return file_->tokens_per_sample(); }
     // Returns how many tokens of one sample forward reads; rates are computed from it. For a token
-    // file it is the context length, for rows the length of the first argument's integers, [length]
-    // or [2, length], otherwise 0.
+    // file it is the context length. For rows it is the number of integers in the first argument if
+    // their shape is [length] or [2, length] with length > 1, otherwise 0.
     [[nodiscard]] int64_t tokens_read() const;
     // Returns the column that is the loss's target if the config does not name it; empty if there
     // is no target column.
     [[nodiscard]] std::string target_choice() const { return file_->target_choice(); }
 
     // Returns one new contiguous CPU tensor for each argument, with sample samples[b] in row b.
-    // Token files give the tokens, then the same shifted by one, [B, context] int64. Row files give
-    // the column's dtype, except that integers become int64, and float16, bfloat16 and float64
-    // become float32. The target of mse, l1 and bce_with_logits is float32. May block on the disk.
-    // REQUIRES: samples are in [0, rows()).
+    // Token files give the tokens, then the same tokens shifted by one, [B, context] int64. Row
+    // files give the column's dtype, except that integers become int64, and float16, bfloat16 and
+    // float64 become float32. The target of mse, l1 and bce_with_logits is float32. May block on
+    // the disk. REQUIRES: samples are in [0, rows()).
     [[nodiscard]] std::vector<c10::IValue> batch(std::span<const int64_t> samples) const;
 
     // Throws Error{kInput}, with position and value, for the first token of a token file that is
@@ -58,7 +58,7 @@ class DataSource {
     // if ARGUMENT is not one of inputs() or its values are not [rows, length] integers. Reads the
     // whole column.
     void check_documents(std::string_view argument) const;
-    // Warns if the tokenizer in the folder MODEL has another vocabulary than the tokenizer that
+    // Warns if the tokenizer in the folder MODEL has a different vocabulary from the tokenizer that
     // made the rows.
     void check_origin(const std::string& model) const { file_->check_origin(model); }
 

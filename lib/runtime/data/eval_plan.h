@@ -14,7 +14,7 @@ struct EvalBatch {
     int64_t rows = 0;
 };
 
-// REQUIRES: sample_count >= 0, batch_rows >= 1, 0 <= rank < ranks.
+// A rank's part of an evaluation. REQUIRES: sample_count >= 0, batch_rows >= 1, 0 <= rank < ranks.
 struct EvalPlan {
     int64_t sample_count = 0;  // samples of the held-out set
     int64_t batch_rows = 1;    // the last batch may have fewer

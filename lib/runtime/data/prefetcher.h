@@ -1,6 +1,6 @@
 // A thread that makes numbered items before another thread needs them. At most `depth` items are
-// ready; then it waits. No LibTorch, so that it runs under tsan with fake items. Threads: one calls
-// take(); any calls waited().
+// ready; then it waits. No LibTorch, so that it runs under tsan with fake items. Threads: one
+// thread calls take(); any thread may call waited().
 #pragma once
 
 #include <condition_variable>
@@ -27,9 +27,9 @@ class Prefetcher {
     using Make = std::function<Item(int64_t index)>;
 
     // Starts to make items FIRST, FIRST + 1, …. Only the new thread calls MAKE, one call at a time.
-    // CLOCK measures waited() and must outlive the object; null: the system's clock. The destructor
-    // waits only for the call of MAKE that is under way, if any. Throws Error{kSetup} if no thread
-    // can be started. REQUIRES: depth >= 1.
+    // CLOCK measures waited() and must outlive the object. If it is null, the system's clock does.
+    // The destructor waits only for the call of MAKE that is under way, if any. Throws
+    // Error{kSetup} if no thread can be started. REQUIRES: depth >= 1.
     Prefetcher(Make make, int64_t first, int64_t depth, const Clock* clock = nullptr)
         : make_(std::move(make)),
           depth_(depth),
@@ -46,9 +46,9 @@ class Prefetcher {
     Prefetcher(const Prefetcher&) = delete;
     Prefetcher& operator=(const Prefetcher&) = delete;
 
-    // Returns item INDEX. Blocks until it is made. If INDEX does not follow the last one, drops the
-    // ready items and continues from INDEX. Rethrows MAKE's error for INDEX, each time it is
-    // requested.
+    // Returns item INDEX. Blocks until it is made. If INDEX does not follow the last taken index,
+    // drops the ready items and continues from INDEX. Rethrows MAKE's error for INDEX, each time it
+    // is requested.
     [[nodiscard]] Item take(int64_t index) {
         std::unique_lock lock(mutex_);
         if (index != next_taken_) restart_at(index);

@@ -56,8 +56,8 @@ std::optional<c10::ScalarType> batch_dtype(DType dtype) {
     }
 }
 
-// Returns the rows of COLUMN at INDICES as a tensor of SHAPE and dtype TO. They need not be aligned
-// in the file.
+// Returns the rows of COLUMN at INDICES as a tensor of SHAPE and dtype TO. The rows need not be
+// aligned in the file.
 at::Tensor rows_of(const FedColumn& column, std::span<const int64_t> indices,
                    const std::vector<int64_t>& shape, c10::ScalarType to) {
     const bool is_bool = column.dtype == DType::kBool;  // its bytes need not be 0 or 1
@@ -95,7 +95,8 @@ std::string described(const storage::SafetensorsEntry& column) {
                        fmt::join(column.shape, ", "));
 }
 
-// Cross entropy needs integer classes. The other losses subtract, so they need floats.
+// Returns the dtype of the target in a batch. Cross entropy needs integer classes. The other losses
+// subtract, so they need floats.
 c10::ScalarType target_dtype(const std::string& path, const storage::SafetensorsEntry& column,
                              const config::LossConfig& loss, c10::ScalarType dtype) {
     if (!loss.takes_classes()) return c10::ScalarType::Float;
@@ -408,7 +409,7 @@ class RowSamples final : public Samples {
     std::string path_;
     int64_t sample_count_ = 0;
     std::string target_choice_;
-    std::vector<FedColumn> columns_;  // one per argument, as inputs_
+    std::vector<FedColumn> columns_;  // one per argument, in the order of inputs_
     std::vector<DataInput> inputs_;
 };
 

@@ -31,10 +31,10 @@ struct DataRequest {
     }
 };
 
-// A limit of integers to [0, count), plus one more value that may be allowed.
+// The integers that are allowed: [0, count), and one more value if `also` is set.
 struct IndexLimit {
     int64_t count = 0;
-    std::optional<int64_t> also = {};  // cross entropy's -100, which is not counted
+    std::optional<int64_t> also = {};  // such as cross entropy's -100, an ignored target
     std::string what = {};             // meaning of an integer: "class", "row of wte.weight"
     bool tokens = false;  // true for token ids: ids of another tokenizer cause a warning
 };
@@ -61,7 +61,7 @@ class Samples {
     [[nodiscard]] virtual const std::vector<DataInput>& inputs() const = 0;
     // Returns the context length of a token file, or 0 for rows.
     [[nodiscard]] virtual int64_t tokens_per_sample() const = 0;
-    // Returns new tensors with sample FIRST + offsets[b] in row b. REQUIRES: all are in [0,
+    // Returns new tensors with sample FIRST + offsets[b] in row b. REQUIRES: the samples are in [0,
     // sample_count).
     [[nodiscard]] virtual std::vector<c10::IValue> batch(
         int64_t first, std::span<const int64_t> offsets) const = 0;

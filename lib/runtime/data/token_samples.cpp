@@ -1,4 +1,5 @@
-// Token files. Sample i consists of tokens [iT, iT + T) and the same shifted by one.
+// Token files. Sample i consists of tokens [iT, iT + T) and, as targets, tokens [iT + 1, iT + T +
+// 1).
 #include <utility>
 
 #include <ATen/ops/empty.h>

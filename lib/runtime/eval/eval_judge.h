@@ -1,6 +1,7 @@
-// The judge of a run's evaluations: which one is the best so far, and whether the run ends early
-// because too many in a row gained too little. All ranks have the same results, so all judge
-// equally. Data path: held-out loss -> [here] -> trainer, manifest. Pure; one thread.
+// The judge of a run's evaluations: which evaluation is the best so far, and whether the run ends
+// early because too many evaluations in a row gained too little. All ranks have the same results,
+// so all ranks judge equally. Data path: held-out loss -> [here] -> trainer, manifest. Pure; one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,10 @@ namespace dslaunch::runtime {
 // The rules by which evaluations are judged.
 struct EvalRules {
     EvalMetric metric = EvalMetric::kLoss;
-    // The run ends after this many evaluations in a row without a gain; 0: never.
+    // The run ends after this many evaluations in a row without a gain; 0 means never.
     int64_t patience = 0;
-    // The metric must be better than the best earlier one by more than this to count as a gain.
+    // A metric counts as a gain if it is better than the best earlier value by more than this
+    // number.
     double least_gain = 0;
 };
 

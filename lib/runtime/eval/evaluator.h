@@ -24,11 +24,11 @@ namespace dslaunch::runtime {
 struct EvalStages {
     const StageLink* link = nullptr;  // null: no pipeline
     std::vector<int> stage_of_part;   // one per part of the model
-    // The stages that train with each of the model's parameters and buffers; empty if no segment
-    // reads it.
+    // The stages that train with each of the model's parameters and buffers; no stages if no
+    // segment reads the parameter or buffer.
     std::vector<std::vector<int>> stages_of_parameter;
     std::vector<std::vector<int>> stages_of_buffer;
-    int64_t segments = 0;  // as for SegmentedModel::make
+    int64_t segments = 0;  // number of segments, for SegmentedModel::make()
 };
 
 // This rank's share of an evaluation: the sum of the losses, and its divisor (samples, or tokens
@@ -48,19 +48,19 @@ struct EvaluatorParts {
     const config::RunConfig* config = nullptr;
     ModelBuffers* buffers = nullptr;
     ReadableState* state = nullptr;
-    // Stores the values that forward assigns to trained parameters; null: nothing is stored.
-    // IS_WRITTEN_HERE is as for write_parameters().
+    // Stores the values that forward assigns to trained parameters. If it is null, they are not
+    // stored. IS_WRITTEN_HERE is write_parameters()'s IS_HERE.
     WritableState* writable = nullptr;
     std::function<bool(int parameter)> is_written_here = {};
     c10::Device device = c10::kCPU;  // device of STATE's parameters, and of buffers
     int rank = 0;                    // rank among the ranks that have rows of their own
     bool counts = true;              // true on one of the ranks that share rows
-    // If it returns true, the evaluation ends. Every rank calls it before each batch and must get
-    // the same answer. Empty: the evaluation never ends early.
+    // Returns true if the evaluation must end early. Every rank calls it before each batch and must
+    // get the same answer. If it is empty, no evaluation ends early.
     std::function<bool()> leaves = {};
     EvalStages stages = {};
     // The model's graph in eval mode. It is given if the model can no longer be lowered, because
-    // its parameters are shares. Null: the first evaluation makes the graph.
+    // its parameters are shares. If it is null, the first evaluation makes the graph.
     std::unique_ptr<graph::SegmentedModel> segmented = nullptr;
 };
 
@@ -83,7 +83,8 @@ class Evaluator {
     // Makes the graph that run() uses, if it does not exist yet. Throws the errors of run() and of
     // lowering.
     const graph::SegmentedModel& prepare();
-    // Evaluates HELD_OUT from now on. REQUIRES: its samples have the form of those before.
+    // Evaluates HELD_OUT from now on. REQUIRES: its samples have the same form as the samples
+    // before.
     void use(DataSource held_out) { held_out_ = std::move(held_out); }
 
   private:

@@ -31,8 +31,8 @@ struct TokenWriterParts {
     ReadableState* state = nullptr;
     Collectives* collectives = nullptr;  // joins the ranks, each of which has the whole model
     c10::Device device = c10::kCPU;      // device of STATE's parameters, and of buffers
-    // If it returns true, the writing ends. Every rank calls it before each token and must get the
-    // same answer. Empty: it never ends early.
+    // Returns true if the writing must end early. Every rank calls it before each token and must
+    // get the same answer. If it is empty, the writing never ends early.
     std::function<bool()> leaves = {};
 };
 
@@ -48,12 +48,12 @@ class TokenWriter {
     // Throws Error{kConfig} if the model has no method that returns logits of tokens.
     explicit TokenWriter(TokenWriterParts parts);
 
-    // Returns, for each of PROMPTS, the most probable tokens after it, the same on all ranks;
-    // nullopt if the ranks left early. If two tokens are equally probable, it takes the smaller id.
-    // The ranks divide the prompts among themselves. All ranks call it, outside of a step.
-    // Afterwards the model is in train mode again, with the buffers as they were. Throws
-    // Error{kInput} if the model fails or returns no logits, or if a prompt has a token that the
-    // model does not know.
+    // Returns, for each of PROMPTS, the most probable tokens after the prompt, the same on all
+    // ranks. Returns nullopt if the ranks left early. Of two equally probable tokens, the token
+    // with the smaller id is taken. The ranks divide the prompts among themselves. All ranks call
+    // it, outside of a step. Afterwards the model is in train mode again, with the buffers as they
+    // were. Throws Error{kInput} if the model fails or returns no logits, or if a prompt has a
+    // token that the model does not know.
     [[nodiscard]] std::optional<std::vector<std::vector<int32_t>>> write(
         std::span<const std::vector<int32_t>> prompts, const Continuation& how);
 
@@ -66,7 +66,7 @@ class TokenWriter {
     [[nodiscard]] bool all_agree_to_leave() const { return parts_.leaves && parts_.leaves(); }
 
     TokenWriterParts parts_;
-    int64_t context_;  // tokens that the model can see at once; 0: any number
+    int64_t context_;  // tokens that the model can see at once; 0 if there is no limit
     std::unique_ptr<graph::SegmentedModel> segmented_;
 };
 

@@ -1,7 +1,8 @@
 // The lanes of an executor that are streams of a device: the events around each instruction, the
 // instructions that the device has finished, and its errors. Data path: executor -> [here] ->
 // device. Threads: the executor's lanes. The executor's mutex guards every call except run(),
-// order_after(), any() and stream_of(). The last two read only members that change between steps.
+// order_after(), any() and stream_of(). any() and stream_of() read only members that never change
+// within a step.
 #pragma once
 
 #include <array>
@@ -23,10 +24,11 @@ struct LaneStreams {
     // The longest time without any instruction ending on the device, while instructions are queued.
     // After it the device counts as hung.
     Duration limit = Duration::max();
-    // The clock that measures the limit. It must outlive the executor; null: the system's clock.
+    // The clock that measures the limit. It must outlive the executor. If it is null, the system's
+    // clock does.
     const Clock* clock = nullptr;
 
-    // Returns a lane's stream; null: the lane works on the host.
+    // Returns a lane's stream, or null if the lane works on the host.
     [[nodiscard]] device::Stream* of(plan::Lane lane) const {
         return of_lane[static_cast<size_t>(lane)];
     }
@@ -46,7 +48,7 @@ class DeviceLanes {
     void follow(const plan::StepPlan& plan, const LaneOrder& order);
     // Returns true if the plan has instructions on streams.
     [[nodiscard]] bool any() const { return !work_.empty(); }
-    // Returns the stream of an instruction, or of a lane; null: it works on the host.
+    // Returns the stream of an instruction or a lane, or null if it works on the host.
     [[nodiscard]] device::Stream* stream_of(size_t index) const {
         return stream_of(plan_->instructions[index].lane);
     }
@@ -82,7 +84,7 @@ class DeviceLanes {
     // later ones may wait for it. If the device is idle, returns the plan's last instruction.
     [[nodiscard]] size_t first_unfinished() const;
     // Returns the start and end of an instruction of a finished step, counted from the step's
-    // start; nullopt: the instruction works on the host.
+    // start, or nullopt if the instruction works on the host.
     [[nodiscard]] std::optional<plan::InstructionSpan> span_of(size_t index) const;
 
   private:

@@ -68,9 +68,9 @@ void Executor::run_step() {
         std::unique_lock lock(mutex_);
         const SystemClock clock;
         const TimePoint begin = clock.now();
-        // After a failure the other lanes may be stuck in a call that poison cannot end, so they
-        // are not waited for. poison() itself has returned here, so that the caller may destroy the
-        // runner.
+        // After a failure the other lanes may be stuck in a call that poison cannot end, so this
+        // does not wait for them. poison() itself has returned here, so that the caller may destroy
+        // the runner.
         wait_until(lock, [this] {
             return failure_.error != nullptr ? failure_.is_poisoned : lanes_running_ == 0;
         });
@@ -88,7 +88,8 @@ void Executor::await_streams() {
             await_device(lane.back());
 }
 
-// STEP is the last step that had begun before this lane was started.
+// Runs LANE's instructions, step by step, until the executor ends. STEP is the last step that had
+// begun before this lane was started.
 void Executor::lane_main(plan::Lane lane, uint64_t step) {
     for (;;) {
         {

@@ -66,7 +66,7 @@ class Executor {
     // thread.
     [[nodiscard]] uint64_t instructions_done() const { return progress_.done(); }
     // Returns the instruction that a lane is executing or waits to begin; -1 between steps. For a
-    // stream it is the one that the device is executing. Any thread.
+    // stream it is the instruction that the device is executing. Any thread.
     [[nodiscard]] int current(plan::Lane lane) const { return progress_.current(lane); }
     // Returns the total time that LANE has spent in instructions that never wait for another rank.
     // Any thread.

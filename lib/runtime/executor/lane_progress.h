@@ -24,12 +24,12 @@ class LaneProgress {
     // Returns the number of instructions done, over all lanes.
     [[nodiscard]] uint64_t done() const { return done_.load(std::memory_order_relaxed); }
 
-    // Notes that LANE is at instruction INDEX; -1: at none.
+    // Notes that LANE is at instruction INDEX; -1 if it is at no instruction.
     void set_current(plan::Lane lane, int index) {
         current_[static_cast<size_t>(lane)].store(index, std::memory_order_relaxed);
     }
     // Returns the index, in the plan, of the instruction that a lane carries out or waits to begin;
-    // -1: there is no such instruction.
+    // -1 if there is none.
     [[nodiscard]] int current(plan::Lane lane) const {
         return current_[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
     }

@@ -13,7 +13,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr int kTimes = 5;  // measurements, after one that connects
+constexpr int kTimes = 5;  // exchanges measured, after an exchange that makes the connection
 
 // Returns rounds in which each rank has at most one partner. A pair exchanges in both directions at
 // once, so only one of its two links is kept.

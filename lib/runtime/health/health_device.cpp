@@ -8,7 +8,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Short, because the time of a small message would include the pause between two checks.
+// The pause between two checks that an operation is done. It is short, because the measured time of
+// a small message includes it.
 constexpr Duration kWatchClosely = std::chrono::milliseconds(2);
 
 class DeviceHealthCollectives final : public PairedCollectives {

@@ -136,7 +136,7 @@ class Sweep {
     }
 
     [[nodiscard]] bool has_time_for(int64_t bytes) const {
-        // The time of small messages is all latency, so it says little about larger ones.
+        // The time of small messages is all latency, so it says little about larger messages.
         const double growth = last_bytes_ >= kTellingBytes && bytes > last_bytes_
                                   ? static_cast<double>(bytes) / static_cast<double>(last_bytes_)
                                   : 1;

@@ -26,7 +26,7 @@ struct SweepOptions {
     int64_t iterations_max = 20;
     Duration row_time = std::chrono::milliseconds(400);  // time limit for all iterations of a size
     Duration limit = std::chrono::seconds(15);           // limit of one operation
-    TimePoint deadline = TimePoint::max();  // later operations are skipped, which is reported
+    TimePoint deadline = TimePoint::max();  // later operations are skipped and reported
 };
 
 // The functions by which a sweep talks to other ranks and to its caller.
@@ -54,9 +54,9 @@ void sweep_operations(const SweepOptions& options, const SweepSeams& seams);
 void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,
                      int64_t bytes = int64_t{64} << 20);
 
-// Makes the collectives that a GPU's backend carries out: the plugin uses NCCL, a test's fake
-// copies in memory. COMMUNICATOR is a communicator of BACKEND with all ranks. Both must outlive the
-// result. An operation that takes longer than TIME_LIMIT throws Error{kHang}.
+// Makes the collectives that a GPU's backend carries out: the plugin's backend uses NCCL, and a
+// test's fake backend copies in memory. COMMUNICATOR is a communicator of BACKEND with all ranks.
+// Both must outlive the result. An operation that takes longer than TIME_LIMIT throws Error{kHang}.
 [[nodiscard]] std::unique_ptr<PairedCollectives> make_device_health_collectives(
     DeviceBackend& backend, DeviceCommunicator& communicator, Duration time_limit);
 

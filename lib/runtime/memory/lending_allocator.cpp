@@ -92,7 +92,7 @@ class LendingAllocator final : public c10::Allocator {
     c10::Allocator& ordinary_;
     c10::DeleterFnPtr ordinary_deleter_;
     std::mutex mutex_;
-    std::vector<const void*> loans_;  // a few at a time: from a gradient's allocation to its hook
+    std::vector<const void*> loans_;  // few: a loan lasts from a gradient's allocation to its hook
     std::atomic<size_t> loan_count_ = 0;  // makes the lock unnecessary while nothing is lent
     LargeBlocks large_;
     std::atomic<size_t> large_bytes_min_ = SIZE_MAX;

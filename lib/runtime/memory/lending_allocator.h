@@ -1,7 +1,7 @@
 // The allocator lets a lender provide the memory of LibTorch's CPU allocations. While a
 // LendingScope is open on a thread, each allocation of that thread is offered to the scope's
-// MemoryLender first, so that gradients can be computed where they are needed. Other threads, and
-// this one outside of a scope, get ordinary memory.
+// MemoryLender first, so that gradients can be computed where they are needed. All other
+// allocations get ordinary memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,8 +36,8 @@ class LendingScope {
 };
 
 // Gives each tensor of at least kLargeBlock bytes a block of its own, from now on. Freed blocks are
-// kept for later tensors (large_blocks.h). Meant for training; after a trial, memory should be
-// returned to the system.
+// kept for later tensors (large_blocks.h). Called before work that repeats, such as training. Other
+// work should return its freed memory to the system.
 void keep_large_blocks();
 
 // Returns true if MEMORY was lent and a tensor still uses it. Any thread.

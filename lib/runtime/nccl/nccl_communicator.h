@@ -1,7 +1,7 @@
 // One NCCL communicator without blocking calls: join, each collective and the end are polled with a
 // time limit, so that a lost peer becomes an error and never a hang. NCCL's communicators are not
 // thread-safe: a lock guards each NCCL call, and no call is made after the communicator has ended.
-// Threads: one for join, collectives and leave, any for check and abort.
+// Threads: one thread calls join, the collectives and leave; any thread may call check and abort.
 #pragma once
 
 #include <cuda_runtime_api.h>

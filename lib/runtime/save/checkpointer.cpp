@@ -89,7 +89,7 @@ Checkpointer::Checkpointer(CheckpointerParts parts)
 Checkpointer::~Checkpointer() = default;
 
 // Returns the number of updates that each parameter of the model has had; nullopt for an untrained
-// one.
+// parameter.
 std::vector<std::optional<int64_t>> Checkpointer::updates() const {
     std::vector<std::optional<int64_t>> all(parts_.model->parameters().size());
     for (int i = 0; i < std::ssize(all); ++i) all[i] = parts_.state->updates_of(i);

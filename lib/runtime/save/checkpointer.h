@@ -38,7 +38,7 @@ enum class SavePhase : uint8_t { kIdle, kWriting, kWritten, kCommitting, kCommit
 struct CheckpointerParts {
     storage::FileTree* tree = nullptr;
     std::string root;                                    // folder of the step folders
-    std::unique_ptr<storage::FileLock> claim = nullptr;  // rank 0's lock; null: begin() locks
+    std::unique_ptr<storage::FileLock> claim = nullptr;  // rank 0's lock; if null, begin() locks
     storage::Retention keeps = {};                       // the checkpoints that stay
     bool goes_on = false;  // true if a failed save does not end the run
     // True if hosts share no disk: then all files are collected on rank 0's disk. Each host uses a
@@ -55,10 +55,10 @@ struct CheckpointerParts {
     int replicas = 1;
     int replica = 0;  // this rank's replica
     // In a pipeline, one flag per buffer: true if this rank reads the buffer and saves it for its
-    // replica. Empty: all buffers.
+    // replica. If it is empty, the rank saves all buffers.
     std::vector<char> saves_buffer = {};
     // One flag per buffer: true if forward may change it. A buffer that is not part of the
-    // state_dict is saved only if its flag is true. Empty: all flags are true.
+    // state_dict is saved only if its flag is true. If it is empty, all flags are true.
     std::vector<char> moves_buffer = {};
     // True in a pipeline: STATE has only a stage's parameters, and the stage's first rank describes
     // them to the others.
@@ -131,7 +131,7 @@ class Checkpointer {
     CheckpointerParts parts_;
     storage::CheckpointStore store_;
     std::vector<int> saved_;      // the parameters of the model that are saved
-    std::vector<int> tensor_of_;  // by parameter: its index in saved_; -1: left out
+    std::vector<int> tensor_of_;  // by parameter: its index in saved_; -1 if it is left out
     std::vector<int> saved_buffers_;
     std::unique_ptr<Save> save_;
     std::atomic<SavePhase> phase_{SavePhase::kIdle};

@@ -17,8 +17,8 @@
 namespace dslaunch::runtime {
 
 std::string describe_compressed(const CompressionEnd& end) {
-    std::map<int64_t, size_t> of_bits;   // layers, by their bits
-    std::map<int64_t, size_t> of_begin;  // masks that are not on, by their offset
+    std::map<int64_t, size_t> of_bits;   // numbers of layers, by bits
+    std::map<int64_t, size_t> of_begin;  // numbers of masks that are not on yet, by offset
     size_t mixed = 0, masked = 0;
     for (const graph::CompressedParameter& made : *end.parameters) {
         if (made.is_rounded) {
@@ -66,7 +66,8 @@ at::Tensor CompressedWeights::source_of(const graph::WeightMask& mask) const {
                            : model_.buffers()[mask.source].tensor.to(at::kCPU);
 }
 
-// Puts VALUES, which have the shape of the parameter of MADE, as they are in memory.
+// Rounds and masks VALUES as the layers of MADE do, and puts the result into the sink. VALUES have
+// the shape and strides of MADE's parameter.
 void CompressedWeights::pass_on(const graph::CompressedParameter& made, const at::Tensor& values) {
     const uint64_t seed = graph::rounding_seed(end_.seed, end_.updates, made.parameter);
     // Layers round what they read; a weight that is not rounded keeps its fp32 values.
@@ -119,7 +120,8 @@ void CompressedWeights::finish() {
     write_shrunk();
 }
 
-// Writes the weights without those that masks hide, as far as these masks are on.
+// Writes the smaller weights, without the parts that masks hide. Masks that are not on yet hide
+// nothing.
 void CompressedWeights::write_shrunk() {
     if (end_.shrinks.empty()) return;
     const std::string folder = folder_ + "/" + kSmallerFolder;

@@ -16,28 +16,29 @@
 
 namespace dslaunch::runtime {
 
-// The facts of which the weights are made, besides their values.
+// The facts that determine the written weights, besides the trained values.
 struct CompressionEnd {
     const std::vector<graph::CompressedParameter>* parameters = nullptr;
-    int64_t updates = 0;  // done in the run
-    uint64_t seed = 0;    // of the run
+    int64_t updates = 0;  // updates done in the run
+    uint64_t seed = 0;    // the run's seed
     std::vector<graph::Shrink> shrinks = {};
-    std::function<double()> loss = {};  // see SmallerWeights
-    double tolerance = 0;               // likewise
-    // The type in which layers read parameters: it is rounded and ranked, not the fp32 master.
+    std::function<double()> loss = {};  // SmallerWeights::loss
+    double tolerance = 0;               // SmallerWeights::tolerance
+    // The type in which layers read parameters. Values of this type are rounded and ranked, not the
+    // fp32 master copies.
     at::ScalarType parameter_dtype = at::kFloat;
 };
 
 // Returns one line about the weights: how many are in how many bits, and which masks are on.
 [[nodiscard]] std::string describe_compressed(const CompressionEnd& end);
 
-// Changes the values that it gets, and puts them into another sink. A weight whose mask depends on
-// scores waits in memory until the scores have come.
+// A sink that rounds and masks the values it gets, and puts them into another sink. A weight whose
+// mask depends on scores waits in memory until the scores have come.
 class CompressedWeights final : public WeightSink {
   public:
-    // MODEL, and what END points to, must outlive this object. HERE are compressed parameters and
-    // scores that put() will not bring, because MODEL's tensors have their values; finish() puts
-    // them. Smaller weights are written into FOLDER/smaller.
+    // MODEL and the objects that END points to must outlive this object. HERE are compressed
+    // parameters and scores that put() will not bring, because MODEL's tensors have their values;
+    // finish() puts them. Smaller weights are written into FOLDER/smaller.
     CompressedWeights(graph::Model& model, CompressionEnd end, std::vector<int> here,
                       std::string folder, std::unique_ptr<WeightSink> sink);
 

@@ -22,7 +22,7 @@ constexpr int64_t kRoundBytes = int64_t{32} << 20;
 struct FilePart {
     static constexpr const char* kWhat = "a part of a checkpoint's file";
     std::string name;
-    int64_t bytes = 0;  // of the whole file
+    int64_t bytes = 0;  // length of the whole file
     std::string block;
 };
 

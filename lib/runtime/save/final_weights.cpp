@@ -39,8 +39,8 @@ bool is_first_share(const FinalWeights& weights) {
     return weights.tensor == nullptr || weights.tensor->group->rank() == 0;
 }
 
-// Returns the parameters whose values must be brought to the rank that writes, since MODEL's
-// tensors do not hold them there: all trained ones, except those that an earlier stage brings.
+// Returns the parameters whose values must be brought to the writing rank, since MODEL's tensors on
+// that rank do not hold them. It leaves out parameters that an earlier stage brings.
 std::vector<int> brought(const FinalWeights& weights) {
     std::vector<int> parameters = weights.state->parameters_elsewhere();
     for (int i = 0; i < weights.layout->trained_slices; ++i) {
@@ -97,8 +97,8 @@ constexpr int64_t kTurnSite = -3;  // belongs to no graph
 
 // Waits for this stage's turn. While another stage brings its weights, the job's first rank sends
 // messages, of which the last is the turn. Every rank that takes part receives each message: first
-// the ranks of the tensor group, then the peers of each. So no wait lasts longer than the time
-// between two messages.
+// the ranks of the tensor group, then the peers of each of these ranks. So no wait lasts longer
+// than the time between two messages.
 void await_turn(const FinalWeights& weights) {
     const bool first = weights.peers->topology().rank() == 0;
     for (bool turn = false; !turn;) {
@@ -263,7 +263,7 @@ class Writer {
 
     const FinalWeights& weights_;
     std::unique_ptr<WeightSink> writer_;  // null: nothing is written
-    std::vector<size_t> count_of_stage_;  // one per stage 1, 2, …: the parameters that it brings
+    std::vector<size_t> count_of_stage_;  // number of parameters that stage 1, 2, … brings
     std::vector<int> waiting_;            // stages whose turn is still to come
     SystemClock clock_;
     TimePoint told_{};  // time of the last message to the waiting stages
@@ -296,7 +296,7 @@ void write_saved_weights(const FinalWeights& weights, SavedState& saved) {
         if (is_trained || (is_sharded && !weights.lora.on())) {
             brought.push_back(p);
         } else if (!weights.lora.on()) {
-            rest.push_back(p);  // forward may have written it since
+            rest.push_back(p);  // forward may have assigned it values since the save
         }
     }
     saved.restore_untrained(rest, /*replica=*/0, /*replicas=*/1);

@@ -32,7 +32,8 @@ struct FinalWeights {
     std::string folder;                         // empty: nothing is written
     config::LoraConfig lora{};                  // if on, only the adapter is written
     std::string base_model{};                   // the base model that the adapter names
-    // The change of weights before they are written; no parameters: they stay as they are.
+    // The rounding and masking of weights before they are written. Without parameters, nothing is
+    // changed.
     CompressionEnd compression{};
 };
 
@@ -44,7 +45,8 @@ bool write_final_weights(const FinalWeights& weights);
 
 // Writes the same files with the weights and buffers of the checkpoint SAVED, without the other
 // ranks. The buffers of WEIGHTS.whole get the checkpoint's values, and no step may follow. Called
-// by the first rank alone. REQUIRES: a folder is given. Throws Error{kDisk} and what SAVED throws.
+// by the first rank alone. REQUIRES: a folder is given. Throws Error{kDisk} and the errors of
+// SAVED.
 void write_saved_weights(const FinalWeights& weights, SavedState& saved);
 
 }  // namespace dslaunch::runtime

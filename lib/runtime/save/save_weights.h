@@ -28,9 +28,9 @@ class WeightSink {
 };
 
 // Writes both files into FOLDER, which is created if missing. Each file is written as a whole or
-// not at all. A tied parameter is written under all its names, in its shape under each. Only
-// model.pt has the buffers that are not part of the state_dict. Throws Error{kDisk}, naming path,
-// cause and bytes.
+// not at all. A tied parameter is written under all its names, with the shape that it has under
+// each name. Only model.pt has the buffers that are not part of the state_dict. Throws
+// Error{kDisk}, naming path, cause and bytes.
 class WeightWriter final : public WeightSink {
   public:
     // ELSEWHERE are the parameters of MODEL, by index, that put() will bring, in fp32. finish()
@@ -40,8 +40,8 @@ class WeightWriter final : public WeightSink {
 
     void put(int parameter, std::span<const float> values) override;
     // Writes the parameters that put() has not written. REQUIRES: put() was called for each
-    // parameter of ELSEWHERE. Afterwards, the tensors of these parameters are mapped from the
-    // written file and must not be written to.
+    // parameter of ELSEWHERE. Afterwards, the tensors of ELSEWHERE are mapped from written files
+    // and must not be written to.
     void finish() override;
 
   private:
@@ -49,9 +49,9 @@ class WeightWriter final : public WeightSink {
     struct Home {
         bool elsewhere = false;
         size_t entry = 0;  // entry of its first name
-        size_t names = 0;  // number of names with its own shape; 0: left out
-        std::vector<const graph::ModelView*> views;  // views whose entries follow these
-        int64_t strided_offset = -1;  // offset in the strided file; -1: it is not there
+        size_t names = 0;  // number of names with its own shape; 0 if left out
+        std::vector<const graph::ModelView*> views;  // views; their entries come next
+        int64_t strided_offset = -1;  // offset in the strided file; -1 if not in this file
     };
     [[nodiscard]] std::vector<storage::SafetensorsEntry> entries();
     void write(const Home& home, const at::Tensor& tensor);

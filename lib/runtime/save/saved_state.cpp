@@ -138,8 +138,8 @@ SavedState::Wanted SavedState::wanted(int parameter, int buffer) const {
     return wanted;
 }
 
-// Returns the tensor that has WANTED under one of its names, or as a view that covers all of it; if
-// PART_DOES, a view of a part is enough.
+// Returns the tensor of the checkpoint that has one of WANTED's names, or is a view that covers all
+// of WANTED. If PART_DOES, a view of a part is enough.
 SavedState::Home SavedState::find(const Wanted& wanted, Found& found, bool part_does) const {
     Home home;
     const auto take = [&](int tensor, const graph::ModelView* view) {
@@ -181,8 +181,8 @@ void SavedState::find_buffer(int index, Found& found) {
     }
 }
 
-// Throws unless tensor OTHER of the checkpoint, which is VIEW or all of WANTED, has the values at
-// HOME.
+// Throws if tensor OTHER of the checkpoint has different values from the tensor at HOME. OTHER is
+// VIEW of WANTED, or all of WANTED if VIEW is null.
 void SavedState::require_equal(const Wanted& wanted, const Home& home, int other,
                                const graph::ModelView* view) const {
     const storage::CheckpointTensor& first = checkpoint_.tensors[home.tensor];

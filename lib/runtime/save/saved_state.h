@@ -36,9 +36,9 @@ class SavedState {
     SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
                const std::vector<std::string>& states, bool leaves_out_frozen = false);
 
-    // Lets ranges of elements count in shares, from now on: if PLAN splits a parameter, they are
-    // elements of rank PART.index's share. MODEL is whole and its split parameters are row-major.
-    // PLAN must outlive this object.
+    // Changes the meaning of ranges of elements from now on: for a parameter that PLAN splits, a
+    // range is within the share of rank PART.index. MODEL is whole and its split parameters are
+    // row-major. PLAN must outlive this object.
     void read_shares(const plan::TensorPlan& plan, PartOf part) {
         tensor_plan_ = &plan;
         part_ = part;
@@ -47,8 +47,8 @@ class SavedState {
     // The training that the checkpoint continues, and its description.
     [[nodiscard]] const storage::TrainingState& training() const { return checkpoint_.training; }
     [[nodiscard]] const storage::Checkpoint& checkpoint() const { return checkpoint_; }
-    // Returns the names of the buffers that the checkpoint lacks if the archive does not say which
-    // buffers are part of the state_dict, otherwise none. These buffers keep the archive's values.
+    // Returns the names of missing buffers, which keep the archive's values. It returns none if the
+    // archive says which buffers are part of the state_dict.
     [[nodiscard]] const std::vector<std::string>& buffers_of_archive() const {
         return buffers_of_archive_;
     }
@@ -73,8 +73,9 @@ class SavedState {
     struct Home {
         int tensor = -1;             // index into the checkpoint's tensors
         bool other_strides = false;  // true if the checkpoint has another memory order
-        // Set if the checkpoint's tensor is a view of the parameter or buffer; null: the tensor is
-        // the whole. A view of a parameter covers all of it, a view of a buffer may cover a part.
+        // Set if the checkpoint's tensor is a view of the parameter or buffer; null if it is the
+        // whole parameter or buffer. A view of a parameter covers all of it, a view of a buffer may
+        // cover a part.
         const graph::ModelView* view = nullptr;
     };
     // The data that the constructor has collected so far.

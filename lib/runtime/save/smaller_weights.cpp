@@ -15,7 +15,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Returns TENSOR without what MASK, of bools, hides in dimension DIM.
+// Returns TENSOR without the slices in dimension DIM for which MASK is false.
 at::Tensor without(const at::Tensor& tensor, const at::Tensor& mask, int64_t dim) {
     const at::Tensor bits = mask.reshape({-1});
     const at::Tensor kept = bits.repeat_interleave(tensor.size(dim) / bits.numel()).nonzero();
@@ -42,7 +42,7 @@ class SmallerScope {
         for (auto& [key, pair] : before_) pair.first.set_data(pair.second);
     }
 
-    // Returns the bytes of the changed tensors before.
+    // Returns the bytes of the changed tensors before the change.
     [[nodiscard]] Bytes bytes_before() const {
         Bytes bytes;
         for (const auto& [key, pair] : before_)
@@ -60,7 +60,7 @@ class SmallerScope {
     std::map<const c10::TensorImpl*, std::pair<at::Tensor, at::Tensor>> before_;
 };
 
-// A loss, or why there is none.
+// A loss, or the reason why there is no loss.
 struct Outcome {
     double loss = 0;
     std::string fault;

@@ -1,6 +1,5 @@
-// Final weights without what masks hide: rows, heads and channels that are zeros are left out, and
-// the modules that read or make them are smaller too. Data path: final weights -> [here] -> weight
-// writer. One thread.
+// Final weights without the rows, heads and channels that masks set to zero. The modules that read
+// or make them are smaller too. Data path: final weights -> [here] -> weight writer. One thread.
 #pragma once
 
 #include <functional>
@@ -13,23 +12,24 @@
 
 namespace dslaunch::runtime {
 
-// The folder of smaller weights, in the folder of the final ones.
+// The folder of smaller weights, in the folder of the final weights.
 inline constexpr const char* kSmallerFolder = "smaller";
 
 // The parts that are left out, and the check of the result.
 struct SmallerWeights {
     std::vector<graph::Shrink> shrinks;
     std::function<at::Tensor(const graph::WeightMask&)> source_of;
-    // Computes the loss of a batch with MODEL's tensors as they are then. Empty: nothing is
-    // checked.
+    // Computes the loss of a batch with MODEL's tensors as they are then. If it is empty, nothing
+    // is checked and no model.pt is written.
     std::function<double()> loss;
     double tolerance = 0;  // the relative difference that a loss may have
 };
 
 // Writes model.safetensors into FOLDER, and model.pt if MODEL computes the same loss with the
-// smaller weights; it may not if its code names sizes. If it computes another loss, nothing is
-// written. MODEL's tensors are the masked final weights, and are so again afterwards. Returns a
-// text for the log. Throws Error{kDisk}.
+// smaller weights. Leaves model.pt out if MODEL cannot compute a loss with them, for example
+// because its code names sizes. Writes nothing if the loss differs, or if tensors of MODEL share
+// memory. MODEL's tensors are the masked final weights, and are so again afterwards. Returns a text
+// for the log. Throws Error{kDisk}.
 std::string write_smaller(graph::Model& model, const SmallerWeights& smaller,
                           const std::string& folder);
 

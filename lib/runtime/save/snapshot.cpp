@@ -12,7 +12,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The most bytes that an update waits for while the other bytes may be copied.
+// The most bytes of a span. An update must wait for the span that is being written, but the rest of
+// its unit may be copied.
 constexpr size_t kSpanBytesMax = size_t{4} << 20;
 // The rate of copies into newly allocated memory, as measured on several machines.
 constexpr double kCopiedBytesPerSecond = 1e9;

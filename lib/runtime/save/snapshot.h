@@ -2,7 +2,7 @@
 // read in place while nothing changes them. Before a unit is updated, the update waits for the
 // disk, at most for the time that a copy would take. If the disk is slower, the rest of the unit is
 // copied. Data path: ZeRO state -> snapshot -> checkpointer. Threads: the save's thread calls
-// write_all(), the communication lane before_update(), the rest is called between steps.
+// write_all(), and the communication lane before_update(). The rest is called between steps.
 #pragma once
 
 #include <condition_variable>
@@ -19,13 +19,14 @@
 namespace dslaunch::runtime {
 
 // Returns the most memory that a snapshot may use for copies: half of the memory that this process
-// may still use, which it shares with the host's other ranks. LOCAL_RANKS: the ranks of the host.
+// may still use, which it shares with the host's other ranks. LOCAL_RANKS is the number of ranks of
+// the host.
 [[nodiscard]] Bytes memory_for_copies(int local_ranks);
 
 // The values of one save; see the top of this file.
 class Snapshot final : public UpdateGuard {
   public:
-    // FETCH copies values that the host cannot read to the host's memory
+    // FETCH copies values to the host's memory if the host cannot read them in place
     // (SavableState::copy_values). Two threads call it.
     using Fetch = std::function<void(std::span<std::byte> into, const std::byte* values)>;
     // PIECES are all in memory, the pieces of a unit one after the other. COPIES_MAX is the memory
@@ -46,7 +47,7 @@ class Snapshot final : public UpdateGuard {
     struct Span {
         size_t piece = 0;
         std::span<const std::byte> bytes;
-        bool fetched = false;  // true if they are in the host's memory
+        bool fetched = false;  // true if the bytes are in the host's memory
     };
     // The spans [first, end) of a unit. Spans before NEXT are written or being written.
     struct Unit {

@@ -28,7 +28,8 @@ class ExchangeSchedule {
     // none.
     [[nodiscard]] static int64_t first_alone(const config::OptimizerConfig& optimizer);
 
-    // Returns the memory that plans of such a job need in addition to the optimizer's states.
+    // Returns the memory that the plans of a job on HOSTS hosts need in addition to the optimizer's
+    // states.
     [[nodiscard]] static plan::CompressionRoom room(const config::OptimizerConfig& optimizer,
                                                     int hosts);
 

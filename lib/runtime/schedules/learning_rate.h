@@ -10,7 +10,7 @@
 
 namespace dslaunch::runtime {
 
-// Returns the rate of update UPDATE (0: the first one of the run). BASE_LR is optimizer.params.lr.
+// Returns the rate of update UPDATE (0 for the run's first update). BASE_LR is optimizer.params.lr.
 // DeepSpeed steps its scheduler after the optimizer, so update u uses iteration i = u - 1. At i =
 // -1 the rate is the scheduler's start: warmup_min_lr, or 0 for the cosine. With N = max(2,
 // warmup_num_steps) and i < N the warm-up is g = ln(i + 1) / ln N (log) or i / N (linear). "log"

@@ -13,12 +13,12 @@ namespace dslaunch::runtime {
 // Some elements of a tensor of which other ranks keep copies. All copies of a part of a tensor have
 // the same bits.
 struct CopiedValues {
-    static constexpr int kWeights = -1;  // as segments read them
+    static constexpr int kWeights = -1;  // the weights as segments read them
     static constexpr int kMaster = -2;   // the fp32 copy of 16-bit weights
-    static constexpr int kOfHost = -1;   // whole, one copy for all ranks of a host
+    static constexpr int kOfHost = -1;   // the whole tensor, one copy for all ranks of a host
 
     int parameter = -1;    // index into the model's parameters
-    int state = kWeights;  // or the index of one of the optimizer's states
+    int state = kWeights;  // kWeights, kMaster, or the index of an optimizer state
     int part = 0;          // kOfHost, or the rank's part of its copy: parts with the same number
                            // are equal
     Range elements;        // in the order of the parameter's memory
@@ -33,7 +33,7 @@ class CopiedState {
     // Calls USE with all values of which another rank keeps a copy too, if they are in memory. The
     // values are valid until USE returns. Weights that the ranks of a host share are divided among
     // these ranks, a whole parameter each. Optimizer states are left out if any are on disk or in
-    // fewer bits. REQUIRES: settle() has returned. By default there are no such values.
+    // fewer bits. REQUIRES: settle() has returned. By default it visits nothing.
     using UseCopied = std::function<void(const CopiedValues& values)>;
     virtual void visit_copied(const UseCopied& use) { static_cast<void>(use); }
 };

@@ -1,5 +1,5 @@
-// A rank's parameters, gradients and optimizer states, as their owner uses them. Every other user
-// uses only the one interface that it needs. Implemented in lib/zero.
+// A rank's parameters, gradients and optimizer states, with all their interfaces. The owner uses
+// this class; every other user uses only the interface that it needs. Implemented in lib/zero.
 #pragma once
 
 #include "runtime/state/copied_state.h"
@@ -11,7 +11,7 @@
 
 namespace dslaunch::runtime {
 
-// The whole state of a rank's parameters: training, saving, evaluation, reports
+// The state of a rank's parameters, with the interfaces for training, saving, evaluation, reports
 // and checks.
 class ParameterState : public SteppingState,
                        public ReadableState,

@@ -11,9 +11,9 @@ class ReadableState {
   public:
     virtual ~ReadableState() = default;
 
-    // hold() makes these parameters of the model, given by index, readable through their tensors
-    // until let_go(), on ranks that pass KEEP. Every rank calls it, outside of a step. Only one
-    // hold at a time.
+    // hold() makes PARAMETERS of the model, given by index, readable through their tensors until
+    // let_go(), on ranks that pass KEEP. Every rank calls it, outside of a step. Only one hold at a
+    // time.
     virtual void hold(std::span<const int> parameters, bool keep) = 0;
     virtual void let_go() = 0;
     // Returns true if parameters are whole only while they are held.

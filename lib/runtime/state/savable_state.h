@@ -62,14 +62,14 @@ class SavableState {
         DSL_CHECK(false, "unit {} is not stored on disk", unit);
         static_cast<void>(use);
     }
-    // Sets the guard that is called before each change of a unit; null: no guard. GUARD must
-    // outlive the state.
+    // Sets the guard that is called before each change of a unit, or no guard if GUARD is null.
+    // GUARD must outlive the state.
     virtual void set_guard(UpdateGuard* guard) { static_cast<void>(guard); }
     // Returns the number of updates that a parameter of the model has had; nullopt if it is not
     // trained.
     [[nodiscard]] virtual std::optional<int64_t> updates_of(int parameter) const = 0;
-    // Returns the values to save of an untrained parameter: its tensor, or another one if the
-    // tensor is sharded or rounded.
+    // Returns the values to save of an untrained parameter: its tensor, or another tensor if its
+    // own is sharded or rounded.
     [[nodiscard]] virtual at::Tensor untrained_values(int parameter) const = 0;
 };
 

@@ -12,9 +12,9 @@ namespace dslaunch::runtime {
 // Elements of a parameter's fp32 weights or of one of its optimizer states, which are fp32 too.
 struct SavedPiece {
     int parameter = -1;                 // index into the model's parameters
-    int state = -1;                     // index of the state; -1: the weights
+    int state = -1;                     // index of the state; -1 for the weights
     Range elements;                     // range in the order of the parameter's memory
-    const std::byte* values = nullptr;  // [elements.numel] fp32; null: on disk, see bring_saved()
+    const std::byte* values = nullptr;  // [elements.numel] fp32; null if on disk: see bring_saved()
     int unit = -1;                      // the piece's unit, as in before_update()
 };
 

@@ -11,8 +11,8 @@
 
 namespace dslaunch::runtime {
 
-// The bytes that a rank uses, by kind. Of memory that ranks share, it counts the share that belongs
-// to this rank at its ZeRO stage.
+// The bytes that a rank uses, by kind. If ranks share memory, only the share of this rank at its
+// ZeRO stage counts.
 struct MemoryAccount {
     Bytes parameters;
     Bytes gradients;

@@ -17,17 +17,17 @@ class UpdateWitness;
 // The settings of one step.
 struct StepSettings {
     int64_t step = 1;    // counted from 1
-    int64_t update = 1;  // the step's update unless it is skipped, from 1
+    int64_t update = 1;  // number of the step's update, from 1, unless the step is skipped
     double lr = 0;
     double loss_scale = 1;  // the factor by which the loss is multiplied
     bool logged = false;    // true if this step is logged: costly numbers may be measured
-    std::optional<config::Betas> betas = {};  // instead of the optimizer's
+    std::optional<config::Betas> betas = {};  // replace the optimizer's betas if set
 };
 
 // Gradients that were not finite, as agreed by all ranks.
 struct Overflow {
-    int parameter = -1;  // the model's first such parameter; -1: only the norm overflowed
-    int rank = -1;  // the first rank with such a gradient; -1: only a sum over ranks overflowed
+    int parameter = -1;  // the first parameter with such a gradient; -1 if only the norm overflowed
+    int rank = -1;  // the first rank with such a gradient; -1 if only a sum over ranks overflowed
 };
 
 // A state that carries out the instructions of a step.
@@ -39,16 +39,16 @@ class SteppingState {
     virtual void begin_step(const StepSettings& settings) = 0;
     // Runs an instruction that is not the segment runner's. Called by the instruction's lane.
     virtual void run(const plan::Instruction& instruction) = 0;
-    // Returns the lender that provides the memory of gradients in a backward pass; nullptr:
-    // autograd's own memory is used. Compute lane.
+    // Returns the lender that provides the memory of gradients in a backward pass, or nullptr if
+    // autograd uses its own memory. The compute lane calls it.
     [[nodiscard]] virtual MemoryLender* gradient_memory() = 0;
     // begin_backward() reports that a backward pass of MICRO_STEP begins, end_segment() that
-    // SEGMENT's part of it is done. Compute lane.
+    // SEGMENT's part of the pass is done. The compute lane calls both.
     virtual void begin_backward(int micro_step) = 0;
     virtual void end_segment(int segment) = 0;
     // Returns this rank's complete gradients of a tied bucket. The caller replaces them by sums,
-    // and kPost publishes the sums. REQUIRES: the instruction is a kTie of the bucket. Compute
-    // lane.
+    // and kPost publishes the sums. REQUIRES: the compute lane calls it while it carries out a kTie
+    // of the bucket.
     [[nodiscard]] virtual std::span<float> tied_gradients(int bucket) = 0;
     // Returns the global L2 norm of the last step's mean gradient before clipping, if it was
     // computed.
@@ -59,8 +59,9 @@ class SteppingState {
     // what hosts exchange, and must outlive the state. Chunks with a new placement move. Every rank
     // calls it, between steps. Blocks.
     virtual void change_plan(const plan::StepPlan& plan) = 0;
-    // Sets the witness, which sees every update of an element that this rank writes; null: no
-    // witness. WITNESS must outlive the state. REQUIRES: the values are in the host's memory.
+    // Sets the witness, which sees every update of an element that this rank writes. If WITNESS is
+    // null, there is no witness. WITNESS must outlive the state. REQUIRES: the values are in the
+    // host's memory.
     virtual void set_witness(UpdateWitness* witness) = 0;
     // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;

@@ -22,11 +22,10 @@ struct SeenUpdate {
     int64_t update = 1;  // number of the parameter's update, from 1
     const config::OptimizerConfig* optimizer = nullptr;  // the optimizer of the parameter's group
     double lr = 0;
-    std::optional<config::Betas> betas;  // instead of the optimizer's
+    std::optional<config::Betas> betas;  // replace the optimizer's betas if set
     double loss_scale = 1;
-    // GRADIENTS: the mean over the ranks of the gradients of the scaled loss, [elements.numel].
-    // FACTOR: the number by which the update multiplies them, which undoes the loss scale and
-    // clips.
+    // GRADIENTS are gradients of the scaled loss, averaged over the ranks, [elements.numel]. The
+    // update multiplies them by FACTOR, which undoes the loss scale and clips.
     std::span<const float> gradients;
     float factor = 1;
     // The values that training keeps in fp32, [elements.numel]. A state that the optimizer does not
@@ -38,7 +37,7 @@ struct SeenUpdate {
     std::span<const uint16_t> half;  // 16-bit copy that segments read, if there is one
 };
 
-// Thread: the communication lane.
+// An observer of updates. The communication lane calls it.
 class UpdateWitness {
   public:
     virtual ~UpdateWitness() = default;

@@ -13,7 +13,7 @@ namespace dslaunch::runtime {
 // The times and memory of a step on this rank.
 struct StepRun {
     int64_t step = 0;
-    double seconds = 0;  // from the end of the previous step to the end of this one
+    double seconds = 0;  // from the end of the previous step to the end of this step
     const plan::StepPlan* plan = nullptr;
     std::span<const plan::InstructionSpan> spans;  // one per instruction of the plan
 };
@@ -28,8 +28,8 @@ class BetweenSteps {
     // previous step's plan, otherwise null. All ranks return the same. The plan must outlive the
     // trainer, and may differ only in what hosts exchange.
     [[nodiscard]] virtual const plan::StepPlan* before_step(int64_t /*update*/) { return nullptr; }
-    // Called after each step with its LOSS, the mean over all micro batches. SKIPPED: gradients
-    // were not finite, so nothing was updated.
+    // Called after each step with its LOSS, the mean over all micro batches. SKIPPED is true if
+    // gradients were not finite, so that nothing was updated.
     virtual void end_step(int64_t /*step*/, double /*loss*/, bool /*skipped*/) {}
     // Called after each step except the last, while nothing is being saved. Returns another plan
     // for the next steps, or null to keep the plan. All ranks return the same. The plan must

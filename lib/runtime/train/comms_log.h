@@ -19,8 +19,8 @@ namespace dslaunch::runtime {
 // Collects the operations of steps; see the top of this file.
 class CommsLog {
   public:
-    // RANKS is the number of ranks between which an instruction moves data. REDUCES_TO_ALL: sums go
-    // to all of them, not to their owners.
+    // RANKS is the number of ranks between which an instruction moves data. REDUCES_TO_ALL is true
+    // if sums go to all these ranks, false if they go only to the owners of the summed elements.
     CommsLog(config::CommsLoggerConfig config, int ranks, bool reduces_to_all)
         : config_(std::move(config)), ranks_(ranks), reduces_to_all_(reduces_to_all) {}
 

@@ -26,7 +26,7 @@ struct EvalPoint {
     double loss = 0;
 };
 
-// The objects that evaluations need, which must outlive them.
+// The objects that evaluations need. They must outlive the HeldOutLoss.
 struct HeldOutParts {
     Evaluator* evaluator = nullptr;
     SteppingState* state = nullptr;
@@ -49,15 +49,16 @@ class HeldOutLoss {
     [[nodiscard]] std::optional<double> evaluate(int64_t step, int64_t updates, bool counts,
                                                  const std::function<void(double share)>& tell);
     [[nodiscard]] const EvalJudge& judge() const { return judge_; }
-    // Returns the verdict on the last evaluation. One that does not count is not the best.
+    // Returns the verdict on the last evaluation. An evaluation that does not count is never the
+    // best.
     [[nodiscard]] const Verdict& verdict() const { return verdict_; }
     // Returns true while evaluate() computes the loss. Any thread.
     [[nodiscard]] bool is_running() const { return running_.load(std::memory_order_relaxed); }
     // Returns true if the last evaluation ended early, because the run must save and end.
     [[nodiscard]] bool was_cut_short() const { return cut_short_; }
     // Returns the evaluation with the least loss, even if it does not count; nullopt before the
-    // first one. Of a run's parts before a resume, only the best evaluation that counted is known,
-    // and only if the metric is the loss.
+    // first evaluation. After a resume, it knows only one earlier evaluation: the best that
+    // counted, if the metric is the loss.
     [[nodiscard]] const std::optional<EvalPoint>& best() const { return best_; }
     // Returns the newest loss once; nullopt until the next evaluation.
     [[nodiscard]] std::optional<double> take_news() { return std::exchange(news_, std::nullopt); }

@@ -120,8 +120,8 @@ class FileReporter final : public Reporter {
 
     std::string output_;
     std::string info_ = "null";
-    bool keeps_run_file_ = false;  // run.json is an earlier run's
-    bool has_lines_ = false;       // metrics.jsonl is this run's
+    bool keeps_run_file_ = false;  // true if run.json is an earlier run's
+    bool has_lines_ = false;       // true if metrics.jsonl is this run's
     UniqueFd metrics_;
 };
 

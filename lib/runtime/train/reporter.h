@@ -1,6 +1,7 @@
 // The reporter sends a rank's results through its agent to the launcher or, if the worker was
 // started by hand, to files under --output. It also receives the only message in the other
-// direction: save and end. Threads: any; one line is one frame or one write.
+// direction, the request to save and end. Any thread may use it, since each line is one frame or
+// one write.
 #pragma once
 
 #include <functional>
@@ -47,9 +48,9 @@ class Reporter {
 // for frames from the agent.
 [[nodiscard]] std::unique_ptr<Reporter> make_control_reporter(int control_fd);
 
-// Returns a reporter without an agent: metrics and run.json are written under OUTPUT (empty: not at
-// all), progress to log lines. SIGTERM ends the process. Throws Error{kDisk} if OUTPUT cannot be
-// written.
+// Returns a reporter without an agent: it writes metrics and run.json under OUTPUT, and progress to
+// log lines. If OUTPUT is empty, it writes no files. SIGTERM ends the process. Throws Error{kDisk}
+// if OUTPUT cannot be written.
 [[nodiscard]] std::unique_ptr<Reporter> make_file_reporter(const std::string& output);
 
 // Sends WHERE() to REPORTER at once and then every INTERVAL, until the result is destroyed; its

@@ -17,10 +17,10 @@ namespace dslaunch::runtime {
 
 // The facts of one rank, or of all ranks together.
 struct RankFacts {
-    double loss = 0;             // mean over this rank's micro batches, or over all ranks'
-    graph::RewardMeans rewards;  // its means, for a preference loss
+    double loss = 0;             // mean over the micro batches of this rank, or of all ranks
+    graph::RewardMeans rewards;  // mean rewards, for a preference loss
     bool has_rewards = false;
-    int64_t rss_bytes = 0;  // of a rank, or the largest of all ranks; also below
+    int64_t rss_bytes = 0;  // this and the numbers below: of a rank, or the largest of all ranks
     int64_t peak_rss_bytes = 0;
     int64_t page_faults = 0;
     double data_wait_ms = 0;
@@ -46,7 +46,7 @@ struct StepFacts : RankFacts {
 class RankMeter {
   public:
     // RUNNER and LOADER must outlive the meter. LOADER is null if batches need no wait.
-    // TELLS_PLANNED: this rank reports how many bytes the plan sends to other hosts.
+    // TELLS_PLANNED is true if this rank reports how many bytes the plan sends to other hosts.
     RankMeter(const StepRunner& runner, const BatchLoader* loader, bool tells_planned)
         : runner_(runner), loader_(loader), tells_planned_(tells_planned) {}
 

@@ -33,7 +33,7 @@ void StepLine::begin_step(int64_t step) {
 }
 
 // Updates the mean time of steps. The first step takes longer than others and counts only until the
-// second one. Later ones count equally at first; then newer steps count more.
+// second one. Later steps count equally at first; then newer steps count more.
 void StepLine::end_step(const DoneStep& done) {
     const std::lock_guard lock(mutex_);
     const auto others = static_cast<double>(steps_done_++);

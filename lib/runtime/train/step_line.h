@@ -21,7 +21,7 @@ struct DoneStep {
     double step_ms = 0;
     double units_per_step = 0;  // tokens or samples, for the rate
     std::string_view unit;      // "tok", "samples"
-    double mfu = 0;             // share of the device's peak; 0: not known
+    double mfu = 0;             // share of the device's peak; 0 if not known
     Bytes rss;
 };
 
@@ -37,7 +37,7 @@ class StepLine {
     // Note that a step begins, or that a step has ended with the results DONE.
     void begin_step(int64_t step);
     void end_step(const DoneStep& done);
-    // Shows other work from now on, such as "evaluating"; empty: shows steps again.
+    // Shows WHAT, such as "evaluating", instead of steps. If WHAT is empty, shows steps again.
     void begin_other(std::string_view what);
     // Notes that SHARE of the other work is done.
     void do_other(double share);
@@ -59,7 +59,7 @@ class StepLine {
     double other_share_ = 0;
     TimePoint other_began_{};
     std::optional<DoneStep> done_;
-    int64_t steps_done_ = 0;  // since this object was made
+    int64_t steps_done_ = 0;  // steps done since this object was made
     double mean_ms_ = 0;      // mean time of a step; newer steps count more
 };
 

@@ -16,8 +16,7 @@ void add_number(JsonWriter& json, const char* key, std::optional<double> value) 
     }
 }
 
-// Adds memory by the plan's kinds: the state's own numbers where it has them, the others as
-// planned.
+// Adds memory by kind: the kinds that the state counts are as counted, the other kinds as planned.
 void add_memory(JsonWriter& json, const StepMetrics& metrics) {
     const MemoryAccount& account = metrics.memory;
     const auto planned = [&](plan::BufferKind kind) {

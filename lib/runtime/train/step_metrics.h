@@ -18,10 +18,11 @@
 
 namespace dslaunch::runtime {
 
-// Losses, times and memory are over all ranks; the last seven fields are this rank's.
+// The data of a line. Losses, times and memory are over all ranks; `tier_peaks` and the fields
+// after it are this rank's.
 struct StepMetrics {
     int64_t step = 0;
-    int64_t samples_seen = 0;  // in all steps up to this one
+    int64_t samples_seen = 0;  // samples in all steps up to this step
     double loss = 0;
     std::optional<graph::RewardMeans> rewards;  // for a preference loss
     double lr = 0;
@@ -31,8 +32,8 @@ struct StepMetrics {
     double step_ms = 0;
     int64_t samples = 0;
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
-    int64_t forward_flops = 0;      // on this rank in the whole step
-    double peak_tflops = 0;         // of this rank's device; 0: not known
+    int64_t forward_flops = 0;      // FLOPs of this rank's forwards in the step
+    double peak_tflops = 0;         // peak of this rank's device; 0 if not known
     std::string_view peak_source = "unknown";
     int64_t rss_bytes = 0;
     int64_t peak_rss_bytes = 0;
@@ -44,7 +45,7 @@ struct StepMetrics {
     MemoryAccount memory;                                 // counted by the state
     Traffic links;                                        // since the start
     StepLinks step_links;             // traffic of this rank's host in this step
-    std::optional<DiskTraffic> disk;  // since the start; nullopt: nothing is on disk
+    std::optional<DiskTraffic> disk;  // since the start; nullopt if nothing is on disk
     std::vector<WorkTime> breakdown;  // empty without wall_clock_breakdown
 };
 

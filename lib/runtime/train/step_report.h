@@ -34,10 +34,10 @@ struct StepReportParts {
     Reporter* reporter = nullptr;
     const Clock* clock = nullptr;
     int64_t steps_before = 0;       // steps of earlier runs
-    int64_t samples_before = 0;     // samples of these steps
+    int64_t samples_before = 0;     // samples in the steps of earlier runs
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
     int64_t forward_flops = 0;      // this rank's work in one micro step
-    DevicePeak peak;                // of this rank's device
+    DevicePeak peak;                // peak of this rank's device
     int ranks_of_stage = 1;         // ranks that train the same part of the model
 };
 

@@ -27,7 +27,7 @@ namespace dslaunch::runtime {
 // The place of a rank in a pipeline.
 struct StageParts {
     const StageLink* link = nullptr;  // link to the other stages; null: no pipeline
-    const Link* far = nullptr;        // link for traffic to other hosts; null: there is none
+    const Link* far = nullptr;        // link for traffic to other hosts; null if there is none
     int64_t forward_flops = 0;        // of the whole model in one micro step
     std::vector<plan::StagePart> parts = {};  // the plan's parts
     // One list per bucket: the stages that have the parameter of a tied bucket; empty for other
@@ -46,8 +46,8 @@ struct StepRunnerParts {
     SegmentRunner* segments = nullptr;
     SteppingState* state = nullptr;
     Collectives* collectives = nullptr;  // joins all ranks
-    // The collectives of subsets of the ranks, and of all ranks' devices. Poisoning them ends
-    // every call that is blocked in them.
+    // Further collectives: for subsets of the ranks, and between the devices of all ranks. When a
+    // step fails, they are poisoned, so that calls that are blocked in them end.
     std::vector<Collectives*> groups;
     DeviceBackend* device = nullptr;   // null: the CPU
     MemoryPhases* memory = nullptr;    // null: memory is not sampled
@@ -75,19 +75,19 @@ class StepRunner final : private InstructionRunner {
     // Switches to PLAN, which must outlive the runner. STEPS is the number of steps that this run
     // has done. Called between steps.
     void change_plan(const plan::StepPlan& plan, int64_t steps);
-    // Notes that this rank has reached the end of a step. A rank that has not is then seen in
-    // position(): the others wait for it.
+    // Notes that this rank has reached the end of a step. position() thereby shows the rank for
+    // which the other ranks wait.
     void reach_end() { ++ends_reached_; }
 
-    // The present plan, the time of each of its instructions in the last step, and the time for
-    // which the compute lane waited there. Called between steps.
+    // Return the present plan, the time of each of its instructions in the last step, and the time
+    // for which the compute lane waited in that step. Called between steps.
     [[nodiscard]] const plan::StepPlan& plan() const { return *parts_.plan; }
     [[nodiscard]] std::span<const plan::InstructionSpan> spans() const { return executor_.spans(); }
     [[nodiscard]] Duration compute_waited() const { return executor_.compute_waited(); }
     // Returns the traffic of all collectives and links of this rank since they were made.
     [[nodiscard]] TrafficTable traffic() const;
 
-    // Any thread may call these three.
+    // Any thread may call position(), computed() and on_disk().
     [[nodiscard]] StepPosition position() const;
     // Returns the time that the compute lane has worked without waiting for other ranks.
     [[nodiscard]] Duration computed() const { return executor_.worked(plan::Lane::kCompute); }
@@ -109,7 +109,8 @@ class StepRunner final : private InstructionRunner {
 
     StepRunnerParts parts_;
     Executor executor_;
-    // Guards the pointer to the plan, and the executor's, against position() of other threads.
+    // Guards the plan pointers of this object and of the executor, since other threads call
+    // position().
     mutable std::mutex plan_mutex_;
     std::atomic<uint64_t> ends_reached_{0};
     // Added to the executor's count of instructions. It corrects for steps under earlier plans, so

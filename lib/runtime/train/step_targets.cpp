@@ -30,8 +30,8 @@ StepTargets TargetWeights::of(int64_t step) {
 
 // Counts the targets of all ranks of the first stage, and their micro batches that have targets.
 // Ranks that share a micro batch each add it, so all sums are multiples of the number of such
-// ranks. In a pipeline this also tells the last stage, which has the losses, which micro batches
-// are empty.
+// ranks. In a pipeline, the last stage has the losses, and learns here which micro batches are
+// empty.
 StepTargets TargetWeights::count(int64_t step) const {
     const SegmentRunnerOptions& rows = segments_.options();
     const auto micro_steps = static_cast<size_t>(rows.accumulation_steps);

@@ -16,9 +16,9 @@ namespace dslaunch::runtime {
 // The targets that count in one step.
 struct StepTargets {
     // The weight of each micro step's loss in the mean over this rank's micro steps. The mean over
-    // ranks is taken afterwards. 0: no target of the step counts.
+    // ranks is taken afterwards. The weight is 0 if no target of the step counts.
     double weight = 1;
-    std::vector<char> empty = {};  // this rank's micro steps without a target; empty: all have some
+    std::vector<char> empty = {};  // marks micro steps without targets; empty if there are none
     int64_t empty_everywhere = 0;  // number of micro batches without a target, on all ranks
 };
 
@@ -31,8 +31,8 @@ struct StageNumber {
 // Computes the weights; see the top of this file.
 class TargetWeights {
   public:
-    // VARIES: micro batches may differ in the number of targets that count. COLLECTIVES joins all
-    // ranks. SEGMENTS and COLLECTIVES must outlive this object.
+    // VARIES is true if micro batches may differ in the number of targets that count. COLLECTIVES
+    // joins all ranks. SEGMENTS and COLLECTIVES must outlive this object.
     TargetWeights(config::LossMean mean, bool varies, SegmentRunner& segments,
                   Collectives& collectives, const StageNumber& stage);
 

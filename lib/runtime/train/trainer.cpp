@@ -153,8 +153,8 @@ TrainResult Trainer::run() {
         if (is_over() && !is_last) result.ended_early = held_out_->judge().why_over();
         const bool saving = save_if_due(step, facts, result.ends());
         if (step < config.steps && !facts.end && !saving) adapt_plan(step, facts);
-        // This one does not count: if it is due, the resumed run makes it again. Samples would take
-        // time that the job no longer has.
+        // This evaluation does not count: the resumed run repeats it if it is due. No samples are
+        // written, since the job has no time left for them.
         if (facts.end) result.eval_loss = evaluate(step, /*counts=*/false, /*writes=*/false);
     }
     finish(result);
@@ -177,14 +177,15 @@ StepFacts Trainer::next_step() {
     return facts;
 }
 
-// Changes the plan for the steps after STEP if the job wants another one.
+// Changes the plan for the steps after STEP if the job wants another plan.
 void Trainer::adapt_plan(int64_t step, const StepFacts& facts) {
     if (parts_.between == nullptr) return;
     const plan::StepPlan* const plan = parts_.between->after_step(last_run(step, facts));
     if (plan != nullptr) change_plan(*plan, step);
 }
 
-// Changes files of an earlier run for the first time, if that has not happened yet.
+// Calls parts_.begin_steps, but only once: from then on, the run may change files of an earlier
+// run.
 void Trainer::begin_steps() {
     const std::function<void()> begin = std::exchange(parts_.begin_steps, {});
     if (begin) begin();
@@ -199,7 +200,8 @@ StepFacts Trainer::take_step() {
 }
 
 double Trainer::evaluate() {
-    // Nothing ends this evaluation early: whoever has a loop of its own ends it there.
+    // Nothing ends this evaluation early: a caller with a loop of its own ends the run in that
+    // loop.
     return evaluate(step_, /*counts=*/false, /*writes=*/false).value();
 }
 
@@ -209,10 +211,10 @@ TrainResult Trainer::end() {
     return result;
 }
 
-// Evaluates before the first step in two cases: in a new run, because later losses are compared
-// with this one, and in a run that was ended after its last save, before the evaluation of that
-// step. This evaluation is the last thing that can be refused before files of an earlier run
-// change.
+// Evaluates before the first step in two cases. In a new run, later losses are compared with the
+// first loss. A resumed run makes up for an evaluation that is missing, because the earlier run
+// ended after the save and before the evaluation. After this evaluation, nothing can refuse the run
+// any more, and files of an earlier run change.
 void Trainer::evaluate_before(TrainResult& result) {
     const storage::TrainingState& resumed = parts_.resumed;
     const int64_t before = resumed.step;
@@ -264,8 +266,8 @@ void Trainer::change_plan(const plan::StepPlan& plan, int64_t steps) {
     report_.follow_plan();
 }
 
-// Starts a save if one is due. The end of the run, ENDS, makes one due. Returns true if a save is
-// then under way on any rank.
+// Starts a save if one is due. A save is always due if the run ENDS. Returns true if a save is
+// under way on any rank when the call returns.
 bool Trainer::save_if_due(int64_t step, const StepFacts& facts, bool ends) {
     const config::RunConfig& config = *parts_.config;
     Checkpointer* const checkpointer = parts_.checkpointer;
@@ -371,7 +373,7 @@ StepFacts Trainer::gather(double loss) {
     return all;
 }
 
-// Called on the first rank.
+// Reports a step that has ended. Only the first rank calls it.
 void Trainer::report_step(int64_t step, const StepFacts& facts) {
     if (step == parts_.config->trace_step && parts_.between != nullptr)
         parts_.between->trace_step(last_run(step, facts));

@@ -33,50 +33,50 @@ struct TrainerParts {
     const config::RunConfig* config = nullptr;
     const StateAccount* account = nullptr;
     // True if this rank reports the planned bytes to other hosts. The ranks of a host that train
-    // the same parameters send these bytes together, so only one of them reports. nullopt: the
-    // first rank of the host.
+    // the same parameters send these bytes together, so only one of them reports. If it is nullopt,
+    // the first rank of the host reports.
     std::optional<bool> tells_planned;
     Reporter* reporter = nullptr;
     Evaluator* evaluator = nullptr;  // null: nothing is held out
     // All ranks call it after each evaluation with the evaluation's step, even if there are no
-    // held-out data, but not after a request to end the run. Empty: there is nothing to do.
+    // held-out data, but not after a request to end the run. It may be empty.
     std::function<void(int64_t step)> after_evaluation = {};
-    const BatchLoader* loader = nullptr;   // Load waits for it; null: batches need no wait
+    const BatchLoader* loader = nullptr;   // Load waits for it; null if batches need no wait
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
     // All ranks call it once, right before the first step or save, and after the evaluation before
-    // the first step. Empty: there is nothing to do.
+    // the first step. It may be empty.
     std::function<void()> begin_steps = {};
-    BetweenSteps* between = nullptr;  // null: steps follow each other directly
-    // The time by which the last save must be done; nullopt: there is no limit.
+    BetweenSteps* between = nullptr;  // null if there is no work between steps
+    // The time by which the last save must be done; nullopt if there is no limit.
     std::optional<std::chrono::system_clock::time_point> save_by;
     storage::TrainingState resumed;  // state of earlier runs; by default nothing
     // True if micro batches may differ in the number of targets that count.
     bool targets_vary = true;
     int64_t tokens_per_sample = 0;  // 0: samples are not tokens
-    DevicePeak peak;                // of this rank's device
-    // The model whose modules are profiled; null: this rank profiles no modules.
+    DevicePeak peak;                // peak of this rank's device
+    // The model whose modules are profiled; null if this rank profiles no modules.
     graph::SegmentedModel* profiled = nullptr;
 };
 
 // The results of a run.
 struct TrainResult {
     int64_t steps = 0;      // optimizer steps done, including those before a resume
-    int64_t updates = 0;    // of these, steps that changed the model
+    int64_t updates = 0;    // number of these steps that changed the model
     int64_t new_steps = 0;  // steps of this run
     int64_t new_updates = 0;
     double loss = 0;  // loss of the last step
     Bytes peak_rss;   // the largest peak of any rank
-    // Two peaks of LibTorch's allocator, on the GPU where it is largest: bytes given out to
-    // tensors, and bytes held. 0 on the CPU.
+    // Peaks of LibTorch's allocator, each the largest of all GPUs: bytes given out to tensors, and
+    // bytes held. 0 on the CPU.
     Bytes peak_device;
     Bytes peak_device_held;
     Duration time{0};  // time of all steps, and of the evaluations between them
     std::optional<double> eval_loss;
     std::optional<EvalPoint> best_eval;  // the least held-out loss, see HeldOutLoss::best()
     StepLinks links;                     // rank 0: traffic of its host in this run
-    std::string comms;                   // rank 0: the table of comms_logger; empty: not wanted
+    std::string comms;                   // rank 0: the table of comms_logger; empty if not wanted
     bool asked_to_end = false;
-    std::string ended_early;  // why the run ended before its last step; empty: it did not
+    std::string ended_early;  // why the run ended before its last step; empty if it did not
 
     [[nodiscard]] bool ends() const { return asked_to_end || !ended_early.empty(); }
 };
@@ -96,18 +96,18 @@ class Trainer {
     // process must leave by _exit.
     [[nodiscard]] TrainResult run();
 
-    // The parts of run(), for a caller with a loop of its own, which decides when to evaluate, to
-    // save and to end. All ranks make the same calls: begin() once, then any of the others between
-    // steps, and end() at last. They throw as run() does.
+    // The parts of run(), for a caller that has a loop of its own and decides when to evaluate,
+    // save and end. All ranks make the same calls: begin() once, then take_step(), evaluate() and
+    // save() in any order, and end() at last. They throw as run() does.
     void begin();
     // Takes the next step, whatever its number, and does what follows each step: it reports, goes
     // on with a save that is under way, and changes the plan if that is due.
     [[nodiscard]] StepFacts take_step();
-    // Returns the held-out loss after the last step. The best checkpoint and the early end, which
-    // are rules of run(), leave it out. REQUIRES: there is an evaluator.
+    // Returns the held-out loss after the last step. It does not count for the best checkpoint and
+    // the early end, which are rules of run(). REQUIRES: there is an evaluator.
     [[nodiscard]] double evaluate();
-    // Begins to save the last step. WAITS: until the save has ended. REQUIRES: there is a
-    // checkpointer, and begin() or a step came before.
+    // Begins to save the last step. If WAITS, returns only after the save has ended. REQUIRES:
+    // there is a checkpointer, and begin() or a step came before.
     void save(bool waits) {
         begin_steps();
         save(step_, last_loss_, waits);
@@ -117,8 +117,8 @@ class Trainer {
 
     // Returns the learning rate and the norm of the gradients of the last step.
     [[nodiscard]] StepRates rates() const { return {lr_, parts_.steps.state->gradient_norm()}; }
-    // Returns the number of steps done, and how many of them changed the model, with those before a
-    // resume.
+    // Return the number of steps done, and the number of steps that changed the model. Both include
+    // the steps before a resume.
     [[nodiscard]] int64_t steps() const { return step_; }
     [[nodiscard]] int64_t updates() const { return updates_; }
 
@@ -170,7 +170,7 @@ class Trainer {
     int64_t updates_;            // steps that were not skipped
     double lr_ = 0;
     double last_loss_;
-    TimePoint begin_{};  // of the first step of this run
+    TimePoint begin_{};  // begin of this run's first step
     TimePoint last_step_end_{};
     Duration longest_step_{0};
     StepLinks links_;  // since the start of this run

@@ -19,14 +19,14 @@ namespace dslaunch::runtime {
 
 namespace {
 
-constexpr int kNorm = -3;  // stands for a state: the gradient norm of the step
+constexpr int kNorm = -3;  // state number that stands for the step's gradient norm
 
 // The first message of each rank.
 struct Digest {
-    uint64_t shared = 0;  // of its part of the weights that its host's ranks share
-    uint64_t own = 0;     // of the values of which each rank keeps a copy
+    uint64_t shared = 0;  // digest of the rank's part of the weights that its host shares
+    uint64_t own = 0;     // digest of the values of which each rank keeps a copy
     uint64_t norm = 0;
-    int64_t part = -1;  // part of the copy that the own values are; -1: no part
+    int64_t part = -1;  // number of the part that `own` covers; -1 if it covers none
 };
 
 // Returns true if DIGESTS, by rank, say that all copies are equal.

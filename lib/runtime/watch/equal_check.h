@@ -19,8 +19,8 @@ class EqualCheck {
   public:
     // COLLECTIVES joins the ranks that train the same parameters. KEEPERS says which of these ranks
     // keep one copy together: the ranks of each host or, on GPUs, each rank alone. RANKS has each
-    // rank's number in the job; empty: the numbers in COLLECTIVES. STATES are the names of the
-    // optimizer's states. COLLECTIVES and MODEL must outlive this object.
+    // rank's number in the job. If it is empty, messages have the numbers in COLLECTIVES. STATES
+    // are the names of the optimizer's states. COLLECTIVES and MODEL must outlive this object.
     EqualCheck(Collectives& collectives, Topology keepers, const plan::ModelInfo& model,
                std::vector<int> ranks, std::vector<std::string> states);
 

@@ -12,7 +12,7 @@ struct ProcessUsage {
     int64_t page_faults = 0;     // minor and major faults since the start
 };
 
-// Reads them from the kernel. Any thread.
+// Reads the usage from the kernel. Any thread may call it.
 [[nodiscard]] ProcessUsage process_usage();
 
 }  // namespace dslaunch::runtime

@@ -12,14 +12,14 @@
 
 namespace dslaunch::runtime {
 
-// The model and the numbers of a profile. The pointers must outlive their user.
+// The model and the numbers of a profile. The objects must outlive the profiler.
 struct StepProfilerParts {
     const config::RunConfig* config = nullptr;
     graph::SegmentedModel* model = nullptr;  // null: this rank is not profiled
     const plan::ModelInfo* info = nullptr;   // with this rank's segments
     int64_t steps_before = 0;                // steps of earlier runs
     int world_size = 1;
-    double peak_tflops = 0;  // of this rank's device; 0: not known
+    double peak_tflops = 0;  // peak of this rank's device; 0 if not known
 };
 
 // Profiles a step; see the top of this file.

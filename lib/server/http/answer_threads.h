@@ -14,10 +14,10 @@
 
 namespace dslaunch::server {
 
-// Threads: only the thread that reads the connections calls these functions.
+// A pool of threads. Only the thread that reads the connections calls its functions.
 class AnswerThreads {
   public:
-    // ANSWER(connection) is called by these threads, and WAKE() after each answer. Neither may
+    // Each thread calls ANSWER(connection) for a request, and WAKE() after the answer. Neither may
     // throw.
     AnswerThreads(size_t threads_max, std::function<void(Connection&)> answer,
                   std::function<void()> wake);

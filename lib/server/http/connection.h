@@ -28,7 +28,7 @@ struct Connection {
     enum class Phase {
         kIdle,      // no byte of a request has come
         kReading,   // a part of a request has come
-        kDraining,  // it had its last answer; later bytes are not read as a request
+        kDraining,  // the last answer was sent; later bytes are not read as a request
     };
     UniqueFd socket;
     RequestReader reader;
@@ -38,7 +38,7 @@ struct Connection {
     TimePoint last_byte;  // when bytes last came from the client
     int requests = 0;
     bool is_usable = true;       // another request may follow
-    Connections::iterator self;  // its place in the list that has it
+    Connections::iterator self;  // the place of the connection in its list
 };
 
 // The client of a connection whose request is being answered.

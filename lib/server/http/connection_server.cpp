@@ -295,7 +295,7 @@ void ConnectionServer::send_away(Connection& connection) noexcept {
             {.stays_open = false}, client));
         drain(connection);
     } catch (const std::exception&) {
-        // The next sweep closes it.
+        // The next sweep closes the connection.
     }
 }
 

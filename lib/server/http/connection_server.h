@@ -29,8 +29,8 @@ struct ConnectionLimits {
     int connections_max = 4096;  // open at once, or fewer if the descriptor limit is lower
     int requests_max = 1000;     // on one connection
     Duration request_max = std::chrono::seconds{120};     // from a request's first byte to its last
-    Duration pause_max = std::chrono::seconds{30};        // without a byte from, or to, the client
-    Duration hold_max = std::chrono::seconds{5};          // a younger request is never displaced
+    Duration pause_max = std::chrono::seconds{30};        // without a byte from the client or to it
+    Duration hold_max = std::chrono::seconds{5};          // a younger request keeps its memory
     Duration idle_max = std::chrono::seconds{5};          // longest time between two requests
     Duration drain_max = std::chrono::milliseconds{500};  // for a refused client to read why
 };
@@ -45,7 +45,7 @@ class ConnectionServer {
     // REQUIRES: run() has returned, or was never called.
     ~ConnectionServer();
 
-    // Opens PORT at HOST; PORT 0 means a free one. Returns its number. Throws Error{kSetup}.
+    // Opens PORT at HOST, or any free port if PORT is 0. Returns its number. Throws Error{kSetup}.
     int bind(const std::string& host, int port);
     // Serves until end() is called and all requests that were begun are answered. Throws
     // Error{kSetup} if no thread can be started to answer, or if the port fails. REQUIRES: bind().

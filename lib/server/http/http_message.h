@@ -54,11 +54,11 @@ class HttpHandler {
   public:
     virtual ~HttpHandler() = default;
     // Returns the answer to a request that is refused because of its head, before its body is read;
-    // nothing if it is not refused.
+    // nothing if the request is not refused.
     [[nodiscard]] virtual std::optional<HttpReply> refuse(const RequestHead& head) = 0;
-    // Returns true if answer() returns at once for such a request and its answer is short. The
-    // thread that reads the connections then calls answer() itself, even if the largest allowed
-    // number of requests is being answered.
+    // Returns true if answer() returns a short answer at once for a request with HEAD. The thread
+    // that reads the connections then calls answer() itself, even if the largest allowed number of
+    // requests is being answered.
     [[nodiscard]] virtual bool is_quick(const RequestHead& head) = 0;
     // Returns the answer to REQUEST, which refuse() did not refuse; may take any time. If it
     // throws, error() makes the answer.

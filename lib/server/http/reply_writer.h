@@ -7,15 +7,16 @@
 
 namespace dslaunch::server {
 
-// The form of an answer that its request decides.
+// The properties of an answer that depend on its request.
 struct ReplyMode {
     bool stays_open = true;  // another request may follow
     bool old = false;        // for HTTP/1.0: the end of the connection ends a stream
-    bool sends_body = true;  // false: for HEAD
+    bool sends_body = true;  // false for HEAD
 };
 
-// Writes REPLY to CLIENT. Returns false if the connection cannot be used any more. Throws whatever
-// the reply's stream throws; the answer is then incomplete, and the connection must be closed.
+// Writes REPLY to CLIENT. Returns false if the connection cannot be used any more. Passes on every
+// exception of the reply's stream; the answer is then incomplete, and the connection must be
+// closed.
 [[nodiscard]] bool write_reply(const HttpReply& reply, const ReplyMode& mode, ReplySink& client);
 
 // The bytes of the answer that is sent if there is no memory to make one; the connection is closed

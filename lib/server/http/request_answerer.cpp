@@ -35,7 +35,7 @@ HttpReply RequestAnswerer::reply_to(Connection& connection, const ConnectionClie
     }
 }
 
-// Returns true if another request may follow. Throws whatever the reply's stream throws.
+// Returns true if another request may follow. Passes on exceptions of the reply's stream.
 bool RequestAnswerer::write_answer(Connection& connection, ConnectionClient& client) {
     const RequestHead& head = connection.reader.head();
     HttpReply reply;

@@ -1,5 +1,5 @@
 // Answers a request that was read: calls the handler and writes its reply. Data path: connection.h
-// -> [here] -> HttpHandler -> reply_writer.h. Threads: any, each with another connection.
+// -> [here] -> HttpHandler -> reply_writer.h. Threads: any, each with its own connection.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace dslaunch::server {
 
-// Decides after each answer whether its connection may be used again.
+// The answerer of requests. It decides after each answer whether the connection may be used again.
 class RequestAnswerer {
   public:
     // REQUESTS_MAX: the largest number of requests on one connection. IS_ENDING: no connection is

@@ -153,8 +153,8 @@ std::optional<HttpRefusal> read_framing(const Framing& framing, RequestHead& hea
             return kBadLength;
         head.body_bytes = static_cast<uint64_t>(parse_int(*framing.length).value_or(0));
     }
-    // A body is unusual with these methods, and a proxy in front of the server may not have
-    // recognized it as one.
+    // A body is unusual with methods other than POST, and a proxy in front of the server may not
+    // have recognized the body.
     if (head.has_body() && head.method != "POST") head.stays_open = false;
     if (framing.expect) {
         if (!equal_ignoring_case(*framing.expect, "100-continue")) return kOtherExpectation;

@@ -21,7 +21,7 @@ struct RequestHead {
     std::string_view path;  // as it was sent, without the query after a question mark
     std::optional<std::string_view> host, origin, authorization, content_type, content_encoding;
     bool chunked = false;
-    uint64_t body_bytes = 0;  // 0 if it comes in chunks
+    uint64_t body_bytes = 0;  // 0 if the body comes in chunks
     // Returns true if bytes follow the head.
     [[nodiscard]] bool has_body() const { return chunked || body_bytes > 0; }
     bool stays_open = true;  // the client may send another request

@@ -13,7 +13,7 @@
 
 namespace dslaunch::server {
 
-// A request that exceeds one of these is refused.
+// The limits of a request; a request that exceeds one is refused.
 struct RequestLimits {
     size_t head_bytes_max = size_t{64} << 10;
     size_t body_bytes_max = size_t{16} << 20;
@@ -41,7 +41,7 @@ class RequestReader {
     // Returns the number of bytes that must be left in the budget if NUMEL more bytes of a body
     // arrive.
     [[nodiscard]] int64_t growth(size_t numel) const;
-    // REQUIRES: kHeadRead.
+    // Begins the body. REQUIRES: state() is kHeadRead.
     void read_body();
     // Prepares for another request.
     void reset();
@@ -53,7 +53,7 @@ class RequestReader {
     [[nodiscard]] std::string& body() { return body_; }
     // Returns the lease for the body's bytes; the work on the answer is charged to it too.
     [[nodiscard]] MemoryLease& lease() { return lease_; }
-    // REQUIRES: kRefused.
+    // REQUIRES: state() is kRefused.
     [[nodiscard]] const HttpRefusal& refusal() const { return refusal_; }
 
   private:

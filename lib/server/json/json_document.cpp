@@ -13,7 +13,7 @@
 
 namespace dslaunch::server {
 
-// Reads one text. Faults are thrown and caught inside this file only.
+// The reader of one text. Faults are thrown and caught inside this file only.
 class JsonReader {
   public:
     JsonReader(JsonDocument& document, MemoryLease& lease)
@@ -119,7 +119,7 @@ void JsonReader::open(JsonKind kind) {
     open_[depth_++] = static_cast<uint32_t>(document_.nodes_.size() - 1);
 }
 
-// Reads one element of the innermost value that is open, or its end.
+// Reads one element of the innermost open value, or the end of this value.
 void JsonReader::go_on() {
     const uint32_t owner = open_[depth_ - 1];
     const Node node = document_.nodes_[owner];

@@ -33,7 +33,7 @@ class JsonView {
   public:
     class Range;
 
-    // Return the kind of the value, or whether it is of that kind.
+    // Return the kind of the value, and whether it is KIND.
     [[nodiscard]] JsonKind kind() const;
     [[nodiscard]] bool is(JsonKind kind) const { return this->kind() == kind; }
     [[nodiscard]] bool is_number() const { return is(JsonKind::kInteger) || is(JsonKind::kReal); }
@@ -120,7 +120,7 @@ class JsonDocument {
     friend class JsonView;
     friend class JsonReader;
     struct Place {
-        uint32_t begin, numel;  // bytes of a text or a large integer; elements or fields
+        uint32_t begin, numel;  // a text's or large integer's bytes; or only a number of elements
     };
     struct Node {
         union {
@@ -130,7 +130,7 @@ class JsonDocument {
         };
         uint32_t end = 0;  // the node after this value and its contents
         JsonKind kind = JsonKind::kNull;
-        bool marked = false;  // true, or a large integer
+        bool marked = false;  // the value is `true` or a large integer
     };
     static_assert(sizeof(Node) == 16);
 

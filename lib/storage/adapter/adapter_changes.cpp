@@ -78,8 +78,8 @@ class ModelTensors {
     std::map<std::string, const SafetensorsEntry*> by_name_;
 };
 
-// Returns true if the models in the folders A and B have the same tensors, or if one of them cannot
-// be read, since its reader then says why.
+// Returns true if the models in the folders A and B have the same tensors. Also returns true if a
+// model cannot be read: the code that loads it later reports the error.
 bool have_equal_weights(const std::string& a, const std::string& b) {
     constexpr size_t kBlocksOfAll = 1024;
     try {
@@ -95,8 +95,8 @@ bool have_equal_weights(const std::string& a, const std::string& b) {
     }
 }
 
-// Returns true if the name of PATH suggests that it is a copy of BASE: its last part is the same,
-// or it is in the hub's cache, as models--ORG--NAME.
+// Returns true if PATH seems to contain the model BASE: its last part is BASE's last part, or a
+// folder in it is named models--ORG--NAME, as in the hub's cache.
 bool may_be_named(const std::string& path, const std::string& base) {
     namespace fs = std::filesystem;
     const auto last = [](const std::string& name) {
@@ -506,7 +506,7 @@ void AdapterChanges::require_saved() const {
 // Completes the changes of a model whose output layer is tied to the table of tokens. PEFT gives
 // each of these two modules only the tensors that the file has under its name. Changed rows of the
 // table also change the output layer. A whole weight of one module also replaces the other module's
-// weight, unless modules_to_save names it; even then, a table of another size replaces both.
+// weight, unless modules_to_save names it; even then, a table of a different size replaces both.
 void AdapterChanges::settle_tied() {
     const std::string table_name = table_of(*model_), head_name = head_of(*model_);
     const bool has_any = changes_.contains(table_name) || changes_.contains(head_name);

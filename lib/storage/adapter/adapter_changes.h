@@ -21,9 +21,9 @@ namespace dslaunch::storage {
 
 // The change of a weight [out, in]: scale times B times A.
 struct LowRankPair {
-    std::string name;  // of A in the file, for messages
+    std::string name;  // name of A in the file, for messages
     SafetensorsEntry a, b;
-    bool is_of_table = false;  // A is the table pair's B, transposed; B is its A, transposed
+    bool is_of_table = false;  // `a` and `b` are the file's B and A, transposed
     int64_t r = 0;
     double scale = 1;
     // If one parameter contains the weights of EXPERTS experts, `expert` is the index of this
@@ -42,9 +42,9 @@ struct LowRankPair {
 // All changes of one parameter; a member without a value changes nothing.
 struct WeightChange {
     std::optional<SafetensorsEntry> whole;
-    AdapterInit init = AdapterInit::kNone;  // made to the weight before the other changes
+    AdapterInit init = AdapterInit::kNone;  // changes the weight before all other changes
     std::optional<LowRankPair> pair;
-    std::optional<SafetensorsEntry> magnitude;  // [out]; of a table [in]
+    std::optional<SafetensorsEntry> magnitude;  // [out], or [in] for a table
     // A tensor that is multiplied by `scale` and then added to a bias.
     std::optional<SafetensorsEntry> added;
     double scale = 1;
@@ -60,17 +60,17 @@ struct WeightChange {
 // Returns the elements of ENTRY as fp32. REQUIRES: they are F32, BF16 or F16.
 [[nodiscard]] std::vector<float> fp32_numbers(const SafetensorsEntry& entry);
 
-// Returns a message if the ADAPTER folder names another base model than the one in the Hugging Face
-// folder MODEL; an empty text if it names this one. If the base's folder is on this machine,
-// compares samples of each tensor, in whatever files they are, otherwise only the names. Returns an
-// empty text also if the weights of one of the two cannot be read. Blocks on the disk.
+// Returns a message if the adapter in folder ADAPTER was trained with a different model than the
+// one in the Hugging Face folder MODEL, else an empty text. If the folder of the adapter's base
+// model is on this machine, compares samples of each tensor's bytes, otherwise only the names. Also
+// returns an empty text if the weights of one of the models cannot be read. Blocks on the disk.
 [[nodiscard]] std::string other_base_text(const std::string& adapter, const std::string& model);
 
 // An open adapter. Keeps its file mapped.
 class AdapterChanges {
   public:
-    // Reads both files of FOLDER, an adapter of MODEL (null: the model is not a Hugging Face
-    // folder). Throws Error{kInput} naming the file and the tensor if a tensor belongs to no
+    // Reads both files of FOLDER, an adapter of MODEL. MODEL is null if the model is not a Hugging
+    // Face folder. Throws Error{kInput} naming the file and the tensor if a tensor belongs to no
     // adapter or is not floating-point, if half of a pair is missing, if a tensor needs a pair and
     // has none, if a pair's rank differs from the config's, if the config gives the pair's layer no
     // adapter, or if the file lacks the tensors that modules_to_save names.

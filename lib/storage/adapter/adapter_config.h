@@ -22,7 +22,7 @@ enum class AdapterInit {
 
 // The fields of the file that change what an adapter computes.
 struct AdapterConfig {
-    std::string base_model;  // the model for which the adapter was trained, for people
+    std::string base_model;  // the base model with which the adapter was trained
     int64_t r = 0;
     double alpha = 0;
     double dropout = 0;
@@ -33,12 +33,12 @@ struct AdapterConfig {
     AdapterInit init = AdapterInit::kNone;
     bool is_dora = false;       // rows of the changed weights have a magnitude (arXiv:2402.09353)
     bool is_tied = false;       // ensure_weight_tying
-    TargetNames target_names;   // the layers that have an adapter, from all fields about this
+    TargetNames target_names;   // the layers that have an adapter, by all fields
     NamedNumbers rank_pattern;  // ranks of layers whose rank is not r
     NamedNumbers alpha_pattern;
     std::vector<std::string> target_parameters;
-    // The rows of tables that were trained, by the end of the table's name; "" is the table of
-    // tokens.
+    // The indices of the trained rows of each table, by the end of the table's name; "" is the
+    // table of tokens.
     std::vector<std::pair<std::string, std::vector<int64_t>>> token_rows;
 
     // Returns the factor of a pair's product: alpha / r, or alpha / sqrt(r) with rslora.
@@ -62,8 +62,8 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
 // Parses an adapter_config.json. Throws Error{kInput} naming PATH and the field if TEXT is not such
-// a file, if the adapter is not a LoRA, or if a field has an unknown effect on what the adapter
-// computes.
+// a file, if the adapter is not a LoRA, or if a field has an unknown effect on the adapter's
+// results.
 [[nodiscard]] AdapterConfig parse_adapter_config(const std::string& path, std::string_view text);
 // Returns the text of a file for CONFIG that PEFT can read.
 [[nodiscard]] std::string adapter_config_json(const AdapterConfig& config);

@@ -29,8 +29,8 @@ enum class AdapterRole {
 // The parts of a tensor's name in an adapter's file.
 struct AdapterName {
     AdapterRole role = AdapterRole::kUnknown;
-    std::string path;  // of the layer, "model.layers.0.mlp.up_proj"; of a parameter if kWhole
-    int wraps = 0;     // number of adapters for other parameters of the layer that wrap this one
+    std::string path;  // a layer, "model.layers.0.mlp.up_proj"; a parameter if kWhole
+    int wraps = 0;     // the number of the layer's other adapters that wrap this adapter
 };
 
 // Parses NAME, which may contain PEFT's prefix, the name of the adapter ("default"), and the names

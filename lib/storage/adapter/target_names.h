@@ -30,18 +30,18 @@ struct NameRule {
 
     // Returns true if the rule names no layer at all.
     [[nodiscard]] bool is_empty() const { return !pattern && ends.empty(); }
-    // Returns true if the pattern matches all of PATH, or if PATH is one of `ends` or ends with a
-    // dot and one of them.
+    // Returns true if the pattern matches all of PATH, or if `ends` contains PATH or its end after
+    // a dot.
     [[nodiscard]] bool fits(std::string_view path) const;
 };
 
 // The fields that say which layers get an adapter.
 struct TargetNames {
     bool names_all_linear = false;  // every linear layer except the last
-    NameRule targets;               // empty: the config has no such field
+    NameRule targets;               // empty if the config does not have the field
     NameRule excluded;
-    std::vector<int64_t> layers;     // indices of layers (layers_to_transform); empty: all
-    std::vector<std::string> lists;  // names of the lists to which they belong (layers_pattern)
+    std::vector<int64_t> layers;     // indices of layers (layers_to_transform); all if empty
+    std::vector<std::string> lists;  // names of the lists that contain layers (layers_pattern)
 
     // Returns true if the config allows an adapter for the layer PATH.
     [[nodiscard]] bool may_have(std::string_view path) const;

@@ -27,7 +27,7 @@ std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& fol
     }
 }
 
-// Returns true if a folder with these ENTRIES is a DeepSpeed checkpoint, or one of its steps.
+// Returns true if a folder with these ENTRIES is a DeepSpeed checkpoint, or a step's folder in one.
 bool is_deepspeed(const std::vector<FolderEntry>& entries) {
     return std::any_of(entries.begin(), entries.end(), [](const FolderEntry& entry) {
         return entry.is_folder ? entry.name.starts_with("global_step")
@@ -48,7 +48,7 @@ bool is_universal(const std::vector<FolderEntry>& entries) {
            (holds(entries, "latest_universal", false) && !holds(entries, "latest", false));
 }
 
-// Returns the entries of FOLDER. Refuses a file, which the user named by mistake.
+// Returns the entries of FOLDER. Throws Error{kCheckpoint} if FOLDER is a file.
 std::optional<std::vector<FolderEntry>> list_of(const FileTree& tree, const std::string& folder) {
     try {
         return tree.list(folder);
@@ -195,8 +195,8 @@ std::string pointed_to(FileTree& tree, const std::string& folder) {
          printable(folder), printable(place.root), printable(above));
 }
 
-// Returns the folder abandoned-ID-step-N that FOLDER, a missing step-N, was renamed to; an empty
-// text if there is none.
+// Returns the folder abandoned-ID-step-N next to FOLDER, which is a missing step-N: a run has
+// renamed FOLDER to it. Returns an empty text if there is none.
 std::string set_aside(FileTree& tree, const std::string& folder) {
     const std::string name = folder.substr(folder.rfind('/') + 1);
     if (!parse_step_folder(name)) return "";
@@ -263,7 +263,7 @@ std::string other_latest_text(const FileTree& tree, const std::string& path,
         const std::unique_ptr<FileView> view = tree.open(file);
         const std::string_view text = trim(text_in(view->bytes()));
         named = text.substr(0, std::min(text.find_first_of("\r\n"), kNameMax));
-    } catch (const Error&) {  // nothing depends on a hint that cannot be read
+    } catch (const Error&) {  // ignores a hint that cannot be read
     }
     if (named.empty() || named == chosen) return "";
     const auto own = parse_step_folder(chosen), other = parse_step_folder(named);

@@ -51,21 +51,21 @@ class CheckpointReader {
 };
 
 // The checkpoints that a user's path leads to. The path may name a step folder, a folder of step
-// folders, or an --output folder with checkpoints/ in it. To the last two, a user may append /best
-// or /latest for the best or the newest checkpoint. The result is the root of the step folders, or
-// the step folder itself.
+// folders, or an --output folder with checkpoints/ in it. A user may append /best or /latest to the
+// last two, to get the best or the newest checkpoint. The result is the root of the step folders,
+// or the step folder itself.
 struct CheckpointPlace {
-    std::string root;         // the folder of the step folders; empty if there is a step_folder
-    std::string step_folder;  // a step folder that the path names
+    std::string root;         // the folder of the step folders; empty if step_folder is set
+    std::string step_folder;  // the one step folder that the path leads to; empty if root is set
 };
 // Throws Error{kCheckpoint} naming PATH if it leads to no checkpoint.
 [[nodiscard]] CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path);
 
-// Returns a message if the user's PATH left the choice to dslaunch, which chose the checkpoint in
-// FOLDER, but the file `latest` next to FOLDER names an older one or one that does not exist: the
-// file was edited, and it is only a hint. The message advises to give the older one after OPTION.
-// Returns "" otherwise, also if `latest` names a newer checkpoint: the choice has skipped that one
-// because of its state.
+// Returns a message if the file `latest` next to FOLDER disagrees with a choice of dslaunch, else
+// "". PATH is the user's path; FOLDER is the checkpoint that dslaunch chose for it. They disagree
+// if PATH left the choice open and `latest` names a missing or an older checkpoint; the message
+// then advises to give the older one after OPTION. A newer checkpoint in `latest` causes no
+// message: dslaunch skipped it because of its state.
 [[nodiscard]] std::string other_latest_text(const FileTree& tree, const std::string& path,
                                             const std::string& folder, std::string_view option);
 

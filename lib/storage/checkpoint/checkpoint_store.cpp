@@ -221,8 +221,8 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
         remove_or_warn(tree_, {"", true, {}}, from);
         return;
     }
-    // At every moment one of the two folders is complete, and list() and begin() know both of its
-    // possible names.
+    // At every moment a complete checkpoint of this step exists as TO or as TO.old-ID. list() and
+    // begin() know both names.
     const std::string old = fmt::format("{}.old-{}", to, id);
     tree_.rename(to, old);
     tree_.sync_folder(root_);
@@ -232,8 +232,8 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
 }
 
 // Renames the checkpoints of later steps instead of removing them, so that nothing is lost. Without
-// this, list() would take them for the newest checkpoints. It knows the names of replaced
-// checkpoints (.old-ID) too, so these are also renamed.
+// this, list() would take them for the newest checkpoints. list() also reads replaced checkpoints
+// (.old-ID), so these are renamed too.
 void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     bool moved = false;
     for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{})) {
@@ -251,8 +251,8 @@ void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
     if (moved) tree_.sync_folder(root_);
 }
 
-// Writes `latest` or `best`, a hint for people and scripts. Only list() decides which checkpoints
-// these are.
+// Writes `latest` or `best`, a hint for people and scripts. list() decides which checkpoints are
+// the newest and the best, and does not read these files.
 void CheckpointStore::point(const std::string& name, int64_t step, const std::string& id) {
     const std::string temporary = fmt::format("{}/{}.tmp-{}", root_, name, id);
     write_text(tree_, temporary, step_folder_name(step) + "\n");

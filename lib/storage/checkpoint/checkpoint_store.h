@@ -25,12 +25,12 @@ struct StoredCheckpoint {
     Bytes bytes;
     bool is_complete = false;  // manifest and all files exist, with right sizes
     bool is_finite = false;
-    bool is_verified = false;  // all of it was read and its hashes matched
-    std::string fault;         // why it is not complete
+    bool is_verified = false;  // all files were read and all hashes matched
+    std::string fault;         // the reason if is_complete is false
     std::string launch = {};   // see Checkpoint::launch
     // The run's record of evaluations, if one was made right after this step.
     std::optional<EvalRecord> evaluated = {};
-    std::string judged_by = {};  // metric and held-out data; only equal ones are comparable
+    std::string judged_by = {};  // metric and held-out data; only values with equal texts compare
     bool is_best = false;        // see mark_best()
 };
 
@@ -41,8 +41,8 @@ struct StoredCheckpoint {
 // A request to be the only run that saves checkpoints below a root.
 struct CheckpointClaim {
     std::string owner = "another run";      // for people: `job a, attempt 0, on host h`
-    std::chrono::milliseconds wait_max{0};  // for the current owner, such as a run that is ending
-    // Called once, with a line that names the owner whose end is awaited.
+    std::chrono::milliseconds wait_max{0};  // longest wait for the current owner to end
+    // Called once if there is a wait, with a line that names the current owner.
     std::function<void(const std::string& line)> told = {};
 };
 
@@ -56,19 +56,19 @@ struct CheckpointClaim {
 // run, must not have complete checkpoints, and must not have files that the result would replace:
 // weights, an adapter, a run.json that dslaunch did not write, or a file named in COPIED (from
 // config_files_of_result()). If RESUMES, checkpoints and the other files of their run are allowed.
-// But then OUTPUT is refused if it has no checkpoints itself and its subfolders are runs; the error
-// names these subfolders.
+// Without checkpoints of its own, OUTPUT is then refused if its subfolders are runs; the error
+// names them.
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false,
                            std::span<const std::string> copied = {});
 
 // Says which checkpoints of a run stay.
 struct Retention {
-    // Keeps the NEWEST_COUNT newest complete checkpoints (0: all), and the best one if BEST.
+    // Keeps the NEWEST_COUNT newest complete checkpoints (all if 0), and the best one if BEST.
     Retention(int64_t newest_count = 0, bool best = false)  // NOLINT(google-explicit-constructor)
         : newest(newest_count), keeps_best(best) {}
 
-    int64_t newest;   // the number of newest complete ones; 0: all
-    bool keeps_best;  // also the best one, to which `best` then points
+    int64_t newest;   // how many of the newest complete checkpoints stay; all if 0
+    bool keeps_best;  // the best checkpoint also stays, and the file `best` names it
 };
 
 // Makes, lists and removes the checkpoints below one root.
@@ -116,8 +116,8 @@ class CheckpointStore {
 // Returns the checkpoints in ALL that are to be removed; ALL may be in any order. A complete finite
 // checkpoint stays if it is one of the KEEPS.newest newest ones, the newest verified one, the
 // newest finite one, or the best one if KEEPS.keeps_best. Other complete finite checkpoints are
-// removed. A checkpoint that is not complete or not finite is removed only if a newer one is both.
-// If KEEPS.newest is 0, nothing is removed. Pure.
+// removed. A checkpoint that is not complete or not finite is removed only if a newer checkpoint is
+// complete and finite. If KEEPS.newest is 0, nothing is removed. Pure.
 [[nodiscard]] std::vector<std::string> checkpoints_to_remove(
     const std::vector<StoredCheckpoint>& all, const Retention& keeps);
 

@@ -23,7 +23,7 @@ inline constexpr int64_t kSinkBufferBytes = int64_t{2} << 20;
 inline constexpr size_t kSinkBuffers = 3;
 inline constexpr size_t kSinkThreads = 2;
 
-// A file of disk_tree.cpp that is being written.
+// A file that is being written, in the file tree of disk_tree.cpp.
 class DiskSink final : public FileSink {
   public:
     // FD is the new file PATH; reserves BYTES in it. Throws Error{kDisk}.
@@ -50,7 +50,7 @@ class DiskSink final : public FileSink {
     std::string path_;
     UniqueFd fd_;
     Bytes need_;
-    int64_t written_bytes_ = 0;  // handed to the threads
+    int64_t written_bytes_ = 0;  // the number of bytes that the threads have got
     IoArena arena_;
     size_t filling_ = 0;  // index of the buffer that is being filled
     size_t filled_bytes_ = 0;
@@ -58,9 +58,9 @@ class DiskSink final : public FileSink {
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<Piece> queue_;  // at most kSinkBuffers
+    std::deque<Piece> queue_;  // at most kSinkBuffers pieces
     std::array<bool, kSinkBuffers> busy_{};
-    int error_number_ = 0;  // of the first failure
+    int error_number_ = 0;  // errno of the first failure; 0 if none
     bool is_stopping_ = false;
     std::vector<SmallThread> threads_;  // started with the first full buffer
 };

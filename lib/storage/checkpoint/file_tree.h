@@ -46,7 +46,7 @@ class FileView {
 struct FolderEntry {
     std::string name;
     bool is_folder = false;
-    Bytes bytes;  // of a file
+    Bytes bytes;  // size of a file
 };
 
 // A lock that only one process at a time can hold, until it is destroyed or the process ends.
@@ -67,9 +67,9 @@ class FileTree {
     // is noticed here. Fails if the file exists.
     [[nodiscard]] virtual std::unique_ptr<FileSink> create(const std::string& path,
                                                            Bytes bytes) = 0;
-    // Opens an existing file for reading, all of it.
+    // Opens the whole of an existing file for reading.
     [[nodiscard]] virtual std::unique_ptr<FileView> open(const std::string& path) const = 0;
-    // Returns the folder's entries, sorted by name; nullopt: there is no such folder.
+    // Returns the folder's entries, sorted by name; nullopt if there is no such folder.
     [[nodiscard]] virtual std::optional<std::vector<FolderEntry>> list(
         const std::string& folder) const = 0;
     // Renames FROM to TO. Replaces TO if it is a file.
@@ -102,8 +102,8 @@ struct FileFailure {
     std::string path;
     std::string_view doing;  // "write", "make the folder"
     int error_number = 0;
-    Bytes need;  // the whole file's bytes; 0: they are not mentioned
-    Bytes free;  // bytes free on PATH's disk; mentioned on a full disk
+    Bytes need;  // size of the whole file; if 0, the message does not mention it
+    Bytes free;  // free bytes on PATH's disk; the message mentions them if the disk is full
 };
 
 // Throws Error{kDisk} with path, operation, cause and remedy, and on a full disk also the bytes

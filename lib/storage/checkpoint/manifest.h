@@ -27,12 +27,12 @@ inline constexpr std::string_view kManifestName = "manifest.json";
 // undamaged. The mark is valid for one manifest only.
 inline constexpr std::string_view kVerifiedName = "verified";
 
-// The kinds of tensors. For each kind, a checkpoint stores other data.
+// The kinds of tensors. A checkpoint stores different data for each kind.
 enum class TensorKind : uint8_t {
     kTrained,    // weights and optimizer states
     kFrozen,     // weights only
     kBuffer,     // rank 0's buffer
-    kRankBuffer  // another rank's buffer of the same name, which training changes
+    kRankBuffer  // a buffer that training changes, of a rank other than 0
 };
 
 // One name for each TensorKind.
@@ -43,16 +43,17 @@ inline constexpr std::array<std::string_view, 4> kTensorKindNames{"trained", "fr
 // digits, they are the end of the file, byte for byte.
 inline constexpr std::array<std::string_view, 2> kManifestEnd{",\"manifest_xxh3_128\":\"", "\"}\n"};
 
-// Returns true for a state without which a run can start, whatever its optimizer and its number of
-// hosts. Such states are: the accumulated errors of 1-bit exchanges between hosts ("server_error"
+// Returns true if a run can start without the state NAME, whatever its optimizer and its number of
+// hosts. This is true for: the accumulated errors of 1-bit exchanges between hosts ("server_error"
 // for the averages, "worker_error.H" for host H); the values that 1-bit LAMB keeps in addition to
 // LAMB's states; and the states of lagging updates.
 [[nodiscard]] bool is_further_state(std::string_view name);
 // Returns true for the states of lagging updates alone.
 [[nodiscard]] bool is_lagging_state(std::string_view name);
 
-// The states of 1-bit LAMB that are not moments: the fresh variance, which is still updated while
-// the variance in use is frozen; and three numbers for each tensor (zero/states/tensor_states.h).
+// The states of 1-bit LAMB that are not moments. The fresh variance is still updated while the
+// variance in use is frozen. There are also three numbers for each tensor
+// (zero/states/tensor_states.h).
 inline constexpr std::string_view kFreshVariance = "exp_avg_sq_fresh";
 inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
 
@@ -90,7 +91,7 @@ struct CheckpointTensor {
     // training changes it.
     bool is_persistent = true;
     TensorKind kind = TensorKind::kTrained;
-    int rank = 0;               // kRankBuffer: the rank that it belongs to
+    int rank = 0;               // the rank that has a kRankBuffer tensor
     DType dtype = DType::kF32;  // the weights' type; states are fp32
     std::vector<int64_t> shape;
     // The strides of the tensor in memory, which also give the order of its elements in files.
@@ -98,7 +99,7 @@ struct CheckpointTensor {
     std::vector<int64_t> strides;
     int64_t updates = 0;  // kTrained: the number of its optimizer updates
     // The number of elements of each state, or kLikeTensor. States beyond the end of the list have
-    // the tensor's shape. A state with another number of elements is stored in row-major order.
+    // the tensor's shape. A state with a different number of elements is stored in row-major order.
     std::vector<int64_t> state_numel;
 
     // Returns the number of elements of the weights.
@@ -151,10 +152,10 @@ struct CheckpointFile {
 // The results of a run's evaluations that decide which checkpoint is best and whether the run ends
 // early. An evaluation before the first step does not count.
 struct EvalRecord {
-    std::optional<EvalMetric> metric = {};  // nullopt, or step 0: no evaluation has counted yet
+    std::optional<EvalMetric> metric = {};  // not set, or `step` is 0, if no evaluation has counted
     int64_t step = 0;                       // step after which the newest evaluation was made
     double value = 0;                       // its result; may be a NaN
-    int64_t best_step = 0;                  // step of the best evaluation; 0: all were NaN
+    int64_t best_step = 0;                  // step of the best evaluation; 0 if all were NaN
     double best = 0;                        // its result
     int64_t without_gain = 0;  // evaluations in a row, up to the newest, without enough gain
     bool operator==(const EvalRecord&) const = default;
@@ -165,7 +166,7 @@ struct TrainingState {
     int64_t step = 0;             // optimizer steps done, skipped ones included
     int64_t updates = 0;          // steps that were not skipped; they determine the learning rate
     int64_t samples_seen = 0;     // position in the order of data
-    int64_t earlier_samples = 0;  // samples of other data, seen before the run got this data
+    int64_t earlier_samples = 0;  // samples seen before the run changed to this data
     uint64_t seed = 0;            // for the order of data and for dropout
     double loss = 0;              // the last step's loss
     double loss_scale = 1;
@@ -179,7 +180,7 @@ struct TrainingState {
 // A description of the data that a run trains on (job/files/data_mark.h). All texts are empty if an
 // earlier version or another program wrote the checkpoint.
 struct DataMark {
-    std::string train, held_out;  // fingerprints of the files; held_out: empty without such files
+    std::string train, held_out;  // fingerprints of the files; empty if there are no files
     std::string samples;          // how samples are made from the files, in words
     bool operator==(const DataMark&) const = default;
 };
@@ -191,7 +192,7 @@ struct Checkpoint {
     std::string version;  // the version of dslaunch that wrote it
     std::string id;       // identifies the save; the same in each of its files
     std::string created;  // UTC, ISO 8601
-    std::string launch;   // the launch whose job saved it; empty: not known
+    std::string launch;   // the launch whose job saved it; empty if not known
     TrainingState training;
     int64_t world_size = 1;
     int64_t zero_stage = 0;

@@ -46,7 +46,7 @@ class FiniteScan {
   private:
     void look(std::span<const std::byte> elements);
 
-    size_t element_bytes_ = 0;  // 0: nothing to look for
+    size_t element_bytes_ = 0;  // 0 if there is nothing to look for
     uint64_t exponent_ = 0;     // an element with all these bits set is NaN or infinity
     bool has_found_ = false;
     std::array<std::byte, 8> begun_{};  // the first bytes of an element that is split
@@ -63,7 +63,7 @@ FiniteScan::FiniteScan(DType dtype) {
             break;
         case DType::kC64:
             exponent_ = 0x7F80'0000;
-            element_bytes_ = sizeof(float);  // of the real or the imaginary part
+            element_bytes_ = sizeof(float);  // size of the real or the imaginary part
             return;
         case DType::kF32:
             exponent_ = 0x7F80'0000;

@@ -44,7 +44,7 @@ struct BackingFile {
 struct BackingFiles {
     std::vector<BackingFile> files;  // there is at least one
     StripeLayout layout;
-    Bytes capacity;  // of all files together; each has stripe_file_bytes() of it
+    Bytes capacity;  // of all files together; one file has stripe_file_bytes()
 
     // Returns the path of the file that stores the byte at OFFSET_BYTES.
     [[nodiscard]] const std::string& path_at(int64_t offset_bytes) const {

@@ -18,7 +18,7 @@ IoRequest read_request(int64_t offset_bytes, std::span<std::byte> into) {
 IoRequest write_request(int64_t offset_bytes, std::span<const std::byte> from) {
     return {IoDirection::kWrite,
             offset_bytes,
-            {const_cast<std::byte*>(from.data()), from.size()}};  // a write only reads it
+            {const_cast<std::byte*>(from.data()), from.size()}};  // a write does not change it
 }
 
 IoTicket::IoTicket(IoTicket&& other) noexcept

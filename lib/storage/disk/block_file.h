@@ -30,7 +30,7 @@ enum class IoDirection { kRead, kWrite };
 struct IoRequest {
     IoDirection direction = IoDirection::kRead;
     int64_t offset_bytes = 0;
-    std::span<std::byte> memory;  // a write only reads it
+    std::span<std::byte> memory;  // a write does not change it
 };
 // Return the request to read into memory, and the request to write from it.
 [[nodiscard]] IoRequest read_request(int64_t offset_bytes, std::span<std::byte> into);
@@ -39,7 +39,7 @@ struct IoRequest {
 // The outcome of a request. Errors are returned, not thrown, because only the caller knows what the
 // bytes are for.
 struct [[nodiscard]] IoResult {
-    int error_number = 0;      // negative errno of the first part that failed; 0: no error
+    int error_number = 0;      // negative errno of the first part that failed; 0 if none did
     int64_t moved_bytes = 0;   // fewer than requested without an error: a short transfer
     int64_t failed_bytes = 0;  // offset in the block file of the first part that failed or was
                                // short; without meaning if there is no such part
@@ -62,10 +62,10 @@ class [[nodiscard]] IoTicket {
     IoTicket& operator=(IoTicket&& other) noexcept;
     ~IoTicket();
 
-    // Blocks until more than KNOWN_BYTES of the request's first bytes have been transferred, or
-    // until only wait() can tell more. Returns the number of first bytes that have been
-    // transferred, so that work on them can begin during the rest of the transfer. REQUIRES: wait()
-    // was not called yet; the owner's thread.
+    // Blocks until more than KNOWN_BYTES of the request's first bytes have been transferred, or the
+    // request is done. May return at once if the engine cannot measure progress. Returns the number
+    // of first bytes that are known to be transferred, so that work on them can begin. REQUIRES:
+    // wait() was not called yet; the owner's thread.
     [[nodiscard]] int64_t wait_for_front(int64_t known_bytes);
     // Blocks until the request is done. REQUIRES: called once, in the owner's thread.
     IoResult wait();
@@ -75,7 +75,7 @@ class [[nodiscard]] IoTicket {
     IoTicket(BlockFile& file, uint32_t entry) : file_(&file), entry_(entry) {}
     void drop();
 
-    BlockFile* file_ = nullptr;  // null: nothing is in flight
+    BlockFile* file_ = nullptr;  // null if nothing is in flight
     uint32_t entry_ = 0;
 };
 
@@ -93,9 +93,9 @@ class BlockFile {
     BlockFile() = default;
     BlockFile(const BlockFile&) = delete;
     BlockFile& operator=(const BlockFile&) = delete;
-    // Starts nothing more and waits for the requests in flight, for at most kIoFarewellMax. If some
-    // are left then, it aborts, because they could write to memory that already has another use.
-    // REQUIRES: the owner's thread.
+    // Starts nothing more and waits for the requests in flight, for at most kIoFarewellMax. Aborts
+    // if requests are still left after that time, because they could write to memory that already
+    // has another use. REQUIRES: the owner's thread.
     virtual ~BlockFile() = default;
 
     // Starts REQUEST. Its memory must stay valid until the request has been waited for, or, if an

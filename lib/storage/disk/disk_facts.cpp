@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kFileBytesMax = 1 << 16;
 constexpr size_t kIdLettersMax = 64;
-constexpr int64_t kSectorBytes = 512;  // sysfs counts in these, not in the disk's own sectors
+constexpr int64_t kSectorBytes = 512;  // the unit in sysfs, not the disk's own sector
 
 std::string plain_word(std::string_view text) {
     std::string word(trim(text.substr(0, text.find('\n'))).substr(0, kIdLettersMax));
@@ -48,7 +48,7 @@ std::string word_in(const std::filesystem::path& path) {
 // Returns the sysfs folder of the whole disk, also if DEVICE is a partition; empty if there is no
 // disk.
 std::filesystem::path disk_folder(dev_t device) {
-    std::error_code error;  // a file system without a disk has no such link
+    std::error_code error;  // set if there is no disk: sysfs then lacks the link
     std::filesystem::path disk = std::filesystem::canonical(
         fmt::format("/sys/dev/block/{}:{}", major(device), minor(device)), error);
     if (error) return {};

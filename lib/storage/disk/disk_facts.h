@@ -16,7 +16,7 @@ struct DiskFacts {
     // and some serial numbers belong to several disks.
     std::string id;
     std::string device;  // "nvme0n1"; empty if there is no disk
-    Bytes capacity;      // the whole disk's bytes; 0: not known
+    Bytes capacity;      // the whole disk's bytes; 0 if not known
 };
 
 // Returns the facts of the disk that stores FOLDER. Throws Error{kDisk} if there is no such folder.

@@ -11,7 +11,7 @@
 
 namespace dslaunch::storage {
 
-// The owner of such memory; it may be empty.
+// The owner of one range of memory, which may be empty.
 class IoArena {
   public:
     IoArena() = default;

@@ -17,9 +17,9 @@ void require_unused(const std::string& path, bool force);
 // folder, and Error{kDisk} if the folder of PATH does not exist.
 void require_new_file(const std::string& path, bool force);
 
-// Throws Error{kInput}, whatever --force says, if writing a model to PATH would replace INPUT, the
-// model or adapter that the command reads: the same file or folder, a file in the folder INPUT, or
-// the folder of INPUT if INPUT has the name of a result (model.pt, model.safetensors).
+// Throws Error{kInput}, even with --force, if a model written to PATH would replace INPUT, the
+// model or adapter that the command reads. This is so if PATH is INPUT, a file in the folder INPUT,
+// or the folder of a file INPUT that has the name of a result (model.pt, model.safetensors).
 void require_not_input(const std::string& path, const std::string& input);
 
 // Throws the Error{kInput} of require_unused() for PATH, which exists.

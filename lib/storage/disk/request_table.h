@@ -1,6 +1,6 @@
 // The requests of a block file and the pieces into which they are divided: decides which piece is
-// next, what is left of a short one, and when a request is done. Shared by the engines. One thread
-// at a time.
+// next, which rest a short transfer leaves, and when a request is done. Shared by the engines. One
+// thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -95,7 +95,7 @@ class RequestTable {
         IoRequest request;
         int64_t started_bytes = 0;
         int64_t front_bytes = 0;
-        std::vector<Moved> moved;  // after the front
+        std::vector<Moved> moved;  // transferred ranges after the front
         int in_flight = 0;
         bool has_failed = false;
         IoResult result;

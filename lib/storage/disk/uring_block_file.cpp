@@ -59,7 +59,7 @@ class UringBlockFile final : public QueuedBlockFile {
     void queue(uint32_t index);
     void reap();
     void wait_for_one();
-    [[nodiscard]] int buffer_of(const Piece& piece) const;  // -1: not registered
+    [[nodiscard]] int buffer_of(const Piece& piece) const;  // -1 if its memory is not registered
 
     io_uring ring_{};
     bool is_set_up_ = false;

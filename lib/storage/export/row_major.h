@@ -18,9 +18,9 @@ namespace dslaunch::storage {
 [[nodiscard]] std::vector<int64_t> index_of(const CheckpointTensor& tensor, int64_t place);
 
 // Calls USE with all elements in row-major order, in parts of at most 1 MiB, or with all of MEMORY
-// at once if it is in that order. MEMORY contains the elements in the order of TENSOR's memory,
-// with ELEMENT_BYTES bytes each. REQUIRES: there are as many strides as dimensions; no two elements
-// share a place.
+// at once if MEMORY is in row-major order. MEMORY contains the elements in the order of TENSOR's
+// memory, with ELEMENT_BYTES bytes each. REQUIRES: there are as many strides as dimensions; no two
+// elements share a place.
 void for_each_row_major(const CheckpointTensor& tensor, std::span<const std::byte> memory,
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);

@@ -41,7 +41,7 @@ void add_imaginary(std::vector<double>& values) {
     values = std::move(pairs);
 }
 
-// A tensor, or a view of one, to which a source gives a name.
+// A tensor of a source, or a view of the tensor if `view` is not null.
 struct Named {
     int index = 0;
     const CheckpointView* view = nullptr;

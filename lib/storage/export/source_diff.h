@@ -22,7 +22,7 @@ struct TensorDiff {
     // The first of these aspects in which A and B differ.
     enum class Kind : uint8_t { kOnlyInA, kOnlyInB, kShape, kDType, kUpdates, kValues };
     std::string name;
-    std::string state = {};  // empty: the weights
+    std::string state = {};  // empty for the weights
     Kind kind = Kind::kValues;
     std::string a = {}, b = {};  // shape, dtype or number of updates in each; for kValues the
                                  // first two values that differ
@@ -33,7 +33,7 @@ struct TensorDiff {
     std::vector<int64_t> first_index = {};
 };
 
-// A field that differs, with its value in each.
+// A field that differs between A and B, with both values.
 struct FieldDiff {
     std::string name, a, b;
 };
@@ -42,11 +42,11 @@ struct FieldDiff {
 struct SourceDiff {
     std::vector<TensorDiff> tensors;
     std::vector<FieldDiff> training;  // fields of the training state
-    std::vector<FieldDiff> about;     // facts about their making, which do not change the model
-    int64_t compared_count = 0;       // tensors and states in both
+    std::vector<FieldDiff> about;     // facts that do not change the model
+    int64_t compared_count = 0;       // tensors and states that A and B have
     int64_t numel_read = 0;
-    int64_t numel_by_hash = 0;      // equal by their hashes, not read
-    bool is_weights_alone = false;  // at least one of them has only weights
+    int64_t numel_by_hash = 0;      // elements not read: their hashes are equal
+    bool is_weights_alone = false;  // A or B has only weights
     // Returns true if the models and their training states are equal.
     [[nodiscard]] bool is_equal() const { return tensors.empty() && training.empty(); }
 };

@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tensor of the source, or a view of one, that is written under all of NAMES into one file.
+// A tensor or a view of the source, to be written into one file under all of NAMES.
 struct Leaving {
     int tensor = 0;
     DType dtype = DType::kF32;

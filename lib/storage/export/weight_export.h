@@ -15,15 +15,15 @@
 
 namespace dslaunch::storage {
 
-// The place and the form of the files, and the tensors that they get.
+// The place and the form of the files, and the tensors to write.
 struct ExportOptions {
     std::string out;                 // folder, made if missing; or a file NAME.safetensors
-    std::optional<DType> dtype;      // floating tensors' type: F32, BF16, F16; none: as they are
-    std::optional<Bytes> shard_max;  // none: one file. A larger tensor gets its own file
-    bool writes_all_names = true;    // a tied tensor under all its names, or under only one
+    std::optional<DType> dtype;      // converts floating tensors to F32, BF16 or F16 if set
+    std::optional<Bytes> shard_max;  // one file if not set. A larger tensor gets its own file
+    bool writes_all_names = true;    // false: writes a tied tensor under only one of its names
     bool excludes_frozen = false;
-    bool is_for_transformers = false;      // without buffers that its models compute themselves
-    std::vector<std::string> exclude;      // globs of names, as the source has them
+    bool is_for_transformers = false;      // leaves out buffers that transformers computes
+    std::vector<std::string> exclude;      // globs: leaves out tensors by the source's names
     std::string strip_prefix, add_prefix;  // prefixes of names; all parameters must have
                                            // strip_prefix
     bool is_forced = false;                // replaces an earlier model in OUT

@@ -1,4 +1,4 @@
-// The Python class of a module, as far as an archive contains it: in the name of the module's
+// Finds the Python class of a module. An archive contains it only in the name of the module's
 // TorchScript type. Pure, no threads.
 #pragma once
 

@@ -20,7 +20,7 @@ namespace dslaunch::storage {
 // A number that the graph computes (`name`), or a constant.
 template <typename T>
 struct SymbolOr {
-    std::string name;  // empty: `number`
+    std::string name;  // empty if `number` is the value
     T number{};
 };
 using SymInt = SymbolOr<int64_t>;
@@ -29,7 +29,7 @@ using SymBool = SymbolOr<bool>;
 
 // A tensor that the graph computes or gets.
 struct TensorName {
-    std::string name;  // empty, in a list of optional tensors: None
+    std::string name;  // empty for a None in a list of optional tensors
 };
 
 // Codes of enumerations in the schema.
@@ -63,7 +63,7 @@ using ExportedValue =
 
 // An argument of an operator.
 struct ExportedArgument {
-    std::string name;  // of the operator's parameter; empty: positional
+    std::string name;  // the operator's parameter; empty if the argument is positional
     ExportedValue value;
 };
 
@@ -72,9 +72,9 @@ struct ExportedNode {
     std::string target;  // "torch.ops.aten.linear.default", "_operator.mul"
     std::vector<ExportedArgument> inputs;
     std::vector<ExportedValue> outputs;
-    std::string module_path;   // of the module that called it, "blocks.3.attn"; empty: the top
-    std::string module_class;  // of that module, "torch.nn.modules.linear.Linear"
-    std::string source;        // the line of code, "model.py:41"; empty: not known
+    std::string module_path;   // calling module's path, "blocks.3.attn"; empty at the top
+    std::string module_class;  // its class, "torch.nn.modules.linear.Linear"
+    std::string source;        // the line of code, "model.py:41"; empty if not known
 };
 
 // Calls in the order in which they run.
@@ -98,12 +98,12 @@ struct ExportedInput {
     // argument.
     bool is_tensor = true;
     std::optional<ExportedValue> fixed;
-    std::vector<int64_t> sizes;  // of a user's tensor at export, -1: may differ; empty: not known
+    std::vector<int64_t> sizes;  // kUser: sizes at export, -1 if it may differ; empty if unknown
 };
 
 // An output of forward().
 struct ExportedOutput {
-    std::string key;  // in forward's dict or class; empty: positional
+    std::string key;  // in forward's dict or class; empty if positional
     ExportedValue value;
 };
 
@@ -128,7 +128,7 @@ struct ExportedProgram {
 
 // An entry of a table of weights or constants.
 struct ExportedTensor {
-    std::string record;  // in the folder of the table, "weight_0"; tied tensors share one
+    std::string record;  // "weight_0", in the table's folder; tied tensors share a record
     bool is_parameter = false;
     bool requires_grad = false;
     int64_t dtype = 0;  // code of the schema's ScalarType

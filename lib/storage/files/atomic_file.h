@@ -1,6 +1,6 @@
 // A file that is written in pieces and appears completely or not at all: a temporary file beside it
 // (base/new_files.h), fsync, rename, fsync of the folder. Owns the temporary file until commit().
-// If it replaces a file, it keeps that file's mode. Threads: one owner.
+// A replaced file's mode is kept. Threads: one owner.
 #pragma once
 
 #include <sys/types.h>

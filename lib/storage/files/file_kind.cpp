@@ -22,8 +22,8 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr size_t kHeaderBytesMax = size_t{100} << 20;  // safetensors allows no more
-// A file of 16-bit tokens looks like text only if both bytes of each token are text, which never
-// happens by chance to 16 tokens.
+// A file of 16-bit tokens looks like text only if both bytes of each token are text. For 16 tokens,
+// this never happens by chance.
 constexpr size_t kTextBytesMin = 32;
 constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kTarMarkAt = 257;  // after the name, mode, owner, size, time and link

@@ -1,6 +1,6 @@
-// The kind of a file, recognized by its content. Users pass weights instead of a model, text
-// instead of tokens, and pointers of Git LFS, error pages and compressed files instead of either.
-// input_file.h says what to do about each. No state; any thread.
+// The kind of a file, recognized by its content. Users pass weights instead of a model, and text
+// instead of tokens. In place of both, they pass pointers of Git LFS, error pages and compressed
+// files. input_file.h says what to do about each. No state; any thread.
 #pragma once
 
 #include <cstddef>

@@ -248,7 +248,7 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
 }
 
 // Throws Error{kInput} with the text that OBJECTION returns for the file's kind, if any. Accepts a
-// file that cannot be read: its reader says why.
+// file that cannot be read: the code that reads it later reports the error.
 template <typename Objection>
 void require_kind(const std::string& path, Objection objection) {
     std::optional<std::string> why;

@@ -19,7 +19,8 @@ namespace dslaunch::storage {
 
 // Throws Error{kInput} that begins with PATH if its content is of a known kind but is neither a
 // TorchScript archive nor an exported program. The message says what it is and how to make a model
-// of it in one line. Accepts a file that cannot be read: its reader says why.
+// of it in one line. Accepts a file that cannot be read: the code that reads it later reports the
+// error.
 void require_model(const std::string& path);
 
 // Does the same for data: refuses files of other known kinds, although each could be read as tokens

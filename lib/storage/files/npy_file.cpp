@@ -216,7 +216,8 @@ NpyArray parse_npy(const std::string& path, std::span<const std::byte> bytes) {
 
 namespace {
 
-// Returns the largest of the unsigned or not negative integers in BYTES, each of T's size.
+// Returns the largest integer in BYTES, read as unsigned integers of type T. A negative integer
+// thus counts as a large one.
 template <typename T>
 uint64_t largest_of(std::span<const std::byte> bytes) {
     uint64_t largest = 0;

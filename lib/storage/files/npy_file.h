@@ -28,9 +28,9 @@ struct NpyArray {
 [[nodiscard]] NpyArray parse_npy(const std::string& path, std::span<const std::byte> bytes);
 
 // Returns the commands that make data for a language model from ARRAY, which is in the .npy file at
-// PATH: from rows of tokens a file with the columns `tokens` and `targets`, from one long list a
-// file of raw tokens, whose type the command line then gives after DTYPE_OPTION. Returns "" if
-// ARRAY cannot be tokens.
+// PATH. Rows of tokens become a file with the columns `tokens` and `targets`. One long list becomes
+// a file of raw tokens; the command then gives their type after DTYPE_OPTION. Returns "" if ARRAY
+// cannot be tokens.
 [[nodiscard]] std::string token_recipe(const std::string& path, const NpyArray& array,
                                        std::string_view dtype_option);
 

@@ -92,8 +92,8 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries
          file_kind_name(file_kind(all)), problem);
 }
 
-// Refuses TEXT, a text of the header, if it is not UTF-8: a reader of the JSON would get another
-// text. WHAT names it in the message.
+// Refuses TEXT, a text of the header, if it is not UTF-8: a reader of the JSON would get a
+// different text. WHAT names TEXT in the message.
 void require_utf8(const char* what, const std::string& text) {
     for (size_t i = 0; i < text.size();) {
         const size_t length = utf8_length(text, i);

@@ -22,7 +22,7 @@ struct SafetensorsEntry {
     std::string name;
     DType dtype = DType::kF32;
     std::vector<int64_t> shape;        // [] is a scalar
-    std::span<const std::byte> bytes;  // row-major, little-endian; 1-byte aligned at worst
+    std::span<const std::byte> bytes;  // row-major, little-endian; at any address
 };
 
 // All tensors of a file.

@@ -7,7 +7,7 @@
 namespace dslaunch::storage {
 namespace {
 
-constexpr int64_t kRunsMax = int64_t{1} << 22;   // of one tensor
+constexpr int64_t kRunsMax = int64_t{1} << 22;   // runs of one tensor
 constexpr int64_t kNumelMax = int64_t{1} << 48;  // elements of a tensor
 constexpr size_t kDimensionsMax = 16;
 
@@ -84,8 +84,8 @@ class Map {
         }
     }
 
-    // Returns the runs in the tensor's order, with those that several ranks have only once. COPIES
-    // gets the others, after the ones to which they are equal.
+    // Returns the runs in the tensor's order. If several ranks have a run, it is returned once, and
+    // COPIES gets pairs of the returned run and each of its copies.
     std::vector<Joining::Run> in_order(int64_t numel,
                                        std::vector<std::pair<Joining::Run, Joining::Run>>& copies) {
         std::ranges::stable_sort(runs_, {}, &Placed::at);
@@ -105,7 +105,8 @@ class Map {
         return found;
     }
 
-    // Starts a rank's pieces, and ends it: they must be as many elements as its part has.
+    // Begin and end the pieces of a rank. end_rank() throws unless they have NUMEL elements, as the
+    // rank's part has.
     void begin_rank() { held_ = 0; }
     void end_rank(int64_t numel) const {
         if (held_ != numel) bad("a rank's part has another number of elements than its pieces");
@@ -117,7 +118,7 @@ class Map {
         Joining::Run run;
     };
     void add_run(const Placed& one) {
-        // Pieces stay apart, so that a piece that several ranks have is the same on each.
+        // Joins only runs of the same piece, so that ranks with the same piece get the same runs.
         if (runs_.size() > piece_begin_) {
             Placed& before = runs_.back();
             if (before.run.rank == one.run.rank && before.at + before.run.numel == one.at &&

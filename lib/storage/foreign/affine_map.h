@@ -13,8 +13,8 @@
 
 namespace dslaunch::storage {
 
-// Returns how the tensor NAME is made of parts with SHAPES, one for each rank, by MAP, a value of
-// FILE.
+// Returns how MAP joins the tensor NAME from the ranks' parts. SHAPES has the shape of each rank's
+// part; MAP is a value of FILE.
 [[nodiscard]] Joining joining_of_map(const TorchFile& file, const PickleValue& map,
                                      const std::string& name,
                                      const std::vector<std::vector<int64_t>>& shapes);

@@ -1,8 +1,7 @@
-// The part that all kinds of DeepSpeed checkpoints have in common: the files with the model, from
-// which counts, buffers, frozen parameters and shared names come, and the list of tensors that has
-// been found, as a TensorSource. Data path: files -> deepspeed_source.h, deepspeed_split.h,
-// universal_source.h -> [here] -> import.h, export. Files stay mapped; nothing is executed.
-// Threads: one at a time.
+// The part that all kinds of DeepSpeed checkpoints have in common. Reads counts, buffers, frozen
+// parameters and shared names from the files with the model, and offers all tensors found as a
+// TensorSource. Data path: files -> deepspeed_source.h, deepspeed_split.h, universal_source.h ->
+// [here] -> import.h, export. Files stay mapped; nothing is executed. Threads: one at a time.
 #pragma once
 
 #include <array>
@@ -74,7 +73,7 @@ class DeepSpeedModel : public TensorSource {
     int64_t stage_ = 0;
     Checkpoint about_;
     std::vector<TensorChunks> chunks_;   // by tensor
-    std::map<std::string, int> places_;  // tensors' places by name
+    std::map<std::string, int> places_;  // index of each tensor, by name
     std::vector<std::string> notes_;
 };
 

@@ -13,7 +13,7 @@ using Kind = PickleValue::Kind;
 using Span = std::span<const std::byte>;
 
 constexpr int64_t kComparedNumel = 64;                 // elements compared at each end of a chunk
-constexpr int64_t kComparedValues = int64_t{1} << 20;  // comparisons; a value may be shared
+constexpr int64_t kComparedValues = int64_t{1} << 20;  // limit, since shared values repeat
 
 Span elements_of(Span bytes, Range elements, int64_t width) {
     return bytes.subspan(static_cast<size_t>(elements.begin * width),

@@ -18,7 +18,7 @@ using Kind = PickleValue::Kind;
 using Span = std::span<const std::byte>;
 
 constexpr std::array<const char*, 2> kStates = {"exp_avg", "exp_avg_sq"};
-constexpr size_t kGroupValues = 1 + kStates.size();  // of a flat group
+constexpr size_t kGroupValues = 1 + kStates.size();  // a flat group's weights and states
 
 // Returns true if the optimizer in STATE has Adam's third state, which amsgrad needs.
 bool has_third_state(const PickleValue* state) {
@@ -299,7 +299,7 @@ void DeepSpeedSource::place_shared_groups() {
 
 void DeepSpeedSource::place_sharded() {
     const TorchFile& file = *models_.front();
-    std::vector<TensorChunks> flat(ranks_.size());  // by rank: all its groups
+    std::vector<TensorChunks> flat(ranks_.size());  // by rank: the chunks of all groups
     int64_t updates = 0;
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
         for (size_t group = 0; group < ranks_[rank].groups.size(); ++group) {

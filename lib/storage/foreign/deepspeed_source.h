@@ -21,11 +21,11 @@ struct DeepSpeedOptions {
     // Globs of parameters that are not trained. Only a checkpoint of stage 0 in fp32 may need them,
     // because its optimizer does not name its parameters.
     std::vector<std::string> frozen = {};
-    // If true, such a checkpoint does not need them: it is read without states and with nothing
-    // frozen.
+    // If true, a checkpoint of stage 0 in fp32 needs no globs: it is read without states, and no
+    // parameter is frozen.
     bool weights_alone = false;
     int64_t model_rank = 0;  // the tensor or pipeline rank whose part is read
-    bool is_part = false;    // true: the model has several such ranks
+    bool is_part = false;    // true if the model has several tensor or pipeline ranks
 };
 
 // An open checkpoint of DeepSpeed, or the part of one model rank.
@@ -41,7 +41,7 @@ class DeepSpeedSource : public DeepSpeedModel {
         return models_.front()->root().find(key);
     }
     [[nodiscard]] const TorchFile& model_file() const { return *models_.front(); }
-    // Returns the weights and states of a tensor, and its index, -1 if there is no such tensor.
+    // Return the weights and states of a tensor, and the index of the tensor NAME (-1 if missing).
     [[nodiscard]] const TensorChunks& chunks(int tensor) const { return chunks_.at(tensor); }
     [[nodiscard]] int find(const std::string& name) const;
 
@@ -50,9 +50,9 @@ class DeepSpeedSource : public DeepSpeedModel {
     // parameter may be a group by itself, without master weights if the module's weights are fp32.
     struct RankGroups {
         std::vector<std::array<std::span<const std::byte>, 3>> groups;
-        std::vector<std::vector<int64_t>> shapes;  // exp_avg's shapes, by group; empty: no states
+        std::vector<std::vector<int64_t>> shapes;  // exp_avg's shapes, by group; empty if none
         std::vector<int64_t> updates;              // one for each group
-        std::vector<int64_t> sizes;                // how many groups each optimizer group has
+        std::vector<int64_t> sizes;                // number of flat groups in each optimizer group
     };
     // A parameter of the module at stage 0.
     struct WholeParameter {

@@ -58,7 +58,7 @@ TensorChunks first_rows(const CheckpointTensor& about, TensorChunks chunks, int6
     return chunks;
 }
 
-// Removes the rows of a vocabulary after ROWS, if that is at least 0.
+// Removes the rows of a vocabulary from index ROWS on. Does nothing if ROWS is negative.
 void remove_padding(CheckpointTensor& tensor, TensorChunks& chunks, int64_t rows) {
     if (rows < 0 || tensor.shape.empty() || rows >= tensor.shape.front()) return;
     tensor.shape.front() = rows;
@@ -195,7 +195,7 @@ void DeepSpeedSplit::take_counts() {
 void DeepSpeedSplit::add_parts(const std::vector<Part>& parts) {
     CheckpointTensor tensor = parts.front().about();
     if (const auto place = places_.find(tensor.name); place != places_.end()) {
-        // A tied parameter, which several pipeline stages have.
+        // The parameter is tied: several pipeline stages have it.
         const auto at = static_cast<size_t>(place->second);
         const auto is_same = [&](size_t k) {
             const int64_t width = dtype_bytes(dtype_of(tensor, static_cast<int>(k) - 1));
@@ -311,8 +311,8 @@ TensorChunks DeepSpeedSplit::mean_of(const std::vector<Part>& parts) {
     return chunks;
 }
 
-// Returns true if a layer's LOCAL parameter is one that several layers share: a rank has its
-// weights, which are not rounded, under the shared name.
+// Returns true if LAYER shares its parameter LOCAL with other layers. A rank then has the same
+// weights, not rounded, under the shared name.
 bool DeepSpeedSplit::is_tied(const SplitFiles::Layer& layer, const std::string& local,
                              const TorchTensor& tensor) const {
     bool has_name = false;
@@ -348,8 +348,8 @@ bool DeepSpeedSplit::is_listed(const char* list, const std::string& name) const 
     });
 }
 
-// Compares the file's weights with the ranks' weights, and takes the buffers and frozen parameters
-// from it. A layer's parameters have names within the layer there.
+// Compares the weights in LAYER's file with the ranks' weights, and takes the buffers and frozen
+// parameters from the file. Names in the file lack the number of the layer.
 void DeepSpeedSplit::add_layer(const SplitFiles::Layer& layer) {
     const TorchFile& file = *layers_.emplace_back(std::make_unique<TorchFile>(layer.path));
     const auto& items = file.root().items;
@@ -377,7 +377,7 @@ void DeepSpeedSplit::add_layer(const SplitFiles::Layer& layer) {
 }
 
 // Takes a buffer or a frozen parameter from the file of LAYER. Below stage 2 DeepSpeed does not
-// list the frozen ones, so that all ranks must be there to tell them from trained ones.
+// list frozen parameters. They can then be told from trained ones only if all ranks are there.
 void DeepSpeedSplit::add_other(const SplitFiles::Layer& layer, const std::string& local,
                                const TorchTensor& tensor) {
     const std::string name = fmt::format("{}.{}", layer.layer, local);
@@ -403,7 +403,7 @@ void DeepSpeedSplit::add_other(const SplitFiles::Layer& layer, const std::string
     about_.tensors.back().kind = TensorKind::kFrozen;
 }
 
-// Refuses a pipeline of which a layer's file is missing.
+// Refuses a pipeline if the file of one of its layers is missing.
 void DeepSpeedSplit::check_layers(const std::vector<SplitFiles::Layer>& layers) const {
     std::map<int64_t, int64_t> counts;
     for (const SplitFiles::Layer& layer : layers) ++counts[layer.layer];

@@ -24,7 +24,7 @@ struct SplitFiles {
         std::string path;
     };
     int64_t model_ranks = 0;   // how many mp_rank_NN there are
-    int64_t tensor_ranks = 0;  // how many of them share each layer
+    int64_t tensor_ranks = 0;  // how many model ranks share each layer
     std::vector<Layer> layers;
 
     [[nodiscard]] bool is_split() const { return model_ranks > 1 || !layers.empty(); }
@@ -42,7 +42,7 @@ class DeepSpeedSplit : public DeepSpeedModel {
                    const DeepSpeedOptions& options);
 
   private:
-    // The parts of a tensor, one for each tensor rank, with its index in each.
+    // One tensor rank's part of a tensor: the rank's source, and the tensor's index in the source.
     struct Part {
         const DeepSpeedSource* source = nullptr;
         int tensor = 0;

@@ -25,7 +25,7 @@ void DeepSpeedSource::place_replicated() {
     const PickleValue* state = file.root().find("optimizer");
     RankGroups rank;
     if (state != nullptr && state->kind != Kind::kNone) rank = read_replicated(file, *state);
-    // fp32 weights are stored in the module, whichever of them the optimizer trains.
+    // The module stores all fp32 weights, trained or not.
     const auto has_masters = [](const auto& group) { return !group[0].empty(); };
     if (options_.weights_alone && !std::ranges::any_of(rank.groups, has_masters))
         return place_weights(parameters);

@@ -16,7 +16,7 @@ namespace dslaunch::storage {
 
 // The kinds of sources.
 enum class ForeignFormat : uint8_t {
-    kDeepSpeed,   // a folder with `latest`, or a tag's (…/global_stepN)
+    kDeepSpeed,   // a folder with `latest`, or a tag's folder (…/global_stepN)
     kSafetensors  // file, folder with model.safetensors or with model.safetensors.index.json
 };
 // Returns "deepspeed" or "safetensors".
@@ -35,9 +35,9 @@ struct NameMapping {
 // The source, and the place of the new checkpoint.
 struct ImportOptions {
     std::string source;  // see ForeignFormat
-    std::string tag;     // DeepSpeed: the folder of the step; empty: the one that `latest` names
+    std::string tag;     // DeepSpeed: the step's folder; if empty, the folder that `latest` names
     NameMapping names;
-    std::string root;  // of step folders, as for CheckpointStore; made if it is missing
+    std::string root;  // the folder of step folders (see CheckpointStore); made if missing
     std::vector<std::string> frozen = {};  // see DeepSpeedSource
 };
 
@@ -46,10 +46,10 @@ struct ImportReport {
     ForeignFormat format = ForeignFormat::kDeepSpeed;
     std::string writer;  // "DeepSpeed 0.19.8, ZeRO stage 2, 8 ranks"; "safetensors, 2 files"
     std::string folder;  // ROOT/step-N, committed
-    int64_t step = 0;    // 0: only weights
+    int64_t step = 0;    // 0 if the source has only weights
     int64_t tensor_count = 0;
     int64_t numel = 0;        // number of elements in their weights
-    bool has_states = false;  // the optimizer's states were there
+    bool has_states = false;  // the source had the optimizer's states
     bool is_finite = true;
     Bytes bytes;  // number of bytes written
     // Notes about the source's data that the new checkpoint does not contain, and about values that

@@ -1,4 +1,4 @@
-// The way from the parts that tensor ranks have of a tensor to the whole. Pure.
+// Describes how a tensor is joined from the parts on the tensor ranks. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct Joining {
         int64_t begin = 0;
         int64_t width = 0;
     };
-    // Elements of one rank's part that lie together.
+    // Contiguous elements of one rank's part.
     struct Run {
         size_t rank = 0;
         int64_t begin = 0;
@@ -31,7 +31,7 @@ struct Joining {
     Kind kind = Kind::kPieces;
     std::vector<int64_t> shape;  // of the whole tensor
     int64_t outer = 1;           // the product of the sizes before the split dimension
-    int64_t inner = 1;           // and of those after it
+    int64_t inner = 1;           // the product of the sizes after the split dimension
     std::vector<Piece> pieces;
     std::vector<int64_t> widths;  // by rank: the size of its part in the split dimension
     std::vector<Run> runs;

@@ -62,7 +62,7 @@ class Reader {
         return set_of(c);
     }
 
-    // Returns the number in braces, whose first one has been read.
+    // Returns the number in braces. The opening brace has been read.
     int64_t count() {
         int64_t number = 0;
         while (!done() && std::isdigit(static_cast<unsigned char>(next())) != 0 &&

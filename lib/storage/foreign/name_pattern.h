@@ -24,11 +24,11 @@ class NamePattern {
     // Returns true if a NAME begins with the pattern, as re.match() does.
     [[nodiscard]] bool matches(std::string_view name) const;
     [[nodiscard]] const std::string& text() const { return text_; }
-    // Returns how many characters or sets of characters it has, repeated ones counted each.
+    // Returns the number of characters and character sets in the pattern; {N} counts as N copies.
     [[nodiscard]] size_t atoms() const;
 
   private:
-    // A set of characters, and how often one of them stands here.
+    // A set of characters. `may_miss` and `may_repeat` say how often one of them may occur.
     struct Atom {
         std::bitset<256> allows;
         bool may_miss = false, may_repeat = false;

@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kStatesMax = 64;
 
 using Way = std::vector<int64_t>;  // the same form as PositionMatch::parameters
-// The key is the number of positions used in each group, the value up to two assignments that lead
-// to it.
+// The key is the number of positions used in each group. The value has up to two assignments that
+// use these numbers.
 using States = std::map<std::vector<int64_t>, std::vector<Way>>;
 
 void add_way(States& states, const std::vector<int64_t>& taken, const Way& way) {

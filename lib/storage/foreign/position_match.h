@@ -23,7 +23,7 @@ struct PositionMatch {
     // The parameter at each position, with the positions of all groups counted in a row; -1 at a
     // blank position.
     std::vector<int64_t> parameters;
-    // The reason why there is no match; empty if PARAMETERS is the only possible one.
+    // The reason why there is no match; empty if `parameters` is the only possible match.
     std::string fault;
 };
 

@@ -12,7 +12,7 @@ namespace {
 using Kind = PickleValue::Kind;
 using Shapes = std::vector<std::vector<int64_t>>;
 
-// The files are not trusted: limits of what all rules together may need.
+// Limits for all rules together, since the files are not trusted.
 constexpr size_t kPatternsMax = 200'000;
 constexpr size_t kRuleAtomsMax = 2'000'000;
 constexpr size_t kParametersMax = 65'536;  // in one tensor
@@ -195,7 +195,8 @@ Joining SplitRules::by_rules(const std::string& name, const Shapes& shapes) cons
     return joined(name, shapes, any(rows_, name) ? 1 : 0, 1);
 }
 
-// Concatenates the parts along DIMENSION; of parts that consist of HALVES, first all first ones.
+// Concatenates the parts along DIMENSION. Divides each part into HALVES equal pieces; the first
+// pieces of all parts come first.
 Joining SplitRules::joined(const std::string& name, const Shapes& shapes, size_t dimension,
                            int64_t halves) const {
     Joining joining;

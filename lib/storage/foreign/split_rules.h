@@ -21,7 +21,7 @@ class SplitRules {
     // INFO is a value of FILE; null if the checkpoint has no rules.
     SplitRules(const TorchFile& file, const PickleValue* info, size_t ranks);
 
-    // Returns how the tensor NAME is made of parts with SHAPES, one for each rank.
+    // Returns how the tensor NAME is joined from the ranks' parts. SHAPES: each part's shape.
     [[nodiscard]] Joining of(const std::string& name,
                              const std::vector<std::vector<int64_t>>& shapes) const;
 
@@ -29,17 +29,17 @@ class SplitRules {
     [[nodiscard]] int64_t vocabulary_rows(const std::string& name) const;
 
   private:
-    // Parameters that consist of several, each split by itself.
+    // Tensors that each consist of several parameters; each parameter is split by itself.
     struct Compound {
         std::vector<NamePattern> patterns;
-        std::vector<int64_t> shape;  // -1: what is left of the elements
-        std::vector<int64_t> sizes;  // of the parameters in the split dimension
-        bool counts_alike = false;   // `sizes` has one number: how many parameters of one size
+        std::vector<int64_t> shape;  // -1 for the size that the rest of the shape determines
+        std::vector<int64_t> sizes;  // sizes of the parameters in the split dimension
+        bool counts_alike = false;   // `sizes` has only the number of parameters of equal size
         int64_t dimension = 0;
-        std::vector<std::vector<int64_t>> widths;  // by parameter, by rank; empty: equal parts
+        std::vector<std::vector<int64_t>> widths;  // by parameter and rank; empty if all are equal
     };
 
-    // A tensor that DeepSpeed says cannot be joined, or whose map it gives.
+    // A tensor for which DeepSpeed gives a map, or says that it cannot be joined.
     struct Described {
         NamePattern pattern;
         const PickleValue* value = nullptr;

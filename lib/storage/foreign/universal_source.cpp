@@ -18,7 +18,7 @@ using Kind = PickleValue::Kind;
 constexpr const char* kWeightsFile = "fp32";
 constexpr const char* kStepFile = "step";
 
-// The states of an optimizer, in the order of ours.
+// The states of an optimizer, in the order in which dslaunch stores them.
 struct KnownStates {
     const char* optimizer;
     std::vector<std::string> states;
@@ -85,7 +85,7 @@ void UniversalSource::open_models() {
                "has no *mp_rank_00_model_states.pt: steps and buffers are in it, so that the "
                "universal checkpoint is incomplete");
     for (size_t rank = 0; rank < names.size(); ++rank) {
-        // The ranks are numbered without leading zeros, so that names are not in their order.
+        // File names have ranks without leading zeros, so sorted names are not in the ranks' order.
         const std::string name = fmt::format("zero_pp_rank_{}_mp_rank_00_model_states.pt", rank);
         const bool by_rank = names.front().starts_with("zero_pp_rank_");
         models_.push_back(std::make_unique<TorchFile>(
@@ -129,7 +129,7 @@ void UniversalSource::read_optimizer() {
     for (size_t i = 0; states != nullptr && i + 1 < states->items.size(); i += 2)
         optimizer_updates_ =
             std::max(optimizer_updates_, updates_of(file, states->items[i + 1]->find("step")));
-    // apex's and DeepSpeed's FusedAdam count in the groups.
+    // apex's and DeepSpeed's FusedAdam store the step count in param_groups.
     for (const PickleValue* from : {&state, inner}) {
         const PickleValue* groups = from == nullptr ? nullptr : from->find("param_groups");
         for (size_t i = 0; groups != nullptr && i < groups->items.size(); ++i)
@@ -191,8 +191,8 @@ void UniversalSource::find_parameters() {
                    name);
 }
 
-// Determines the optimizer by the files of the first parameter that has states. Others have the
-// same files, or none if they never had a gradient.
+// Determines the optimizer by the files of the first parameter that has states. Other parameters
+// have the same files, or no files if they never had a gradient.
 void UniversalSource::choose_states() {
     std::vector<std::string> found;
     for (const auto& [name, files] : parameters_) {
@@ -283,7 +283,7 @@ std::vector<int64_t> UniversalSource::shape_of_weights(const std::string& path,
     if (known == shapes_.end()) return weights.shape;
     const std::vector<int64_t>& own = known->second;
     if (tensor_ranks_ > 1) {
-        // The known shape is one of a part.
+        // The known shape is the shape of one rank's part.
         const bool is_flat = weights.shape.size() == 1 && own.size() > 1;
         if (is_flat && numel_of(own) != weights.numel())
             refuse(path,
@@ -291,7 +291,8 @@ std::vector<int64_t> UniversalSource::shape_of_weights(const std::string& path,
                    "known",
                    name);
         if (has_states) return is_flat ? own : weights.shape;
-        // Parameters that never had a gradient are copied from rank 0's model, whatever it has.
+        // ds_to_universal.py copies a parameter that never had a gradient from rank 0's model, even
+        // if that model has only a part.
         const std::vector<std::vector<int64_t>> parts(others_.size() + 1, own);
         if (tensor_ranks_ != parts.size() || rules_->of(name, parts).shape != weights.shape)
             refuse(path,
@@ -347,8 +348,8 @@ void UniversalSource::fill_states() {
                 chunks[k] = {std::span<const std::byte>(zeros_).first(chunks[0].front().size())};
 }
 
-// Refuses frozen parameters of a model with several model ranks, of which only parts are there, or
-// nothing. Notes buffers that are in no file of the first rank.
+// For a model with several model ranks, refuses frozen parameters: the checkpoint has at most a
+// part of each. Notes buffers that the first rank's file lacks.
 void UniversalSource::refuse_split_others() {
     if (others_.empty()) return;
     std::set<std::string> frozen = frozen_;
@@ -376,7 +377,8 @@ void UniversalSource::refuse_split_others() {
             "import the checkpoint from which it was made");
 }
 
-// Compares the weights with the model's, which are rounded, if the model's file has them whole.
+// Compares the weights with the rounded weights in the model's file, if this file has whole
+// tensors.
 void UniversalSource::check_weights() const {
     const TorchFile& file = *models_.front();
     if (stage_ == 3 || !others_.empty()) return;

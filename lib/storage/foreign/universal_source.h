@@ -1,7 +1,7 @@
-// Reads a universal checkpoint of DeepSpeed, which ds_to_universal.py makes of another one: a
+// Reads a universal checkpoint, which ds_to_universal.py makes from a DeepSpeed checkpoint: a
 // folder for each parameter, with a file for its weights and for each of its states, whole. Copies
-// of the model's files beside them have the rest. Files stay mapped; nothing is executed. Threads:
-// one at a time.
+// of the model's files beside these folders have the rest. Files stay mapped; nothing is executed.
+// Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -53,12 +53,12 @@ class UniversalSource : public DeepSpeedModel {
     std::map<std::string, std::vector<int64_t>> shapes_;  // of trained parameters, by name
     std::set<std::string> untrained_;                     // buffers, shared names
     std::vector<std::unique_ptr<TorchFile>> files_;
-    // The files with the models of the other model ranks; what the ranks say of their models.
+    // The files with the models of the other model ranks.
     std::vector<std::unique_ptr<TorchFile>> others_;
-    size_t tensor_ranks_ = 1;  // how many of them have parts of the same parameters
+    size_t tensor_ranks_ = 1;  // how many model ranks have parts of the same parameters
     std::set<std::string> buffers_, frozen_;
     std::unique_ptr<SplitRules> rules_;
-    int64_t optimizer_updates_ = 0;  // of all parameters, if they have no counts of their own
+    int64_t optimizer_updates_ = 0;  // of all parameters; 0 if each has its own count
     std::vector<std::byte> zeros_;
 };
 

@@ -27,7 +27,7 @@ void put_half(std::byte* to, uint16_t half) {
 }
 
 // Reads the codes of a short block: the lower halves of the bytes at NIBBLES, then the upper ones.
-// BITS has the fifth bit of each code; null: there is none.
+// BITS has the fifth bit of each code; null if codes have 4 bits.
 void unpack_short(const std::byte* nibbles, const std::byte* bits, int offset, BlockCodes& codes) {
     for (size_t i = 0; i < kShortBlock; ++i) {
         const unsigned byte = byte_at(nibbles, i % kHalfShort);
@@ -49,9 +49,9 @@ void pack_short(const BlockCodes& codes, int offset, std::byte* bits, std::byte*
     }
 }
 
-// Eight scales and eight minimums of 6 bits in 12 bytes. The first four of each have a byte each;
-// the upper two bits of these bytes belong to the last four, whose lower bits are in the last four
-// bytes.
+// Reads eight scales and eight minimums of 6 bits from 12 bytes. Scales 0 to 3 and minimums 0 to 3
+// have a byte each, with the upper two bits of numbers 4 to 7 in it. The lower four bits of numbers
+// 4 to 7 are in the last four bytes.
 void unpack_pairs(const std::byte* from, BlockCodes& codes) {
     for (size_t i = 0; i < 4; ++i) {
         const unsigned scale = byte_at(from, i), minimum = byte_at(from, 4 + i);
@@ -75,8 +75,8 @@ void pack_pairs(const BlockCodes& codes, std::byte* to) {
     }
 }
 
-// Sixteen scales of 6 bits in 12 bytes: the lower four bits of scale i are in byte i % 8, its upper
-// two in byte 8 + i % 4.
+// Reads sixteen scales of 6 bits from 12 bytes: the lower four bits of scale i are in byte i % 8,
+// its upper two in byte 8 + i % 4.
 void unpack_sixteen(const std::byte* from, BlockCodes& codes) {
     for (size_t i = 0; i < 16; ++i) {
         const unsigned low = byte_at(from, i % 8) >> (i / 8 * 4) & 15U;

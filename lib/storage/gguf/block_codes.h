@@ -30,7 +30,7 @@ struct BlockBounds {
     int code_min = 0;
     int code_max = 0;
     bool has_minimum = false;
-    int scale_min = 0;  // of long blocks
+    int scale_min = 0;  // bound of the scales in long blocks
     int scale_max = 0;
     int minimum_max = 0;
 };

@@ -16,11 +16,12 @@ namespace dslaunch::storage {
 void gguf_dequantize(GgufForm form, std::span<const std::byte> bytes, std::span<float> out);
 
 // Writes NUMBERS to OUT in FORM. In F16, BF16 and Q8_0 each number is rounded to nearest. In the
-// other forms a search finds the scales and minimums with which the sum of the squared errors, each
-// times the importance of its column, is small; it is never larger than with plain rounding, where
-// the scale follows from a group's largest number, up to the rounding of scales to fp16.
-// IMPORTANCE: for each number one, at least 0; empty: all are 1. REQUIRES: is_written(FORM); the
-// numbers are finite; their count is a multiple of the block; OUT has gguf_bytes().
+// other forms a search finds scales and minimums for a small sum of squared errors, each times its
+// number's importance. Apart from the rounding of scales to fp16, this sum is never larger than
+// with plain rounding (see gguf_round()), which takes a group's scale from its largest number.
+// IMPORTANCE has a value of at least 0 for each number; if it is empty, all are 1. REQUIRES:
+// is_written(FORM); the numbers are finite; their count is a multiple of the block; OUT has
+// gguf_bytes().
 void gguf_quantize(GgufForm form, std::span<const float> numbers, std::span<const float> importance,
                    std::span<std::byte> out);
 

@@ -25,7 +25,7 @@ bool has_minimum(GgufForm form) {
     return form != GgufForm::kIq4Xs && form != GgufForm::kIq4Nl && bounds_of(form).has_minimum;
 }
 
-// The order of the roundings is ggml's.
+// Writes the numbers of a block to OUT. Rounds in the same order as ggml.
 void numbers_of(GgufForm form, const BlockCodes& codes, float* out) {
     const float scale = fp32_of_fp16(codes.scale), minimum = fp32_of_fp16(codes.minimum);
     const auto group = static_cast<size_t>(group_of(form));

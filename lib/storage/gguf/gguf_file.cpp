@@ -25,7 +25,7 @@ constexpr uint64_t kKeyBytesMax = 65535;
 constexpr uint64_t kTensorNameBytesMax = 255;
 constexpr uint32_t kDimensionsMax = 4;
 constexpr std::string_view kAlignmentKey = "general.alignment";
-// The least bytes of an entry: a value has a key, a type and one byte; a tensor has a name, the
+// The smallest sizes of entries: a value has a key, a type and one byte; a tensor has a name, the
 // number of its dimensions, a form and a place.
 constexpr uint64_t kValueBytesMin = 8 + 4 + 1;
 constexpr uint64_t kTensorBytesMin = 8 + 4 + 4 + 8;
@@ -62,7 +62,7 @@ class Reader {
         return std::string(text_in(take(length)));
     }
 
-    // Reads COUNT of the things that take at least LEAST bytes each.
+    // Reads how many WHAT follow, and checks that they fit if each takes at least LEAST bytes.
     uint64_t number_of(const char* what, uint64_t least) {
         const auto count = number<uint64_t>();
         if (count > left() / least)
@@ -128,7 +128,7 @@ int64_t alignment_of(const GgufMetadata& metadata) {
 // A tensor whose bytes are not known yet.
 struct Placed {
     GgufTensor tensor;
-    uint64_t begin = 0;  // in the data
+    uint64_t begin = 0;  // offset in the data part of the file
     int64_t bytes = 0;
 };
 

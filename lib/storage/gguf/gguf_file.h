@@ -79,7 +79,7 @@ class GgufWriter {
   private:
     struct Layout {
         std::string header;
-        std::vector<int64_t> bytes;  // of each tensor
+        std::vector<int64_t> bytes;  // size of each tensor
         int64_t file_bytes = 0;
     };
     [[nodiscard]] static Layout layout_of(const GgufValues& values,

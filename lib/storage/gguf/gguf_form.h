@@ -30,7 +30,7 @@ enum class GgufForm : uint32_t {
     kBf16 = 30,
 };
 
-// The number of elements in a long block, of the forms whose names end in K, and in a short one.
+// The numbers of elements in a long block (in IQ4_XS and the forms that end in K) and a short one.
 inline constexpr int64_t kLongBlock = 256;
 inline constexpr int64_t kShortBlock = 32;
 
@@ -39,7 +39,7 @@ struct GgufFormFacts {
     GgufForm form;
     const char* name;  // as ggml prints it: "Q4_K"
     int64_t numel;     // elements in a block
-    int64_t bytes;     // of a block
+    int64_t bytes;     // size of a block
 };
 
 // Returns the facts of FORM.

@@ -38,8 +38,8 @@ enum class GgufType : uint32_t {
 // they are in the file.
 struct GgufValue {
     GgufType type = GgufType::kU8;
-    GgufType element = GgufType::kU8;  // of a list
-    int64_t count = 1;                 // elements of a list
+    GgufType element = GgufType::kU8;  // type of a list's elements
+    int64_t count = 1;                 // number of a list's elements
     std::span<const std::byte> bytes;
 };
 

@@ -32,8 +32,8 @@ struct Lanes {
     }
 };
 
-// The candidates for the code that the largest number gets differ from the end of the range by up
-// to this, in steps of kStep: the numbers at the end may be cut, or lie within the range.
+// The search gives the largest number several codes, up to kAround before and beyond each end of
+// the range, in steps of kStep. A code beyond an end is cut to the end.
 constexpr float kAround = 1.0F;
 constexpr float kStep = 0.25F;
 constexpr int kRefinements = 3;
@@ -85,7 +85,7 @@ CodeSums code_sums(const NumberGroup& group, float factor, float minimum, CodeRa
     return {q.sum(), qq.sum(), qx.sum()};
 }
 
-// Returns the number of the largest size, with its sign.
+// Returns the number with the largest absolute value.
 float largest(const NumberGroup& group) {
     float most = 0;
     for (size_t i = 0; i < group.numel; ++i)

@@ -31,8 +31,8 @@ struct CodeRange {
     float high;
 };
 
-// Adding and subtracting this rounds a number below 2^22 to the nearest integer, to even if two are
-// as near: at 1.5 * 2^23 the unit of fp32 is 1.
+// Adding and then subtracting this constant rounds a number below 2^22 to the nearest integer, ties
+// to even: at 1.5 * 2^23 the unit of fp32 is 1.
 inline constexpr float kRoundingShift = 12582912.0F;
 
 inline float code_of(float value, CodeRange range) {
@@ -50,8 +50,8 @@ double write_codes(const NumberGroup& group, const GroupFit& fit, CodeRange rang
 // 0. REQUIRES: RANGE begins at 0.
 [[nodiscard]] GroupFit fit_both(const NumberGroup& group, CodeRange range, bool is_free);
 
-// Return what follows from the largest number, or the largest and the smallest one, without a
-// search: plain rounding.
+// Return the scale and minimum of plain rounding. They follow from the largest number, or from the
+// largest and the smallest number, without a search.
 [[nodiscard]] GroupFit plain_scale(const NumberGroup& group, CodeRange range);
 [[nodiscard]] GroupFit plain_both(const NumberGroup& group, CodeRange range, bool is_free);
 

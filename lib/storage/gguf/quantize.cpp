@@ -16,7 +16,7 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr float kHalfMax = 65504;
-constexpr int kRounds = 2;  // of fitting the factors of a long block to its integers
+constexpr int kRounds = 2;  // rounds of fitting a long block's factors to its integers
 
 // A number that is stored in 16 bits, and its bits.
 struct Half {
@@ -71,7 +71,8 @@ Made make_short(const BlockNumbers& block, const BlockBounds& bounds, bool searc
     return made;
 }
 
-// Q8_0 as ggml rounds it: the largest number becomes 127, and halves are rounded away from zero.
+// Makes a block of Q8_0 as ggml does: the largest number becomes 127, and halves are rounded away
+// from zero.
 Made make_q8(const BlockNumbers& block) {
     float most = 0;
     for (size_t i = 0; i < kShortBlock; ++i) most = std::max(most, std::abs(block.numbers[i]));

@@ -66,7 +66,8 @@ class ConfigReader {
         return values_.has(key(name)) ? number(name) : otherwise;
     }
 
-    // Returns the number with the fewest digits that is NUMBER in fp32: 1e-5, not 9.9999997e-6.
+    // Returns the number with the fewest digits that rounds to NUMBER in fp32: 1e-5, not
+    // 9.9999997e-6.
     static double short_number(double number) {
         return std::stod(fmt::format("{}", static_cast<float>(number)));
     }
@@ -82,9 +83,9 @@ class ConfigReader {
         return table->shape.front();
     }
 
-    // Returns the type in which a decoder keeps the matrices: the one of the largest tensor. A
-    // number of fewer bits is a product of a small integer and numbers of fp16; in fp16 it has a
-    // relative error of at most 2^-11 if it is from 2^-14 to 65504.
+    // Returns the type in which a decoder keeps the matrices: the largest tensor's type, or fp16 if
+    // this tensor is quantized. A quantized number is the product of a small integer and fp16
+    // numbers. From 2^-14 to 65504, fp16 stores it with a relative error of at most 2^-11.
     [[nodiscard]] const char* dtype() const {
         const GgufForm form = std::ranges::max(file_.tensors, {}, [](const GgufTensor& tensor) {
                                   return tensor.bytes.size();
@@ -224,7 +225,7 @@ class ConfigReader {
             if (values_.has(key(name))) made[field] = number(name);
     }
 
-    // Throws if a value says that the model computes something that its family does not.
+    // Throws if a value asks for a computation that the model's family does not have.
     void refuse_other_values() const {
         // A key, the number with which it changes nothing, and the families that read it.
         struct Idle {
@@ -257,7 +258,7 @@ class ConfigReader {
             if (matters && values_.flag_or(key(name), idle) != idle)
                 values_.refuse(key(name), fmt::format("is {}, which is not supported", !idle));
         }
-        // A softmax over the experts is 1, and 0 stands for it too.
+        // Both 1 and 0 stand for a softmax over the experts.
         if (const int64_t gating = integer_or("expert_gating_func", 1); gating != 0 && gating != 1)
             values_.refuse(key("expert_gating_func"),
                            fmt::format("is {}, which is not supported", gating));
@@ -272,7 +273,7 @@ class ConfigReader {
                            "is not 6, which is not supported");
     }
 
-    // Returns the pattern 6, or its layers if the file lists them.
+    // Returns the value of a pattern of 6: {6}, or a flag for each layer if the file lists layers.
     [[nodiscard]] std::vector<int64_t> gemma3_pattern() const {
         const auto held = values_.integers(key("attention.sliding_window_pattern"));
         if (held.size() == 1) return {6};
@@ -300,8 +301,9 @@ class ConfigReader {
         return numbers;
     }
 
-    // Returns the rope with FACTORS. The file does not have the numbers of `llama3`; with the usual
-    // ones, the formula gives the factors, or else the factors themselves are used.
+    // Returns the rope with FACTORS. Returns a `llama3` rope if this formula gives FACTORS with its
+    // usual numbers, since the file does not have its numbers; otherwise a rope with FACTORS
+    // themselves.
     [[nodiscard]] Json llama3_or_long(const std::vector<float>& factors) const {
         const auto factor = static_cast<double>(std::ranges::max(factors));
         const auto width = 2 * static_cast<double>(factors.size());

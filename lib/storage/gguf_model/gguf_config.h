@@ -1,5 +1,5 @@
 // The sizes and switches of a decoder as values of a GGUF file, and the reverse: a config.json made
-// from such values. What one of the two programs computes otherwise is refused. Source: llama.cpp's
+// from such values. A model that llama.cpp computes differently is refused. Source: llama.cpp's
 // converter, its loader, and the constants that it has in its graphs. Data path: config.json <->
 // [here] <-> gguf_model_writer.h, gguf_model_reader.h. Pure.
 #pragma once
@@ -14,21 +14,21 @@
 
 namespace dslaunch::storage {
 
-// Numbers that a file has as a tensor of its own: the factors of rotary positions.
+// Factors of rotary positions, which a file stores as a separate tensor.
 struct GgufFactors {
     std::string tensor;
     std::vector<float> numbers;
 };
 
 // Adds the values for CONFIG to VALUES. Returns the tensors of factors. Throws Error{kInput} that
-// begins with PLACE if llama.cpp would compute another model.
+// begins with PLACE if llama.cpp would compute a different model.
 [[nodiscard]] std::vector<GgufFactors> add_config_values(const TransformerConfig& config,
                                                          const GgufFamily& family,
                                                          const std::string& place,
                                                          GgufValues& values);
 
-// Returns the number of positions for which the model in CONFIG is the same in llama.cpp. A family
-// whose windows llama.cpp ignores is the same within one window.
+// Returns the number of positions up to which llama.cpp computes the same model as CONFIG: the
+// context, or one window if llama.cpp ignores the windows of this family.
 [[nodiscard]] int64_t gguf_context(const TransformerConfig& config, const GgufFamily& family);
 
 // Returns the config.json of the model in FILE, without the numbers of special tokens. Throws

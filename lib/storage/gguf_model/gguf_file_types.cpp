@@ -60,8 +60,8 @@ class Chooser {
         return name.find(part) != std::string_view::npos;
     }
 
-    // Returns true for the layers in which two forms have more bits: the first and last eighth, and
-    // every third one between them.
+    // Returns true for the layers in which Q4_K_M gives attn_v and ffn_down more bits: the first
+    // eighth, the last eighth, and every third layer between them.
     [[nodiscard]] bool gets_more(int64_t layer) const {
         return layer < layers_ / 8 || layer >= 7 * layers_ / 8 || (layer - layers_ / 8) % 3 == 2;
     }

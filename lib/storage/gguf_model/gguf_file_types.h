@@ -31,8 +31,8 @@ enum class GgufFileType : uint32_t {
 // Returns the type with the name "q4_k_m"; nothing if there is none.
 [[nodiscard]] std::optional<GgufFileType> gguf_file_type(std::string_view name);
 
-// Returns the form of each of WEIGHTS in a file of TYPE. HAS_IMPORTANCE: the importance of the
-// columns is known.
+// Returns the form of each of WEIGHTS in a file of TYPE. HAS_IMPORTANCE says whether the importance
+// of the columns is known.
 [[nodiscard]] std::vector<GgufForm> gguf_forms(GgufFileType type, const TransformerConfig& config,
                                                const GgufFamily& family,
                                                std::span<const GgufWeight> weights,

@@ -46,7 +46,7 @@ struct OpenedModel {
     std::vector<NamedText> texts;
 };
 
-// Throws Error{kInput} naming a tensor that the model needs or does not have.
+// Throws Error{kInput} naming the tensor if FILE lacks a tensor of the model, or has another one.
 void require_whole(const GgufFile& file, const TransformerConfig& config,
                    std::span<const GgufModuleWeight> found) {
     std::set<std::string, std::less<>> there;
@@ -86,7 +86,7 @@ OpenedModel open(const std::string& path) {
     return model;
 }
 
-// Throws Error{kInput} naming the tensor NAME if NUMBER, or what DTYPE makes of it, is not finite.
+// Throws Error{kInput} naming the tensor NAME if STORED, which is NUMBER as DTYPE, is not finite.
 void require_finite(float number, float stored, DType dtype, const std::string& name) {
     if (std::isfinite(stored)) return;
     if (std::isfinite(number))
@@ -125,8 +125,8 @@ std::string with_dtype(std::string text, DType dtype) {
     return text.replace(begin, text.find('"', begin) - begin, name);
 }
 
-// Removes the files of another model in FOLDER, the weights first: a folder that is not finished
-// has no weights, and no text of one model is taken for the other's.
+// Removes an earlier model's files from FOLDER, the weights first. A folder that is not finished
+// then has no weights, and never mixes texts of two models.
 void remove_old_model(const std::string& folder) {
     for (const char* name :
          {"model.safetensors", "model.safetensors.index.json", "config.json", "tokenizer.json",

@@ -14,8 +14,8 @@ namespace dslaunch::storage {
 
 // The options of import_gguf().
 struct GgufImportOptions {
-    DType dtype = DType::kF32;  // of all weights: kF32, kBF16 or kF16
-    // Called with how many weights were written so far, and are in total.
+    DType dtype = DType::kF32;  // type of all weights: kF32, kBF16 or kF16
+    // Called with the number of weights written so far, and the number of all weights.
     std::function<void(int64_t done, int64_t total)> progress;
 };
 
@@ -23,8 +23,8 @@ struct GgufImportOptions {
 // and if the file has a tokenizer, tokenizer.json, tokenizer_config.json and
 // generation_config.json. Files with these and other usual names of a model in FOLDER are removed
 // first. The weights appear last. Returns the number of parameters. Blocks on the disk. Throws
-// Error{kInput} naming the file and what is not supported, or the weight that is not finite as the
-// type; Error{kDisk}.
+// Error{kInput} naming the file and the unsupported part, or a weight that is not finite in
+// OPTIONS.dtype; throws Error{kDisk}.
 int64_t import_gguf(const std::string& path, const std::string& folder,
                     const GgufImportOptions& options);
 

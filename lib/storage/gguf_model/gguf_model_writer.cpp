@@ -24,10 +24,10 @@
 namespace dslaunch::storage {
 namespace {
 
-// The numbers of a part of a matrix: parts are converted one after the other, so that a large
-// matrix takes little memory.
+// The number of elements in a part of a matrix. Parts are converted one after the other, so that a
+// large matrix takes little memory.
 constexpr int64_t kPartNumel = int64_t{1} << 24;
-// The rows that a thread converts at once.
+// The number of rows that a thread converts at once.
 constexpr int64_t kRowsOfThread = 16;
 
 // The sums for a tensor's error.
@@ -191,7 +191,7 @@ class ModelWriter {
     std::vector<GgufWeight> weights_;
     std::vector<GgufForm> forms_;
     GgufWritten written_;
-    int64_t done_ = 0, total_ = 0;  // numbers
+    int64_t done_ = 0, total_ = 0;  // counts of numbers
 };
 
 }  // namespace

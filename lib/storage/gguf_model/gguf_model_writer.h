@@ -17,16 +17,16 @@ namespace dslaunch::storage {
 struct GgufWriteOptions {
     GgufFileType type = GgufFileType::kQ8_0;
     // Returns, for the weight NAME of the modules with IN inputs, how much each input matters: the
-    // mean of its squares on real texts. An empty list, or no function: all inputs matter the same.
-    // SHAPE: [in] fp32, at least 0.
+    // mean of its squares on real texts. If the list is empty or there is no function, all inputs
+    // matter the same. SHAPE: [in] fp32, at least 0.
     std::function<std::vector<float>(const std::string& name, int64_t in)> importance;
     size_t threads = 1;
-    // Called with how many numbers were written so far, and are in total.
+    // Called with the count of numbers written so far, and the count of all numbers.
     std::function<void(int64_t done, int64_t total)> progress;
 };
 
-// A tensor that was written in fewer bits. ERROR: the root of the sum of the squared differences,
-// divided by the same of the numbers.
+// A tensor that was written in fewer bits. `error` is the Euclidean norm of the differences,
+// divided by the Euclidean norm of the original numbers.
 struct GgufTensorLoss {
     std::string name;  // of the weight in the modules; the first one of several
     double error = 0;
@@ -34,10 +34,10 @@ struct GgufTensorLoss {
 
 // A file that was written.
 struct GgufWritten {
-    int64_t weights = 0;              // numbers of matrices, in any form
-    int64_t weight_bytes_before = 0;  // of these numbers in the folder
+    int64_t weights = 0;              // count of the numbers in matrices
+    int64_t weight_bytes_before = 0;  // size of the matrices in the folder
     int64_t weight_bytes_after = 0;
-    int64_t bytes_before = 0;  // of the folder's weight files
+    int64_t bytes_before = 0;  // size of the folder's weight files
     int64_t bytes_after = 0;
     std::vector<GgufTensorLoss> losses;
 };

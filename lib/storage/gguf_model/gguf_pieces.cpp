@@ -1,4 +1,4 @@
-// The ways of splitting texts into pieces that llama.cpp knows, and this project too.
+// The ways of splitting texts into pieces that both llama.cpp and this project know.
 #include <algorithm>
 
 #include "storage/gguf_model/gguf_tokenizer.h"

@@ -31,8 +31,8 @@ struct GgufPieces {
     bool ignores_merges = false;     // a piece that is a token is not split
 };
 
-// Returns the first way with these STEPS, one with IGNORES_MERGES if there is one; null if
-// llama.cpp has none.
+// Returns the first way with these STEPS and IGNORES_MERGES, or else the first way with these
+// STEPS; null if llama.cpp has none.
 [[nodiscard]] const GgufPieces* gguf_pieces_with(const std::vector<std::string>& steps,
                                                  bool ignores_merges);
 // Returns the way that llama.cpp calls NAME; null if it is not known here.
@@ -46,7 +46,7 @@ void add_tokenizer_values(const std::string& folder, int64_t vocabulary, GgufVal
 
 // The texts of files for a Hugging Face folder.
 struct TokenizerTexts {
-    std::string tokenizer;         // tokenizer.json; empty: the file has no tokenizer
+    std::string tokenizer;         // tokenizer.json; empty if the file has no tokenizer
     std::string tokenizer_config;  // tokenizer_config.json
     std::string generation;        // generation_config.json
 };

@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kTokenBytesMax = 1024;
 constexpr size_t kTokensMax = size_t{1} << 22;
 
-// A merge of two tokens, with what decides its place among the others.
+// A merge of two tokens. The merged token's score decides the merge's place in the order.
 struct Merge {
     std::string_view left, right;
     float score = 0;
@@ -60,7 +60,7 @@ class TokenizerReader {
             values_.refuse(kKinds, "has another length than tokenizer.ggml.tokens");
         for (size_t id = 0; id < tokens_.size(); ++id) {
             const std::string_view text = tokens_[id];
-            // llama.cpp gives a token without a text a name that no text has.
+            // llama.cpp gives a token without a text a name that occurs in no text.
             if (text.empty()) kinds_[id] = static_cast<int64_t>(GgufTokenKind::kUnused);
             if (is(id, GgufTokenKind::kUnused)) continue;
             if (text.size() > kTokenBytesMax)
@@ -311,7 +311,7 @@ class TokenizerReader {
         return json.end_object().text() + "\n";
     }
 
-    // Returns the tokens that begin and end a text.
+    // Returns the text of generation_config.json: the tokens that begin and end a text.
     [[nodiscard]] std::string generation() const {
         JsonWriter json;
         json.begin_object();

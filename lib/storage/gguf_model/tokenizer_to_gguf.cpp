@@ -199,8 +199,8 @@ class TokenizerWriter {
         return *found;
     }
 
-    // Throws unless merges alone make each token of the vocabulary, so that it does not matter
-    // whether a piece that is a token is merged.
+    // Throws if a token of the vocabulary is not made by merges alone. If all tokens are, the
+    // result is the same with and without merging a piece that is already a token.
     void require_merged_tokens(const GgufPieces& pieces) const {
         std::unordered_map<std::string, size_t> ranks;
         for (const auto& [left, right] : merges_) ranks.emplace(left + ' ' + right, ranks.size());
@@ -301,7 +301,7 @@ class TokenizerWriter {
         }
         for (const Json& step : steps_of(json_.value("pre_tokenizer", Json()), "pretokenizers")) {
             const std::string type = text_at(step, "type");
-            // Gemma's step finds no blank, because they were replaced before.
+            // Gemma's step finds no blank, because the normalizer has replaced blanks before.
             const bool is_idle = type == "Split" && step.contains("pattern") &&
                                  text_at(step["pattern"], "String") == " ";
             if (type == "Metaspace") {

@@ -13,7 +13,7 @@ namespace dslaunch::storage {
 [[nodiscard]] int64_t size_at(const JsonPlace& config, const char* key,
                               int64_t most = int64_t{1} << 29);
 // Return the value at KEY, or OTHERWISE if CONFIG has no value there: a size like size_at(), a
-// finite number, one above 0, one from 0 to 1, and a flag.
+// finite number, a number above 0, a number from 0 to 1, and a flag.
 [[nodiscard]] int64_t size_or(const JsonPlace& config, const char* key, int64_t otherwise);
 [[nodiscard]] double number_or(const JsonPlace& config, const char* key, double otherwise);
 [[nodiscard]] double positive_or(const JsonPlace& config, const char* key, double otherwise);

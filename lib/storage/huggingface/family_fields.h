@@ -17,12 +17,12 @@ namespace dslaunch::storage {
 // The values that a family's config class has for fields that config.json leaves out.
 struct FamilyDefaults {
     double theta = 10000;
-    // The share of a head's elements that rotate with the position; nothing: always all of them,
-    // whatever config.json says.
+    // The share of a head's elements that rotate with the position. If not set, all elements
+    // rotate, whatever config.json says.
     std::optional<double> rotary_part = std::nullopt;
     double norm_epsilon = 1e-6;
-    int64_t head_width = 0;  // 0: the width divided by the number of heads
-    int64_t padding = -1;    // a token; -1: none
+    int64_t head_width = 0;  // if 0, the width divided by the number of heads
+    int64_t padding = -1;    // a token; -1 if none
     bool is_tied = false;
     bool has_ropes_by_type = false;  // each kind of layer has a rope; read_like_llama() reads none
 };
@@ -49,8 +49,8 @@ void read_padding(const JsonPlace& config, TransformerConfig& model, int64_t of_
 // Returns the object with the numbers of rotary positions, under its current or its former name. If
 // both objects are there, the one under the former name is used, as in transformers.
 [[nodiscard]] std::optional<JsonPlace> rope_object(const JsonPlace& config);
-// Reads the rope. THETA and PART are used if CONFIG has no such object, or if the object lacks
-// these numbers.
+// Reads the rope in the object PLACE of CONFIG. THETA and PART are used if there is no object, or
+// if it lacks these numbers.
 [[nodiscard]] Rope rope_of(const std::optional<JsonPlace>& place, const JsonPlace& config,
                            const TransformerConfig& model, double theta,
                            std::optional<double> part = std::nullopt);

@@ -40,8 +40,8 @@ class FolderWeights {
 
     // Returns the weight NAME, which must have the shape SIZES. If the embedding is missing and is
     // tied to the output layer, returns the output layer's weight. Throws Error{kInput} naming file
-    // and weight if the weight is missing, has another shape, or has another type than the folder's
-    // quantization_config explains.
+    // and weight if the weight is missing, has another shape, or has a type that is neither a
+    // floating-point type nor explained by the folder's quantization_config.
     [[nodiscard]] FolderWeight take(const std::string& name, std::span<const int64_t> sizes);
 
     // Returns the file's tensor that take(NAME) reads; null if there is none, or if the weight is
@@ -67,7 +67,7 @@ class FolderWeights {
         FolderWeight found;
         bool is_taken = false;
         std::shared_ptr<const QuantizedWeight> rounded = nullptr;  // shared by copies in the map
-        std::function<std::vector<float>()> read = nullptr;        // of a GGUF file
+        std::function<std::vector<float>()> read = nullptr;        // reads a GGUF file's weight
     };
     [[nodiscard]] Weight* find(const std::string& name);
     void add(const std::shared_ptr<const MappedFile>& file, SafetensorsEntry entry);

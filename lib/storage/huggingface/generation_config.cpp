@@ -18,7 +18,7 @@ namespace {
 using Json = JsonPlace::Json;
 
 // Keys that have no effect on texts made here: names of caches, settings for beams and assistant
-// models, which are not used here, and forms of the result.
+// models (neither is used here), and forms of the result.
 constexpr std::array<std::string_view, 40> kWithoutEffect = {
     "_from_model_config",
     "transformers_version",

@@ -16,7 +16,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// Families of which several are one in llama.cpp: the first is used when a file is read.
+// The known families. If several have the same name in llama.cpp, the first of them is used to read
+// a file.
 constexpr GgufFamily kFamilies[] = {
     {"LlamaForCausalLM", "llama", "llama", true},
     {"MistralForCausalLM", "llama", "mistral", true},
@@ -97,7 +98,7 @@ class Lister {
         if (config_.has_norm_bias) bias(tensor, path, config_.width);
     }
 
-    // A norm of the TOTAL heads of queries or keys.
+    // Adds a norm of the TOTAL heads of queries or keys.
     void head_norm(const std::string& tensor, const std::string& path, int64_t total) {
         const int64_t width = config_.head_width;
         const bool has_bias = config_.has_head_norm_bias;
@@ -123,7 +124,7 @@ class Lister {
         all_.push_back(std::move(list));
     }
 
-    // A matrix of a layer.
+    // Adds a matrix of a layer.
     GgufWeight& matrix(const std::string& tensor, const std::string& path, int64_t out,
                        int64_t in_) {
         if (!config_.is_transposed) return add(tensor, path, {out, in_});
@@ -247,7 +248,7 @@ std::vector<int64_t> row_order(const GgufWeight& weight) {
                 order.push_back(head * width + i / 2 + i % 2 * half);
         return order;
     }
-    const int64_t queries = weight.heads / weight.key_heads;  // that share a key
+    const int64_t queries = weight.heads / weight.key_heads;  // queries that share a key
     const int64_t width = rows / (weight.heads + 2 * weight.key_heads);
     const auto gather = [&](int64_t first, int64_t heads) {
         for (int64_t key = 0; key < weight.key_heads; ++key)
@@ -260,7 +261,7 @@ std::vector<int64_t> row_order(const GgufWeight& weight) {
     return order;
 }
 
-// Moves whole rows. TO_FILE: from the modules' order to the file's.
+// Moves whole rows from the modules' order to the file's order if TO_FILE, else back.
 void move_rows(const GgufWeight& weight, bool to_file, std::vector<float>& numbers) {
     const std::vector<int64_t> order = row_order(weight);
     const auto columns = std::ssize(numbers) / weight.sizes.front();
@@ -293,7 +294,7 @@ std::span<const int64_t> without_ones(const std::vector<int64_t>& sizes) {
     return std::span(sizes).subspan(first);
 }
 
-// Returns tensors that become fields of config.json.
+// Returns true for a tensor that becomes a field of config.json.
 bool is_of_config(std::string_view tensor) {
     return tensor == "rope_freqs.weight" || tensor.starts_with("rope_factors_");
 }
@@ -315,7 +316,7 @@ std::vector<GgufModuleWeight> weights_in_gguf(const std::shared_ptr<const GgufFi
     };
     for (const GgufWeight& weight : gguf_weights(config, gguf_family_of(config, path))) {
         const GgufTensor* const tensor = file->content().find(weight.tensor);
-        if (tensor == nullptr) continue;  // the module that needs it says so
+        if (tensor == nullptr) continue;  // the module that needs it reports this
         known.insert(weight.tensor);
         const std::vector<int64_t> sizes = weight.file_sizes();
         if (!std::ranges::equal(without_ones(tensor->shape), without_ones(sizes)))
@@ -323,7 +324,7 @@ std::vector<GgufModuleWeight> weights_in_gguf(const std::shared_ptr<const GgufFi
                  "{}: tensor `{}` has shape {}, but by the file's values it must have {}",
                  printable(path), printable(weight.tensor), shape_text(tensor->shape),
                  shape_text(sizes));
-        const auto shared = std::make_shared<const GgufWeight>(weight);  // by its modules' readers
+        const auto shared = std::make_shared<const GgufWeight>(weight);  // its readers share it
         for (size_t i = 0; i < weight.names.size(); ++i)
             all.push_back({weight.names[i], weight.sizes, tensor->form == GgufForm::kF32,
                            [file, tensor, shared, i, numbers_of] {

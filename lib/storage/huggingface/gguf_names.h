@@ -21,7 +21,7 @@ struct GgufFamily {
     const char* architecture;  // in config.json: "LlamaForCausalLM"
     const char* name;          // in the file: "llama"
     const char* model_type;    // in config.json: "llama"
-    // Element 2i of a head rotates with element 2i + 1; else i with i + half.
+    // True if element 2i of a head rotates with element 2i + 1; false if i rotates with i + half.
     bool turns_neighbours;
 };
 
@@ -38,17 +38,17 @@ enum class GgufChange {
     kAddOne,     // norms that multiply by 1 + the weight: the file has the sum
     kTranspose,  // the modules store [inputs, outputs]
     kTurn,       // in each of `heads` heads, row i + j * half becomes row 2 * i + j
-    kByKey,      // queries, keys and values of each key's heads are gathered: all queries first
+    kByKey,      // rows ordered by key head become all queries, then all keys, then all values
 };
 
 // A tensor of the file.
 struct GgufWeight {
     std::string tensor;              // "blk.0.attn_q.weight"
-    std::vector<std::string> names;  // in the modules; several are stacked as a new first dimension
-    std::vector<int64_t> sizes;      // of each, in the modules
+    std::vector<std::string> names;  // in the modules; several are stacked along a new dimension 0
+    std::vector<int64_t> sizes;      // sizes of each weight in the modules
     GgufChange change = GgufChange::kNone;
-    int64_t heads = 0;      // kTurn, kByKey: of queries
-    int64_t key_heads = 0;  // kByKey
+    int64_t heads = 0;      // kTurn: heads of the weight; kByKey: heads of queries
+    int64_t key_heads = 0;  // kByKey: heads of keys
 
     // Returns the sizes of the tensor in the file.
     [[nodiscard]] std::vector<int64_t> file_sizes() const;
@@ -59,24 +59,24 @@ struct GgufWeight {
 [[nodiscard]] std::vector<GgufWeight> gguf_weights(const TransformerConfig& config,
                                                    const GgufFamily& family);
 
-// A weight of the modules in a file.
+// A weight of a module, as a file contains it.
 struct GgufModuleWeight {
-    std::string name;                          // in the modules
-    std::vector<int64_t> sizes;                // there
+    std::string name;                          // its name in the modules
+    std::vector<int64_t> sizes;                // its sizes in the modules
     bool is_exact = false;                     // its numbers are plain floats of 32 bits
-    std::function<std::vector<float>()> read;  // shares the file
+    std::function<std::vector<float>()> read;  // keeps the file open
 };
 
-// Returns the modules' weights of the decoder CONFIG in FILE, which keep FILE. A tensor that does
-// not belong to the decoder is returned under its own name; tensors that a config.json expresses
-// are left out. Throws Error{kInput} naming the file and the tensor if a shape is not the one that
-// CONFIG requires.
+// Returns the weights of the decoder CONFIG that FILE contains; each of them keeps FILE open. A
+// tensor that does not belong to the decoder is returned under its own name; tensors that a
+// config.json expresses are left out. Throws Error{kInput} naming the file and the tensor if a
+// shape is not the one that CONFIG requires.
 [[nodiscard]] std::vector<GgufModuleWeight> weights_in_gguf(
     const std::shared_ptr<const GgufFile>& file, const TransformerConfig& config);
 
-// Changes NUMBERS, which are one of WEIGHT's modules' weights, to the numbers in the file.
+// Changes NUMBERS, a weight of one of WEIGHT's modules, to the numbers in the file.
 void change_for_gguf(const GgufWeight& weight, std::vector<float>& numbers);
-// Does the reverse.
+// Changes NUMBERS from the file into the weight of the module.
 void change_from_gguf(const GgufWeight& weight, std::vector<float>& numbers);
 
 }  // namespace dslaunch::storage

@@ -122,7 +122,7 @@ std::vector<std::string> ModelFolder::files() const {
 
 namespace {
 
-// Refuses a folder PLACE without some of its weights' FILES, which its index names.
+// Refuses the folder PLACE if some of FILES are missing: the weight files that its index names.
 void require_shards(const std::string& place, const std::vector<std::string>& files) {
     constexpr size_t kShownMax = 3;
     std::vector<std::string> missing;
@@ -171,7 +171,7 @@ void require_weights(const ModelFolder& folder) {
 namespace {
 
 struct Found {
-    std::shared_ptr<const MappedFile> file;  // shared by the two weights, which may lie in one
+    std::shared_ptr<const MappedFile> file;  // both weights may be in one file
     SafetensorsEntry entry;
 };
 
@@ -204,7 +204,7 @@ bool has_own_head(const TransformerConfig& config, const std::vector<std::string
     for (const std::string& path : files) {
         std::error_code unreadable;
         if (!fs::exists(path, unreadable)) continue;  // require_weights() reports it
-        if (path.ends_with(kGgufOfFolder)) continue;  // its config says whether there is one
+        if (path.ends_with(kGgufOfFolder)) continue;  // config.json says whether the model is tied
         const auto file = std::make_shared<const MappedFile>(path);
         for (SafetensorsEntry& entry : parse_safetensors(path, file->bytes()).entries) {
             const std::optional<std::string> name = name_in_modules(config, entry.name);

@@ -17,13 +17,13 @@ namespace dslaunch::storage {
 // NAME.json, which stands for a folder without weights; nothing if PATH is an archive or no model.
 [[nodiscard]] std::optional<std::string> model_folder_of(const std::string& path);
 
-// The name of a GGUF file that is used as the weights of a folder that has no others.
+// The name of a GGUF file that serves as a folder's weights if the folder has no other weights.
 inline constexpr std::string_view kGgufOfFolder = "model.gguf";
 
-// Returns the weight files of a Hugging Face folder: model.safetensors, or else the files that its
-// model.safetensors.index.json names, which may be in folders below, or else kGgufOfFolder; an
-// empty list if it has no such file. Throws Error{kInput} for an index that cannot be read or
-// that names a file outside of FOLDER.
+// Returns the weight files of a Hugging Face folder: model.safetensors, or else the files that
+// model.safetensors.index.json names (also in subfolders), or else kGgufOfFolder. Returns an empty
+// list if there is none of these. Throws Error{kInput} for an index that cannot be read or that
+// names a file outside of FOLDER.
 [[nodiscard]] std::vector<std::string> safetensors_files_of(const std::string& folder);
 
 // Throws Error{kInput} naming the file if FOLDER contains a file that would be read together with a
@@ -35,7 +35,7 @@ void require_room_for_model(const std::string& folder);
 struct ModelFolder {
     std::string config_path;
     TransformerConfig config;          // not tied if the weights have a separate output layer
-    std::string index_path;            // of model.safetensors.index.json; empty if not used
+    std::string index_path;            // path of model.safetensors.index.json; empty if not used
     std::vector<std::string> weights;  // paths of .safetensors files; empty if there are none
 
     // Returns all files of the folder that a run reads.
@@ -65,8 +65,8 @@ void require_weights(const ModelFolder& folder);
 [[nodiscard]] std::string embedding_name(const TransformerConfig& config);
 [[nodiscard]] std::string head_name(const TransformerConfig& config);
 
-// Returns the name that the weight called STORED in a file has in the modules; nothing if the
-// weight belongs to the part of a model that reads images.
+// Returns the modules' name for the weight that a file calls STORED; nothing if the weight belongs
+// to the part of a model that reads images.
 [[nodiscard]] std::optional<std::string> name_in_modules(const TransformerConfig& config,
                                                          const std::string& stored);
 

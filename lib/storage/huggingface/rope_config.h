@@ -19,11 +19,11 @@ enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLong, kPropo
 struct Rope {
     RopeKind kind = RopeKind::kDefault;
     double theta = 10000;
-    int64_t width = 0;  // number of a head's elements that rotate, even; the others do not
+    int64_t width = 0;  // how many of a head's elements rotate; even
     double factor = 1;
     double low_frequency_factor = 1;   // kLlama3
     double high_frequency_factor = 4;  // kLlama3
-    int64_t original_context = 0;      // of the first training; not for kDefault, kLinear and
+    int64_t original_context = 0;      // first training's context; unused by kDefault, kLinear and
                                        // kProportional
     int64_t turning_pairs = 0;         // kProportional: only these first pairs rotate
     double beta_fast = 32;             // kYarn
@@ -37,9 +37,9 @@ struct Rope {
 // / 2]. All are empty for learned positions.
 struct RotaryFrequencies {
     std::vector<double> all;     // of layers that attend to all positions
-    std::vector<double> late;    // the same in sequences longer than the context of the first
-                                 // training; empty: as `all`
-    std::vector<double> window;  // of layers with a window; empty: as `all` and `late`
+    std::vector<double> late;    // for sequences longer than the context of the first training; if
+                                 // empty, `all` is used
+    std::vector<double> window;  // of layers with a window; if empty, `all` and `late` are used
 };
 
 // Returns how far each pair rotates per position in a sequence of LENGTH positions. If LENGTH
@@ -49,17 +49,17 @@ struct RotaryFrequencies {
 // The values of the surrounding config, which are used for fields that the rope object leaves out.
 struct RopeDefaults {
     double theta = 10000;
-    std::optional<double> part = {};  // rotating share of a head; nothing: always whole heads
+    std::optional<double> part = {};  // rotating share of a head; whole heads if not set
     int64_t head_width = 0;
     int64_t context = 0;
     int64_t original_context = 0;
-    bool original_counts = false;  // original_context is used even if the rope has another one
+    bool original_counts = false;  // original_context counts, not the rope's own value
 };
 
 // Returns the share of a head's elements that rotate: PLACE's partial_rotary_factor, or else
 // AROUND. AROUND is nothing for families that always rotate whole heads. Throws Error{kInput}
-// naming the field if it is not a share. For such a family, also throws if it is not 1, since
-// transformers gives it no meaning there.
+// naming the field if it is not a share. If AROUND is nothing, also throws if the share is not 1,
+// since transformers ignores it there.
 [[nodiscard]] std::optional<double> rotary_share(const JsonPlace& place,
                                                  std::optional<double> around);
 

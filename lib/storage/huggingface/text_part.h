@@ -15,8 +15,8 @@ namespace dslaunch::storage {
 // images whose text part can be read; else an empty text.
 [[nodiscard]] std::string outer_architecture(const nlohmann::json& config);
 
-// Returns the config of the text model inside CONFIG, whose outer_architecture() is not empty. The
-// model_type in it belongs to a known family. It is not checked otherwise.
+// Returns the config of the text model inside CONFIG, whose outer_architecture() is not empty. Its
+// model_type belongs to a known family. Nothing else in it is checked.
 [[nodiscard]] nlohmann::json text_config_of(const nlohmann::json& config);
 
 // Adds to CONFIG the fields that it lacks and that the config class of MODEL_TYPE sets. If WHOLE,
@@ -24,8 +24,8 @@ namespace dslaunch::storage {
 // contain them. CONFIG and MODEL_TYPE may be anything.
 void add_class_fields(std::string_view model_type, bool whole, nlohmann::json& config);
 
-// Returns the name that the tensor NAME of the whole model has in the text model, whose decoder is
-// called DECODER; nothing if it belongs to the part that reads images.
+// Returns the text model's name for the tensor NAME of the whole model; nothing if the tensor
+// belongs to the part that reads images. DECODER is the name of the text model's decoder.
 [[nodiscard]] std::optional<std::string> name_in_text_model(std::string_view name,
                                                             const std::string& decoder);
 

@@ -388,8 +388,8 @@ class Unpickler {
             return push(Kind::kTensor, std::vector(items.begin(), items.begin() + 4));
         if (use == PickleUse::kParameter && first_is(Kind::kTensor))
             return push(Kind::kTensor, items[0]->items);
-        // This recursion is at most one level deep: it is used for a single name, which
-        // is_rebuild() does not accept.
+        // This recursion is at most one level deep: is_rebuild() accepts only kTensor and
+        // kParameter, and these do not call build() again.
         if (use == PickleUse::kTyped && items.size() == 4 && first_is(Kind::kGlobal) &&
             is_rebuild(items[0]->text))
             return build(*items[0], *items[2]);
@@ -444,7 +444,7 @@ class Unpickler {
             int64_t reached_count = 1;
         };
         struct Done {
-            int64_t height = 0;  // 0: open
+            int64_t height = 0;  // 0 while the value is being visited
             int64_t reached_count = 0;
         };
         std::vector<Open> open = {{root}};

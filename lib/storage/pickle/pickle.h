@@ -17,7 +17,7 @@
 namespace dslaunch::storage {
 
 inline constexpr int64_t kPickleBytesMax = int64_t{256} << 20;
-inline constexpr int64_t kPickleValuesMax = int64_t{4} << 20;  // also for entries of the memo
+inline constexpr int64_t kPickleValuesMax = int64_t{4} << 20;  // of values, and of memo entries
 inline constexpr int64_t kPickleDepthMax = 64;                 // how deep values may be nested
 // Each module inside another adds two levels of values. LibTorch destroys nested values
 // recursively.
@@ -27,7 +27,8 @@ inline constexpr int64_t kScriptDepthMax = 512;
 class Pickle {
   public:
     // Throws Error{kInput} naming PATH, the offset in the pickle and the bytes there if the pickle
-    // is cut short, exceeds a limit, is cyclic, uses protocol 0, 1 or one above 5, or is refused.
+    // is cut short, exceeds a limit, is cyclic, uses protocol 0, 1 or a protocol above 5, or is
+    // refused.
     Pickle(const std::string& path, std::span<const std::byte> bytes,
            PickleWords words = PickleWords::kCheckpoint);
 

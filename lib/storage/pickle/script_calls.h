@@ -12,8 +12,8 @@ namespace dslaunch::storage {
 
 // The result of a call, or the reason why it is refused.
 struct ScriptCall {
-    std::string fault = {};             // not empty: why the call is refused
-    const PickleValue* same = nullptr;  // the argument that the call returns
+    std::string fault = {};             // the reason for a refusal; empty if the call is allowed
+    const PickleValue* same = nullptr;  // the argument, if the call returns it unchanged
     PickleValue value = {};             // the result, if the call returns no argument
 };
 

@@ -32,7 +32,7 @@ void refuse_if_given(const JsonPlace& place, const char* key, const char* why) {
     if (!is_empty) given.refuse(why);
 }
 
-// Returns the inputs that share a scale; 0: all of a row, which is -1 in the file.
+// Returns how many inputs share a scale; 0 if all inputs of a row do (the file then has -1).
 int64_t group_or_row(const JsonPlace& group) {
     if (group.integer() != -1 && (group.integer() < 1 || group.integer() > kGroupMax))
         group.refuse("a group has 1 input or more; -1 is the whole row");

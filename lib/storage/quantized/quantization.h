@@ -16,9 +16,9 @@ namespace dslaunch::storage {
 // The program whose names and layouts a folder uses; auto-round's folders use GPTQ's or AWQ's.
 enum class QuantizationMethod : uint8_t { kCompressedTensors, kGptq, kAwq };
 
-// The rounding of a layer's inputs before the product, a row (a token) at a time: to integers of 8
-// bits with the row's largest magnitude / 127.5 as the scale, or to floats of 8 bits with the
-// largest magnitude / 448.
+// The rounding of a layer's inputs before the product. Each row (a token) is rounded by itself: to
+// integers of 8 bits with a scale of the row's largest magnitude / 127.5, or to floats of 8 bits
+// with a scale of the largest magnitude / 448.
 enum class InputRounding : uint8_t { kNone, kInt8, kE4m3 };
 
 // Says what a layer's rounded weights are.
@@ -26,13 +26,14 @@ struct WeightScheme {
     int bits = 8;
     bool is_float = false;  // the 8-bit float of base/float8.h; else integers
     bool is_symmetric = true;
-    // The inputs that share a scale; 0: all inputs of a row do; -1: the whole weight has one scale.
+    // The number of inputs that share a scale; 0 if all inputs of a row do, -1 if the whole weight
+    // has one scale.
     int64_t group = 0;
 
     bool operator==(const WeightScheme&) const = default;
 };
 
-// All of a folder's quantization_config that says what its numbers mean.
+// The fields of a folder's quantization_config that say what stored numbers mean.
 struct Quantization {
     QuantizationMethod method = QuantizationMethod::kCompressedTensors;
     std::vector<WeightScheme> schemes;  // at least one; a layer's tensors say which one it has
@@ -40,10 +41,10 @@ struct Quantization {
     bool stores_zeros_less_one = false;  // GPTQ's first format: a zero point is stored minus 1
 };
 
-// Reads PLACE, a quantization_config. Returns nothing for one that asks for no quantization: an
-// empty one, or settings of bitsandbytes with neither 4 nor 8 bits, which a model that was merged
-// and saved in 16 bits still has. Throws Error{kInput} with the place for a method, a format or a
-// setting that this version does not read.
+// Reads PLACE, a quantization_config. Returns nothing if PLACE asks for no quantization: it is
+// empty, or has settings of bitsandbytes with neither 4 nor 8 bits. A model that was merged and
+// saved in 16 bits still has these settings. Throws Error{kInput} with the place for a method, a
+// format or a setting that this version does not read.
 [[nodiscard]] std::optional<Quantization> parse_quantization(const JsonPlace& place);
 
 // Returns "compressed-tensors", "gptq" or "awq".

@@ -1,6 +1,6 @@
-// A weight that a folder stores rounded, in several tensors: its numbers again as fp32. Data path:
-// quantization.h and the folder's tensors -> [here] -> huggingface/folder_weights.h. Threads: const
-// functions, any.
+// A weight that a folder stores rounded, in several tensors. Returns its numbers as fp32. Data
+// path: quantization.h and the folder's tensors -> [here] -> huggingface/folder_weights.h. Threads:
+// const functions, any.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ using QuantizedParts = std::map<std::string, QuantizedPart, std::less<>>;
 class QuantizedWeight {
   public:
     // MODULE: the layer, "model.layers.0.mlp.up_proj", for messages. Throws Error{kInput} naming
-    // the file and the tensor if a tensor is missing, has another type or shape than the others
-    // need, or does not fit HOW.
+    // the file and the tensor if a tensor is missing, has a type or shape that does not fit the
+    // other tensors, or does not fit HOW.
     QuantizedWeight(const Quantization& how, const std::string& module, QuantizedParts parts);
 
     // Returns [outputs, inputs].
@@ -71,14 +71,14 @@ class QuantizedWeight {
     QuantizedParts parts_;
     std::vector<int64_t> shape_;
     Layout layout_ = Layout::kPacked;
-    const QuantizedPart* codes_ = nullptr;  // in parts_, as the next ones
+    const QuantizedPart* codes_ = nullptr;  // points into parts_, like the next two
     const SafetensorsEntry* scales_ = nullptr;
-    const SafetensorsEntry* zeros_ = nullptr;  // null: symmetric
+    const SafetensorsEntry* zeros_ = nullptr;  // null if the rounding is symmetric
     int bits_ = 8;
-    int64_t group_ = 0;         // inputs of a group
-    int64_t groups_ = 1;        // of a row
-    bool is_whole_ = false;     // one scale for all
-    bool adds_one_ = false;     // to a stored zero point
+    int64_t group_ = 0;         // number of inputs in a group
+    int64_t groups_ = 1;        // number of groups in a row
+    bool is_whole_ = false;     // the whole weight has one scale
+    bool adds_one_ = false;     // a stored zero point is 1 too small
     std::vector<int32_t> own_;  // the group of each input, if the file gives it
 };
 

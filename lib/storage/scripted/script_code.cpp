@@ -12,7 +12,7 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr std::string_view kFolder = "code/", kEnding = ".py", kRoot = "__torch__";
-constexpr int64_t kElifMax = 200;  // each one is nested in the one before
+constexpr int64_t kElifMax = 200;  // each `elif` is nested in the one before
 
 bool is_word(char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -63,10 +63,10 @@ class OpenParts {
     int64_t take_deepest() { return std::exchange(deepest_, 0); }
 
   private:
-    int64_t tokens_ = 0;            // at this level
-    int64_t all_tokens_ = 0;        // at all levels
+    int64_t tokens_ = 0;            // open tokens at this level
+    int64_t all_tokens_ = 0;        // open tokens at all levels
     std::vector<int64_t> outside_;  // the tokens of the levels outside of each open bracket
-    int64_t elements_ = 0;          // of the current statement
+    int64_t elements_ = 0;          // list elements in the current statement
     int64_t deepest_ = 0;
 };
 
@@ -228,8 +228,8 @@ class CodeScan {
     size_t at_ = 0, line_begin_ = 0;
     int64_t line_ = 1, elif_count_ = 0;
     bool begins_line_ = true;
-    std::vector<int64_t> blocks_;  // indentations
-    int64_t most_blocks_ = 0;      // of the current function
+    std::vector<int64_t> blocks_;  // the indentation of each open block
+    int64_t most_blocks_ = 0;      // the most open blocks in the current function
     OpenParts parts_;
     ScriptCode::Definition* definition_ = nullptr;
 };
@@ -263,9 +263,9 @@ int64_t ScriptCode::depth() const {
     struct Open {
         const Definition* definition;
         std::set<std::string>::const_iterator next;
-        int64_t below = 0;  // the largest depth of the definitions that it needs
+        int64_t below = 0;  // the largest depth of a definition that this one needs
     };
-    std::map<const Definition*, int64_t> depths;  // 0: open
+    std::map<const Definition*, int64_t> depths;  // 0 while a definition is open
     int64_t deepest = 0;
     std::vector<Open> open;
     const auto enter = [&](const Definition* definition) {

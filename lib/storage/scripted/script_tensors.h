@@ -18,8 +18,8 @@ namespace dslaunch::storage {
 using RecordBytes = std::function<std::optional<int64_t>(std::string_view)>;
 
 // Checks each storage against its record, and each tensor against its storage. Returns the number
-// of bytes that all of them would take if they shared no memory. Throws Error{kInput} that begins
-// with WHERE, which names the archive and the pickle.
+// of bytes that all tensors and storages would take if they shared no memory. Throws Error{kInput}
+// that begins with WHERE, which names the archive and the pickle.
 [[nodiscard]] int64_t check_script_tensors(const std::string& where, const Pickle& pickle,
                                            const RecordBytes& record_bytes);
 

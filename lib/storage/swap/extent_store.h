@@ -2,8 +2,8 @@
 // shard of a tensor. Every read is verified before its bytes are used: the checksum of the last
 // write (XXH3, 64 bits) stays in memory, so that a torn, lost, misdirected or old block does not
 // match it, whatever the disk itself reports. Data path: plan's Read and Write -> extents -> block
-// file. Threads: any number, each with its own block file. One thread may read and another may
-// write at the same time, but not two of a kind. The caller orders the calls for one extent.
+// file. Threads: any number, each with its own block file. At most one thread may read and at most
+// one may write at the same time. The caller orders the calls for one extent.
 #pragma once
 
 #include <chrono>

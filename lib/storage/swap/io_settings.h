@@ -16,7 +16,7 @@ struct IoSettings {
     IoEngine engine = IoEngine::kAuto;
     Bytes block = mib(1);
     int depth = 8;
-    double read_bytes_per_s = 0;  // measured with these settings; 0: not known
+    double read_bytes_per_s = 0;  // measured with these settings; 0 if not known
     double write_bytes_per_s = 0;
 
     bool operator==(const IoSettings&) const = default;

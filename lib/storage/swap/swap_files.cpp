@@ -50,8 +50,8 @@ bool is_swap_folder_name(std::string_view name) {
 }
 
 // Removes FOLDER if it is empty or its process is gone, and returns true if it had a swap file. If
-// two processes try at once, the lock lets only one of them do it. A folder whose file is not made
-// yet looks empty; its maker then finds it removed and makes it again.
+// two processes try at once, the lock lets only one of them do it. A new folder without its file
+// looks empty and may be removed; its maker then makes it again.
 bool remove_if_dead(const std::string& folder) {
     struct stat info {};
     if (::lstat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||

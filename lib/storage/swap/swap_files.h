@@ -1,7 +1,7 @@
 // The files that a rank keeps on disk while a job runs: preallocated, in private folders named
 // after job and rank, removed at the end. Data path: nvme_path -> swap files -> block file ->
-// extents. Each file is locked while its process lives, so that a running job can be distinguished
-// from the leftovers of a job that has ended in any way. Threads: one owner.
+// extents. Each file is locked while its process lives, so that a running job can be told from the
+// leftovers of a job that has ended. Threads: one owner.
 #pragma once
 
 #include <string>

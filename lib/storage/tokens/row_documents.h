@@ -13,10 +13,10 @@ namespace dslaunch::storage {
 // tokens with the same number attend to each other, and positions begin at 0 where the number
 // changes.
 struct RowDocuments {
-    std::vector<Range> places;  // of the tokens, in order
-    // The first token whose number is not allowed in a packed row: a number below 0, or one that
-    // comes again after another number, so that its tokens would attend to earlier tokens at the
-    // same positions. -1 if there is no such token.
+    std::vector<Range> places;  // the tokens of each document, in order
+    // The first token whose number is not allowed in a packed row: a number below 0, or a number
+    // that comes again after a different one. Such tokens would attend to earlier tokens at the
+    // same positions. -1 if all numbers are allowed.
     int64_t bad = -1;
 };
 

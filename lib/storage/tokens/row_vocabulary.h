@@ -14,8 +14,8 @@ namespace dslaunch::storage {
 [[nodiscard]] std::map<std::string, std::string> row_origin(const std::string& folder);
 
 // Returns a warning if rows with METADATA, which the model in FOLDER will read, have tokens that
-// mean other texts to this model. Returns an empty text if they mean the same, or if that cannot be
-// determined.
+// mean different texts to this model. Returns an empty text if they mean the same texts, or if this
+// cannot be determined.
 [[nodiscard]] std::string other_vocabulary_text(const std::map<std::string, std::string>& metadata,
                                                 const std::string& folder);
 

@@ -51,8 +51,8 @@ int64_t SampleOrder::sample_at(int64_t position) const {
     return static_cast<int64_t>(value);
 }
 
-// A balanced Feistel network (Luby & Rackoff 1988) of 2 * half_bits_ bits, keyed by seed, epoch and
-// round.
+// Permutes VALUE with a balanced Feistel network (Luby & Rackoff 1988) of 2 * half_bits_ bits,
+// keyed by seed, epoch and round.
 uint64_t SampleOrder::permute(uint64_t value, uint64_t epoch) const {
     const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
     const uint64_t key = splitmix64(splitmix64(options_.seed) ^ epoch);

@@ -7,8 +7,8 @@
 
 namespace dslaunch::storage {
 
-// Returns the number of samples of T tokens and their targets in a token file: (length - 1) / T, 0
-// if length < 2. REQUIRES: context >= 1.
+// Returns the number of samples in a token file, each of CONTEXT tokens with their targets:
+// (TOKEN_COUNT - 1) / CONTEXT, or 0 if TOKEN_COUNT < 2. REQUIRES: context >= 1.
 [[nodiscard]] int64_t token_sample_count(int64_t token_count, int64_t context);
 
 // The first `train` samples are used for training; the last `eval` = floor(count * fraction) are
@@ -17,7 +17,7 @@ struct SampleSplit {
     int64_t train = 0;
     int64_t eval = 0;
 };
-// REQUIRES: 0 <= eval_fraction < 1.
+// Splits SAMPLE_COUNT samples. REQUIRES: 0 <= eval_fraction < 1.
 [[nodiscard]] SampleSplit split_samples(int64_t sample_count, double eval_fraction);
 
 // The place of a row in training. The letters are used in position_of().
@@ -37,7 +37,7 @@ struct BatchPlace {
 // The order of samples in all epochs of a run.
 class SampleOrder {
   public:
-    // The same on all ranks.
+    // The options, which are the same on all ranks.
     struct Options {
         int64_t sample_count = 0;  // n >= 1
         uint64_t seed = 0;

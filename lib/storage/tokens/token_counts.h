@@ -30,7 +30,7 @@ class TokenCounts {
     [[nodiscard]] bool look_like_bytes() const;
 
     int64_t vocabulary_;
-    std::vector<int64_t> counts_;  // of each of the smallest tokens; empty: no warning is possible
+    std::vector<int64_t> counts_;  // by token, of the smallest; empty if no warning is possible
     int64_t added_ = 0;
 };
 

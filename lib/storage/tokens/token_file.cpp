@@ -49,8 +49,8 @@ auto with_tokens(const MappedFile& file, DType dtype, Use use) {
     }
 }
 
-// Finds the smallest and the largest token of each chunk, which is vectorized. Examines single
-// tokens only in a chunk that contains a bad one.
+// Finds the smallest and the largest token of each chunk in a vectorized loop. Examines single
+// tokens only in a chunk that contains a bad token.
 template <typename Token>
 std::optional<TokenFile::Place> find_outside(std::span<const Token> tokens, int64_t limit) {
     constexpr int64_t kChunk = int64_t{16} * 1024;
@@ -75,8 +75,8 @@ std::optional<TokenFile::Place> find_outside(std::span<const Token> tokens, int6
 // The number of 16-bit numbers that are read at each of a few positions in a file.
 constexpr size_t kLookedAt = 4096;
 constexpr size_t kLookedAtMin = 64;
-// The largest upper half of a 32-bit token below 2^20. In a wider token, the numbers above it are
-// 0.
+// The largest upper half of a 32-bit token below 2^20. In a 64-bit token, the two 16-bit numbers
+// above this half are 0.
 constexpr uint16_t kUpperMax = 15;
 
 struct Looked {
@@ -100,8 +100,8 @@ Looked look_at(std::span<const uint16_t> numbers, size_t place) {
     return looked;
 }
 
-// Returns the width in bytes of the file's tokens, as the positions of zeros show it; 0 if they do
-// not show it, for example because most tokens are 0.
+// Returns the width in bytes of the file's tokens, judged by the positions of zeros. Returns 0 if
+// these show no width, for example because most tokens are 0.
 int64_t width_of(std::span<const uint16_t> numbers) {
     if (numbers.size() < kLookedAtMin) return 0;
     const Looked first = look_at(numbers, 0), second = look_at(numbers, 1),

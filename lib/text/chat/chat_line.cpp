@@ -21,7 +21,7 @@ namespace {
 using jinja::Value;
 using jinja::ValueKind;
 
-// The names of the columns of two answers, the better one first.
+// The names of the columns that hold a better and a worse answer.
 struct AnswerColumns {
     std::string_view better, worse;
 };
@@ -186,9 +186,9 @@ class RowReader {
         sample_.messages = messages_of(columns_.read(column), std::string(column));
     }
 
-    // Returns the column of NAMES to read. If several have a value, it is the one whose text
-    // contains the texts of the others: a row may have a final answer, and also an answer with its
-    // reasoning.
+    // Returns the column of NAMES to read. If several columns have a value, returns the column
+    // whose text contains the other columns' texts: a row may have a final answer in one column,
+    // and the same answer with its reasoning in another.
     [[nodiscard]] std::string_view one_of(std::span<const std::string_view> names, bool is_answer) {
         std::vector<std::string_view> held(names.begin(), names.end());
         std::erase_if(held, [&](auto name) { return !columns_.has_more_than_nothing(name); });
@@ -340,8 +340,8 @@ class RowReader {
         require_said(prompt);
     }
 
-    // Returns the prompt that a preference row has outside its answers, or no messages if it has
-    // none.
+    // Returns the prompt that a preference row has outside its answers. Returns no messages if
+    // there is no such prompt.
     [[nodiscard]] jinja::Values asked() {
         const std::string_view column = conversation_column();
         if (!column.empty()) {
@@ -401,8 +401,8 @@ class RowReader {
         }
     }
 
-    // Returns how many messages at the beginning are the same on both sides, not counting the
-    // answers.
+    // Returns how many messages the chosen and the rejected conversation share at the beginning.
+    // The last message of a conversation does not count.
     [[nodiscard]] size_t shared_messages() const {
         const size_t most = std::min(sample_.messages.size(), sample_.rejected.size()) - 1;
         size_t shared = 0;
@@ -506,7 +506,7 @@ class RowReader {
     const Value& row_;
     RowColumns columns_;
     ChatSample sample_;
-    std::string better_, worse_;  // of a pair: the names of its answers
+    std::string better_, worse_;  // the names of a pair's two answers
     bool is_asked_by_text_ = true, is_instruction_ = false;
     bool is_continued_ = true;  // the answer continues the prompt, or there is no question
 };

@@ -19,7 +19,7 @@ using jinja::Value;
 using jinja::ValueKind;
 
 constexpr size_t kShownWordMax = 40;
-// The role of speakers who call a tool; their `value` holds the calls.
+// The role of a speaker whose `value` holds tool calls.
 constexpr std::string_view kCaller = "caller";
 
 // A word that rows use for a speaker, and the role that templates use for it.
@@ -99,7 +99,8 @@ Value tool_call_of(const Value& call, const std::string& where) {
                               {jinja::plain_text("function"), function}});
 }
 
-// Returns the tool calls in VALUE: an object, a list of objects, or a string with either as JSON.
+// Returns the tool calls in VALUE, which is an object, a list of objects, or a string that has the
+// object or the list as JSON.
 Value tool_calls_of(const Value& value, const std::string& where) {
     Value held = value;
     if (held.is(ValueKind::kText)) {
@@ -169,7 +170,7 @@ Value message_of_role(const Value& message, const std::string& where) {
                         {"role", "content", "tool_calls", "function_call"});
 }
 
-// Returns the two messages of TURN, or no messages if it is not a question with its answer.
+// Returns the two messages of TURN, or no messages if TURN is not a question with its answer.
 jinja::Values messages_of_turn(const Value& turn) {
     for (const TurnKeys& keys : kTurnKeys) {
         const Value* question = find(turn, keys.question);

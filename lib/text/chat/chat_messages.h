@@ -10,7 +10,7 @@
 
 namespace dslaunch::text {
 
-// Thrown with the reason why a row is refused. The code that sets the reason of a line catches it.
+// The reason why a row is refused, as an exception. parse_chat_line() catches it.
 class RowFault : public std::runtime_error {
   public:
     explicit RowFault(const std::string& reason) : std::runtime_error(reason) {}

@@ -15,10 +15,10 @@ namespace dslaunch::text {
 enum class ChatFormat {
     kPreference,     // two answers to one question, texts or lists of messages
     kMessages,       // {"messages": [{"role", "content"}…]}
-    kConversations,  // the same as `conversations` (ShareGPT) or `conversation`
+    kConversations,  // messages in `conversations` (ShareGPT) or `conversation`
     kInstruction,    // {"instruction"[, "input" or "context"]} and an answer (Alpaca)
     kCompletion,     // {"prompt", "completion"}, texts or lists of messages
-    kQuery,          // another question and its answer, as {"question", "answer"}
+    kQuery,          // a question and its answer in other columns: {"question", "answer"}
     kText,           // {"text"}
 };
 // Returns the name of FORMAT in reports, such as "conversations".
@@ -36,7 +36,7 @@ struct ChatSample {
     // The conversation as a template takes it: objects with role and content, and with tool_calls
     // and other keys as they were given. In kPreference, it has the chosen answer. Empty for kText.
     jinja::Values messages;
-    jinja::Values rejected;  // kPreference: the same with the rejected answer
+    jinja::Values rejected;  // kPreference: the conversation with the rejected answer
     // The number of messages at the beginning that are not answers, even if their role is
     // assistant.
     size_t prompt_messages = 0;

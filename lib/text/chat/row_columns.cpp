@@ -18,13 +18,13 @@ namespace {
 using jinja::Value;
 using jinja::ValueKind;
 
-// The condition under which a column that is not read, and not empty, changes what a row teaches.
+// The condition under which an unread column with a value changes what the row teaches.
 enum class Counts {
     kNever,
     kAlways,
     kUnlessSaid,    // if its text is not in the row's other texts
-    kAsAnswer,      // like kUnlessSaid, but not beside a pair or a conversation that is answered
-    kBesideAnswer,  // like kUnlessSaid, in a row of a question and its answer
+    kAsAnswer,      // like kUnlessSaid, but never beside a pair or an answered conversation
+    kBesideAnswer,  // like kUnlessSaid, but only beside a question and its answer
     kBesideText,    // if the row is a text
     kBesidePair,    // if the row is a pair of answers
     kAsLabel,       // if it rates an answer as true or false
@@ -32,8 +32,8 @@ enum class Counts {
     kAsFlag,        // if it is false or 0
 };
 
-// Columns with the same condition, the reason for which a row with them is refused, and their
-// names, separated by blanks.
+// A condition, the reason why a row is refused if the condition holds, and the names of the columns
+// with this condition, separated by blanks.
 struct ColumnGroup {
     Counts counts;
     std::string_view why;
@@ -148,8 +148,8 @@ class Said {
         if (!trim(text).empty()) texts.emplace_back(trim(text));
     }
 
-    // Returns true if TEXT is a part of one of the row's texts, such as a final answer, or contains
-    // all of them, such as a rendered chat.
+    // Returns true if one of the row's texts contains TEXT, which may be a final answer. Also
+    // returns true if TEXT contains all of the row's texts, as a rendered chat does.
     [[nodiscard]] bool holds_text(std::string_view text) const {
         const auto holds = [&](const std::string& said) {
             return said.find(text) != std::string::npos;

@@ -33,7 +33,7 @@ class RowColumns {
     // REQUIRES: ROW is a dict, and outlives this object.
     explicit RowColumns(const jinja::Value& row) : row_(row) {}
 
-    // Returns the value of column NAME, or nullptr if the row does not have it or it is null.
+    // Returns the value of column NAME, or nullptr if the column is missing or its value is null.
     // REQUIRES: NAME is one of row_columns().
     [[nodiscard]] const jinja::Value* find(std::string_view name) const;
     [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }

@@ -58,8 +58,8 @@ size_t empty_block_bytes(std::string_view before, std::string_view text) {
     return 0;
 }
 
-// Returns the length of the longest common prefix of OPENING, the prompt for an answer, and TURN. A
-// tag such as `<think>` is not split.
+// Returns the length of the longest common prefix of TURN and OPENING. OPENING is the prompt for an
+// answer. The prefix does not end inside a tag such as `<think>`.
 size_t shared_beginning(std::string_view opening, std::string_view turn) {
     const auto length =
         static_cast<size_t>(std::ranges::mismatch(opening, turn).in1 - opening.begin());
@@ -169,7 +169,7 @@ class AnswerFinder {
         if (!may_think) input.more.emplace_back("enable_thinking", Value::boolean(false));
         return chat_.apply(input, rendering_);
     }
-    // Does the same, but returns nothing if the template refuses a conversation that ends there.
+    // Renders the first COUNT messages. Returns nothing if the template refuses them.
     [[nodiscard]] std::optional<RenderedChat> try_rendered(size_t count, bool add_generation_prompt,
                                                            bool may_think = true) const {
         if (count == 0) return std::nullopt;
@@ -196,8 +196,8 @@ class AnswerFinder {
         return outer.begin_bytes <= inner.begin_bytes && inner.end_bytes <= outer.end_bytes;
     }
 
-    // Returns the range that the template's loops print for message INDEX alone, or nothing if it
-    // is not exactly one range.
+    // Returns the range that the template's loops print for message INDEX alone. Returns nothing if
+    // there is no such range, or more than one.
     [[nodiscard]] static std::optional<TextRange> turn_of(const RenderedChat& chat, size_t index) {
         std::optional<TextRange> turn;
         for (const MessageRange& one : chat.by_message) {
@@ -247,7 +247,7 @@ class AnswerFinder {
         return ranges;
     }
 
-    // Returns the length of the text of the first COUNT messages if the whole text begins with it.
+    // Returns the length of the first COUNT messages' text if the whole text begins with this text.
     [[nodiscard]] std::optional<size_t> beginning(size_t count, bool add_generation_prompt) const {
         if (count == messages_.size()) return whole_.text.size();
         const auto chat = try_rendered(count, add_generation_prompt);
@@ -255,7 +255,7 @@ class AnswerFinder {
         return chat->text.size();
     }
 
-    // Returns the ranges of the answers, which it finds one by one.
+    // Finds the answers one by one. Returns their ranges.
     [[nodiscard]] std::optional<Ranges> by_message() {
         Ranges ranges;
         size_t last_end = 0;
@@ -322,8 +322,8 @@ class AnswerFinder {
         return range;
     }
 
-    // Returns how many bytes at the beginning of TURN, the text of message INDEX, are the prompt
-    // for an answer. The text ASKED ends with this prompt. Returns nothing if the number is not
+    // Returns the length of the prompt for an answer at the beginning of TURN. TURN is the text of
+    // message INDEX, and the text ASKED ends with this prompt. Returns nothing if the length is not
     // known.
     [[nodiscard]] std::optional<size_t> header_bytes(size_t index,
                                                      const std::optional<RenderedChat>& asked,
@@ -392,8 +392,8 @@ class AnswerFinder {
         return jinja::strip_blanks(content);
     }
 
-    // Returns where the content of message INDEX is in the text: if the content is replaced by
-    // another string, that string appears in its place and nothing else in the whole text changes.
+    // Returns the range of the content of message INDEX in the text. To find it, renders a
+    // different content; returns nothing if anything else in the text changes too.
     [[nodiscard]] std::optional<TextRange> by_content(size_t index) const {
         constexpr std::string_view kOther = "\uE0F1another answer\uE0F2";
         const std::string* content = jinja::text_member(messages_[index], "content");
@@ -422,8 +422,8 @@ class AnswerFinder {
         return TextRange{has_lead ? at - lead.size() : at, turn_end(index, part, at + part.size())};
     }
 
-    // Returns where the turn of message INDEX ends; PART, the end of its content, ends at END. Text
-    // that the template writes after the last message belongs to the turn if it also follows here.
+    // Returns the end of the turn of message INDEX. PART, the end of its content, ends at END. Text
+    // that the template writes after the last message belongs to the turn if it follows END.
     [[nodiscard]] size_t turn_end(size_t index, std::string_view part, size_t end) const {
         std::string alone;
         try {

@@ -12,8 +12,8 @@
 
 namespace dslaunch::text {
 
-// A sample's text and its learned ranges, which are in order, not empty and without overlaps; or
-// the reason why there are no ranges.
+// A sample's text and its learned ranges, or the reason why there are no ranges. The ranges are in
+// order, are not empty and do not overlap.
 struct [[nodiscard]] SegmentedText {
     std::string text;
     std::vector<TextRange> answers;
@@ -41,17 +41,17 @@ struct SegmentOptions {
 // prompt followed by the answer, or Alpaca's prompt around an instruction. Samples of messages have
 // no plain form. A system text, if there is one, comes first, followed by an empty line. A kText
 // sample is its text, with a template or without, and all of it is an answer.
-// With a template, the answers are the ranges that it marks, if it has marks and their places in
-// the text are known. A kPreference sample does not use the marks, because its answers are compared
-// from the end of the prompt on. Without marks, each answer is the text that the template's loops
-// print for a message of the assistant. The prompt for an answer at the beginning of this text is
-// left out, and the end of the turn is added. If no loop prints such a text, the answer is one of
-// these:
-//   If the whole text begins with the messages before the answer, rendered with the prompt for an
-//   answer, and with the messages up to the answer, it is the text between these two ends.
-//   Else it is the content without the reasoning, at the place where another content would appear.
-//   Reasoning directly before that place and the end of the turn belong to it. This content must
-//   be a string that is not empty.
+// If the template has marks whose places in the text are known, the answers are the marked ranges.
+// A kPreference sample does not use the marks, because its answers are compared from the end of the
+// prompt on. Without marks, each answer is the text that the template's loops print for a message
+// of the assistant, without the prompt for an answer and with the end of the turn. If no loop
+// prints such a text, the answer is found in one of two ways:
+//   Two shorter texts are rendered: the messages before the answer with the prompt for an answer,
+//   and the messages up to the answer. If the whole text begins with both, the answer is the text
+//   between their ends.
+//   Else a different content is rendered, to find the place of the content without its reasoning.
+//   The answer is this content with the reasoning directly before it and the end of the turn. The
+//   content must be a string that is not empty.
 // If the message does not contain an empty block of reasoning but the text does, the block belongs
 // to the template and is not learned. Marks and answers in the sample's prompt do not count.
 SegmentedText render_segments(const ChatSample& sample, const ChatTemplate* chat,

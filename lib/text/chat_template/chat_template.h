@@ -34,7 +34,7 @@ struct ChatInput {
     // whenever the template accepts objects, as in vLLM. If false, they become objects only when
     // the template accepts no strings.
     bool prefers_objects = false;
-    TemplateVariables more;  // the template's own, such as enable_thinking
+    TemplateVariables more;  // further variables, such as enable_thinking
 };
 
 // The limits and the time of one rendering.

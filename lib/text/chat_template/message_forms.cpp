@@ -67,8 +67,8 @@ Value tool_result(Value content) {
 }
 
 // Returns a conversation in which ROLE says CONTENT. The contents of the other messages are parts
-// or strings. A tool call has BESIDE_CALL as its content, and arguments in a form that FORMS
-// allows.
+// or strings. A message that calls a tool has the content BESIDE_CALL, and arguments in a form that
+// FORMS allows.
 Value conversation(std::string_view role, const Value& content, BareContent beside_call,
                    bool as_parts, const MessageForms& forms) {
     const auto said = [&](const char* who, const char* text) {
@@ -111,7 +111,7 @@ class Prober {
         const bool shows_text = shows_call(
             jinja::plain_text(json), forms,
             [&](const std::string& text) { return text.find(json) != std::string::npos; });
-        // An object printed as Python's repr does not count: no model was trained on that.
+        // An object printed as Python's repr does not count: no model was trained on such text.
         const bool shows_object = shows_call(object, forms, [&](const std::string& text) {
             return text.find(kWord) != std::string::npos &&
                    text.find(fmt::format("'{}'", kKey)) == std::string::npos;
@@ -144,8 +144,8 @@ class Prober {
         return with_tools ? jinja::value_of_json(kProbeTools) : Value::none();
     }
 
-    // Returns a conversation with a tool call: at its end or, if GOES_ON, followed by its result
-    // and an answer.
+    // Returns a conversation with a tool call. If GOES_ON is true, the call's result and an answer
+    // follow; otherwise the call is the last message.
     static Value called(const Value& arguments, BareContent content, bool goes_on,
                         const MessageForms& forms) {
         Values messages = {message_with("user", jinja::plain_text("q")),
@@ -276,8 +276,8 @@ Value calls_in_form(const Value& calls, const MessageForms& forms) {
     return jinja::plain_list(std::move(changed));
 }
 
-// Gives ENTRIES, a message that calls tools and has no text, a content with which the template
-// writes the calls.
+// Changes the content of the message ENTRIES, which calls tools and has no text, so that the
+// template writes the calls.
 void settle_bare_content(std::vector<Entry>& entries, const MessageForms& forms) {
     if (!forms.bare_calls) return;
     const auto become = [&](BareContent content) {
@@ -285,7 +285,7 @@ void settle_bare_content(std::vector<Entry>& entries, const MessageForms& forms)
     };
     const auto held = std::ranges::find_if(
         entries, [](const Entry& entry) { return jinja::has_name(entry, "content"); });
-    BareContent settled = BareContent::kAbsent;  // for null too, as in transformers
+    BareContent settled = BareContent::kAbsent;  // null counts as absent, as in transformers
     if (held != entries.end() && !held->second.is(ValueKind::kNone)) {
         if (!held->second.is(ValueKind::kText) || !held->second.text().empty()) return;
         settled = BareContent::kEmpty;

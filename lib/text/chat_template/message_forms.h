@@ -29,12 +29,12 @@ enum class CallsBecome { kRefused, kLeftOut, kWritten };
 // The forms that one template reads.
 struct MessageForms {
     ContentForms system, user, assistant, tool;
-    // The result of rendering a message with calls, for each BareContent. If not set, in_form()
-    // leaves the contents of such messages as they are.
+    // The result of rendering a message with calls, for each BareContent. If this is not set,
+    // in_form() does not change the content of a message with calls.
     std::optional<std::array<CallsBecome, 3>> bare_calls;
     bool takes_argument_text = true;  // arguments of tool calls as a JSON string
     bool takes_argument_objects = true;
-    bool shows_arguments = false;  // in at least one of the two forms
+    bool shows_arguments = false;  // the text shows them in at least one form
     bool knows_developer = true;   // the role `developer`
 };
 
@@ -49,11 +49,11 @@ using ProbeRendering = std::function<std::optional<std::string>(const jinja::Val
 
 // Returns MESSAGE in a form that FORMS allows. Parts are joined to one string, or a string becomes
 // a part. The arguments of calls become objects or JSON strings. The empty content of a message
-// with calls becomes one with which the template writes the calls. An empty list of calls is
-// removed, and an answer without content gets an empty content. The role `developer` becomes
+// with calls becomes an empty content with which the template writes them. An empty list of calls
+// is removed, and an answer without content gets an empty content. The role `developer` becomes
 // `system`. A message that already has such a form does not change. Throws Fault if an object is
 // required and the arguments are not a JSON object. Also throws Fault for a message with calls and
-// no text, if the template refuses it as it is and writes no calls with any other empty content
+// no text, if the template refuses its content and leaves out the calls with each empty content
 // that it accepts.
 [[nodiscard]] jinja::Value in_form(const jinja::Value& message, const MessageForms& forms);
 

@@ -59,8 +59,8 @@ void add_special_tokens(TemplateVariables& tokens, const Value& config) {
 
 using NamedSources = std::vector<std::pair<std::string, std::string>>;
 
-// Returns the sources in `chat_template` of CONFIG, which is a string, a list of named strings, or
-// an object.
+// Returns the sources in CONFIG's field `chat_template`. The field is a string, a list of named
+// strings, or an object.
 NamedSources sources_in(const std::string& path, const Value& config) {
     NamedSources sources;
     const Value* held = jinja::member(config, "chat_template");

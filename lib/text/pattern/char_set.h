@@ -51,8 +51,9 @@ class CharSet {
     bool ranges_are_in_ = true;
 };
 
-// Returns a function that tests the flags of a code point: whether it is in NAME, a general
-// category or a group of categories ("L", "Lu", "Letter"). Returns nothing if NAME is unknown.
+// Returns a function that takes the flags of a code point, and returns true if the code point is in
+// the category, or group of categories, NAME ("L", "Lu", "Letter"). Returns nothing if NAME is
+// unknown.
 [[nodiscard]] std::optional<std::function<bool(uint32_t)>> category_named(std::string_view name);
 // Returns the code points of the script NAME; no ranges if the script is not known here.
 [[nodiscard]] std::vector<CharRange> script_named(std::string_view name);

@@ -9,8 +9,8 @@ namespace dslaunch::text {
 namespace {
 
 constexpr uint32_t kRepeatMax = 1u << 30;
-constexpr size_t kSetsMax = 32;          // bits of a word
-constexpr size_t kAlternativesMax = 32;  // the same
+constexpr size_t kSetsMax = 32;          // each set has a bit in uint32_t
+constexpr size_t kAlternativesMax = 32;  // each alternative has a bit in uint32_t
 constexpr size_t kPatternStepsMax = 256;
 constexpr int kPatternDepthMax = 4;
 // Pairs of letters to which a single character folds: the library matches that character too.
@@ -294,7 +294,7 @@ class ExpressionParser {
     }
 
     // Adds the steps of SEQUENCE; step AFTER follows the last of them. Returns the number of the
-    // first one.
+    // first step.
     uint16_t place(const PatternSequence& sequence, uint16_t after) {
         uint16_t next = after;
         for (size_t i = sequence.size(); i-- > 0;) {

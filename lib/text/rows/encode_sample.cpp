@@ -49,7 +49,7 @@ bool holds(const std::vector<int32_t>& ids, int32_t id) {
     return std::ranges::find(ids, id) != ids.end();
 }
 
-// Gives MADE the tokens of ENCODED, and marks those that are learned.
+// Gives MADE the tokens of ENCODED, and marks the learned tokens.
 void mark_answers(EncodedSample& made, const EncodedText& encoded, const SegmentedText& text,
                   const EncodeRules& rules, EncodeOptions options) {
     TokenDocument& document = made.document;

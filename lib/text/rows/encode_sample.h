@@ -22,7 +22,7 @@ struct TokenDocument {
 // The settings that all samples of a file share.
 struct EncodeRules {
     const Tokenizer* tokenizer = nullptr;
-    const ChatTemplates* chat = nullptr;  // null: the plain forms
+    const ChatTemplates* chat = nullptr;  // null if texts have the plain forms
     // Without a template, the first of these tokens is added at the end of the text, unless the
     // text already ends with one of them.
     std::vector<int32_t> end_tokens;

@@ -1,4 +1,4 @@
-// The parts of a sample that a chat template does not support, so that it does not write them.
+// The search for parts of a sample that a chat template does not support, and therefore leaves out.
 // Pure.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace dslaunch::text {
 
 // Returns the name of the first part that CHAT leaves out of the text of SIDE: "tool_calls",
 // "tools", "documents" or "reasoning" (the reasoning of the last answer). Returns "" if CHAT writes
-// all of them.
+// all parts.
 [[nodiscard]] std::string lost_part(const ChatSample& sample, const ChatTemplate& chat,
                                     PreferenceSide side);
 

@@ -8,7 +8,8 @@ namespace dslaunch::text {
 
 namespace {
 
-// The first tokens of a document, as many as fit in a row, and how many of them are learned.
+// A row with the beginning of a document, the number of its tokens, and the number of its targets
+// that count.
 struct FilledRow {
     TokenRow row;
     int64_t tokens = 0, learned = 0;

@@ -24,9 +24,9 @@ struct PairCounts {
     int64_t cut = 0, dropped = 0;     // pairs with a text longer than a row
     int64_t unanswered = 0;           // left out: no token of an answer fits in its row
     int64_t equal = 0;                // made of two texts that are the same
-    int64_t added = 0, too_long = 0;  // all pairs; pairs with a text longer than a row
+    int64_t added = 0, too_long = 0;  // added: all pairs; too_long: pairs with a text over a row
     int64_t longest = 0;              // tokens of the longest text
-    int64_t tokens = 0, learned = 0;  // in rows, without padding; targets that count
+    int64_t tokens = 0, learned = 0;  // tokens: without padding; learned: targets that count
 };
 
 // The maker of the rows of one file of pairs.

@@ -61,7 +61,7 @@ struct PackCounts {
     int64_t documents = 0, rows = 0;
     int64_t cut = 0, dropped = 0, split = 0;  // documents longer than a row
     int64_t longest = 0;                      // tokens of the longest document
-    int64_t tokens = 0, learned = 0;          // in rows, without padding; targets that count
+    int64_t tokens = 0, learned = 0;          // without padding; learned: targets that count
     int64_t unlearned_rows = 0;               // left out, because nothing in them is learned
 };
 

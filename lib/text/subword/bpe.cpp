@@ -20,7 +20,7 @@ constexpr size_t kShortPiece = 24;  // up to here, checking all pairs is faster 
 constexpr std::string_view kMeta = "\u2581";
 
 struct BpeSettings {
-    std::string unknown;  // empty: none
+    std::string unknown;  // empty if there is no unknown token
     std::string prefix;
     std::string suffix;
     bool fuses_unknown = false;
@@ -88,7 +88,7 @@ class Bpe : public SubwordModel {
         std::vector<int32_t>& ids = scratch.ids;
         std::vector<uint32_t>& ends = scratch.ends;
         ends.clear();
-        int32_t unknown = kNoToken;  // seen, but not appended yet
+        int32_t unknown = kNoToken;  // an unknown token that is not appended yet
         size_t unknown_end = 0;
         const auto add = [&](int32_t id, size_t end) {
             ids.push_back(id);
@@ -146,7 +146,7 @@ class Bpe : public SubwordModel {
 
     bool append_bytes(std::string_view text, std::vector<int32_t>& ids) const {
         std::string characters;
-        if (takes_bytes_) {  // takes the bytes of the characters that stand for TEXT's bytes
+        if (takes_bytes_) {  // write each byte as its ByteLevel character
             append_characters(characters, text);
             text = characters;
         }

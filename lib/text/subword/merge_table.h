@@ -12,7 +12,7 @@ namespace dslaunch::text {
 // The result of merging two neighbouring tokens.
 struct MergeRule {
     uint32_t rank = UINT32_MAX;  // the lowest comes first
-    int32_t id = kNoToken;       // of the merged token; kNoToken: no merge
+    int32_t id = kNoToken;       // of the merged token; kNoToken if there is no merge
 };
 
 // The table of the rules for pairs of token numbers.

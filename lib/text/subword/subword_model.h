@@ -15,7 +15,7 @@ namespace dslaunch::text {
 
 // Memory that is reused from piece to piece.
 struct ModelScratch {
-    // A token in the making, in a list that is linked by indices; -1 ends it (BPE).
+    // A token that BPE may still merge, in a list that is linked by indices; -1 ends the list.
     struct Symbol {
         int32_t id = kNoToken;
         int32_t previous = -1;
@@ -27,8 +27,8 @@ struct ModelScratch {
         uint64_t order = 0;  // rank, then place
         int32_t id = kNoToken;
     };
-    // The best division of the beginning of the piece, up to one byte, into tokens: the division's
-    // score, and the place and the number of its last token (Unigram).
+    // The best way to cut the piece's bytes before some place into tokens (Unigram): the sum of the
+    // tokens' scores, and the place and the number of the last token.
     struct Node {
         double score = 0;
         int64_t begin = -1;

@@ -139,7 +139,7 @@ class Unigram : public SubwordModel {
         return next;
     }
 
-    // Appends the tokens of TEXT in reverse order. Only the unknown token covers TEXT.
+    // Appends in reverse order the tokens of TEXT, which the best path covers by an unknown token.
     void append_unknown(std::string_view text, std::vector<int32_t>& out) const {
         const int32_t id = vocabulary_.find(text);
         if (id != kNoToken) return out.push_back(id);

@@ -34,7 +34,7 @@ class Vocabulary {
   private:
     struct Place {
         uint32_t begin = 0;
-        int32_t bytes = -1;  // -1: no token has this number
+        int32_t bytes = -1;  // -1 if no token has this number
     };
     struct Slot {
         uint32_t hash = 0;

@@ -108,7 +108,7 @@ AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
     std::unordered_map<std::string, size_t> normals;
     place.for_elements([&](const JsonPlace& row) {
         AddedToken token = read_token(row);
-        if (token.text.empty()) return;  // the package skips them too
+        if (token.text.empty()) return;  // the package skips empty tokens too
         const auto known = by_text_.find(token.text);
         token.id =
             known != by_text_.end() ? tokens_[known->second].id : vocabulary.find(token.text);

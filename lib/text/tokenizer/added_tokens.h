@@ -60,7 +60,7 @@ class AddedTokens {
   public:
     // Reads the list at PLACE, and gives each token the number that the Python package would give
     // it. Throws Error{kInput} that names the place if the list is invalid, or if the file gives a
-    // token another number.
+    // token a different number.
     AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
                 const std::vector<std::unique_ptr<const Normalizer>>& normalizers);
     AddedTokens() = default;

@@ -274,8 +274,8 @@ class WordPieceStage : public TokenStage {
     bool cleans_;
 };
 
-// Replaces the suffix, which marks the last token of a word, by a blank, but removes it from the
-// last token of all.
+// Replaces the suffix that marks the end of a word by a blank. At the end of the last token of the
+// sequence, removes the suffix instead.
 class SuffixStage : public TokenStage {
   public:
     explicit SuffixStage(std::string suffix) : suffix_(std::move(suffix)) {}

@@ -22,11 +22,11 @@ struct StageState {
     bool is_inside = false;     // a part of a token has been processed
 };
 
-// The receiver of a stage's text. ENDS: a token ends with TEXT.
+// The receiver of a stage's text.
 class StageOutput {
   public:
     virtual ~StageOutput() = default;
-    // Receives TEXT, the next part of the stage's text.
+    // Receives TEXT, the next part of the stage's text. ENDS is true if a token ends with TEXT.
     virtual void push(std::string_view text, bool ends) = 0;
 };
 

@@ -18,7 +18,7 @@ constexpr std::string_view kWordMark = "\u2581";
 // places of the bytes.
 void append_span(EncodeScratch& scratch, std::span<const uint32_t> from, size_t begin, size_t end) {
     if (!scratch.wants_spans) return;
-    if (begin == end) return scratch.spans.push_back(scratch.spans.back());  // a byte of it
+    if (begin == end) return scratch.spans.push_back(scratch.spans.back());  // as the last token
     size_t end_bytes = from[end - 1];
     (void)next_point(scratch.original, end_bytes);
     scratch.spans.push_back({from[begin], static_cast<uint32_t>(end_bytes)});

@@ -23,7 +23,7 @@ class PieceCache {
 
     // A stored piece: the numbers of its tokens, and where each of them ends.
     struct Entry {
-        std::array<uint64_t, 4> key{};  // the bytes, then zeros; the last byte is how many they are
+        std::array<uint64_t, 4> key{};  // the piece, then zeros; the last byte is its length
         std::array<int32_t, kTokensMax> ids{};
         uint32_t ends = 0;  // bit i: a token ends after byte i of the piece
 

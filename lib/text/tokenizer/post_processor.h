@@ -11,8 +11,8 @@ namespace dslaunch::text {
 
 // One part of the result; the parts are in order.
 struct PostPart {
-    bool is_text = false;      // true: the tokens of the text
-    std::vector<int32_t> ids;  // else these tokens, if special tokens are wanted
+    bool is_text = false;      // true for the tokens of the text
+    std::vector<int32_t> ids;  // otherwise these tokens, if special tokens are wanted
 };
 
 // Reads the parts. Throws Error{kInput} that names the place of a wrong or unknown part.

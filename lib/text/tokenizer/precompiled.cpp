@@ -128,7 +128,7 @@ class Precompiled : public Normalizer {
             if (!(unit >> 8 & 1)) continue;
             if (at >= units_.size()) return std::nullopt;
             const size_t begin = units_[at] & ((1u << 31) - 1);
-            const bool is_inside =  // no sentencepiece writes such a map
+            const bool is_inside =  // inside a character; sentencepiece never writes this
                 begin < texts_.size() && (static_cast<unsigned char>(texts_[begin]) & 0xC0) == 0x80;
             if (begin >= texts_.size() || is_inside) return std::string_view();
             return std::string_view(texts_.data() + begin);

@@ -22,10 +22,10 @@ struct Splitting {
     bool inverts = false;  // the text between matches is treated as the match
 };
 
-// Returns a pre-tokenizer that splits at PATTERN as SPLITTING says.
+// Returns a pre-tokenizer that splits at PATTERN with the options SPLITTING.
 [[nodiscard]] std::unique_ptr<const PreTokenizer> split_by(std::unique_ptr<const Pattern> pattern,
                                                            Splitting splitting);
-// Splits PIECES at PATTERN as SPLITTING says.
+// Splits PIECES at PATTERN with the options SPLITTING.
 void split_pieces(SplitText& pieces, const Pattern& pattern, Splitting splitting);
 
 }  // namespace dslaunch::text

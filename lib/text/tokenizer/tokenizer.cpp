@@ -100,7 +100,7 @@ void Tokenizer::encode_into(std::string_view text, EncodeOptions options, std::v
     scratch->ids.clear();
     scratch->wants_spans = spans != nullptr;
     parts_->encode_text(text, *scratch);
-    TokenSpan around;  // at the beginning of the text, then at its end
+    TokenSpan around;  // an empty span at the text's beginning, then at its end
     for (const PostPart& part : parts_->post_parts) {
         if (part.is_text) {
             out.insert(out.end(), scratch->ids.begin(), scratch->ids.end());

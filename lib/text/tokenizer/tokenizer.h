@@ -1,7 +1,7 @@
 // The conversion of text to token numbers and back, as a tokenizer.json of Hugging Face describes
-// it, with the same numbers as the Python package `tokenizers`. Parts that the package supports and
-// this version does not are refused when the file is read. Threads: const, any; several share one
-// Tokenizer.
+// it, with the same numbers as the Python package `tokenizers`. When the file is read, parts that
+// this version does not support are refused, even if the package supports them. Threads: const,
+// any; several share one Tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ class Tokenizer {
     // for a part of it, or if a pattern takes too long.
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               EncodeOptions options = {}) const;
-    // Does the same, and returns the span of each token. The span consists of the characters of
-    // which the token contains at least one byte, so the tokens of one character have equal spans.
+    // Does the same, and returns the span of each token. The span covers each character that has a
+    // byte in the token, so several tokens for one character have equal spans.
     // A mark that a normalizer puts before a text belongs to the first character, and dropped
     // characters belong to no token. Tokens that are added around the text have empty spans.
     // REQUIRES: valid UTF-8.
@@ -69,7 +69,7 @@ class Tokenizer {
     [[nodiscard]] int64_t vocab_size() const;
     // Returns the largest token number + 1, which is the number of rows that an embedding needs.
     [[nodiscard]] int64_t ids_end() const;
-    // Return nothing if there is no such token.
+    // Return the number, or the text, of a token. Return nothing if there is no such token.
     [[nodiscard]] std::optional<int32_t> id_of(std::string_view token) const;
     [[nodiscard]] std::optional<std::string> token_of(int32_t id) const;
     [[nodiscard]] bool is_special(int32_t id) const;

@@ -27,9 +27,9 @@ struct EncodeScratch {
     std::vector<TextPart> normal_parts;
     std::vector<int32_t> ids;
     std::string_view original;     // the whole text
-    bool wants_spans = false;      // the spans of `ids` in `original`
+    bool wants_spans = false;      // the caller wants the spans of `ids`
     std::vector<TokenSpan> spans;  // if wanted, one for each of `ids`
-    size_t bytes_left = 0;         // how many bytes all parts of a text may still grow to, in total
+    size_t bytes_left = 0;         // bytes that the parts of a text may still need, in total
 };
 
 // The scratch memories that no call uses at the moment. The pool has at most as many memories as

@@ -23,7 +23,7 @@ struct AlignedText {
     // For each byte, the place in the original where the character that it stands for begins.
     std::vector<uint32_t> from;
 
-    // Empty both, or reserve memory for BYTES bytes in both.
+    // Clear the text and the places, or reserve memory for BYTES bytes of text and their places.
     void clear() {
         text.clear();
         from.clear();

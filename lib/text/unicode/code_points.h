@@ -102,7 +102,7 @@ class CodePoints {
     return i += 4, point;
 }
 
-// Returns the code point that begins at TEXT[I]. REQUIRES: as next_point.
+// Returns the code point that begins at TEXT[I]. REQUIRES: the same as next_point().
 [[nodiscard]] inline char32_t point_at(std::string_view text, size_t i) {
     return next_point(text, i);
 }

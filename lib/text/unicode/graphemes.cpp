@@ -14,9 +14,9 @@ struct Walk {
     bool last_is_open = false;        // a syllable without a tail (LV)
     bool ends_odd_regionals = false;  // an odd number of regional indicators
     bool ends_emoji = false;          // a pictographic character and Extend*
-    bool ends_joined_emoji = false;   // the same, followed by a joiner
+    bool ends_joined_emoji = false;   // a pictographic character, Extend*, then a joiner
     bool has_consonant = false;       // a consonant, then only linkers and InCB=Extend
-    bool has_linker = false;          // a linker is among these
+    bool has_linker = false;          // a linker follows this consonant
 
     void take(char32_t point, uint32_t flags) {
         const Cluster next = cluster_in(flags);

@@ -81,7 +81,7 @@ char32_t composed(char32_t first, char32_t second) {
 void compose(Points& points) {
     size_t kept = 0;
     size_t starter = SIZE_MAX;
-    int last_class = -1;  // of the last character after the starter; -1: none
+    int last_class = -1;  // of the last character after the starter; -1 if none
     for (const Point& next : points) {
         if (starter != SIZE_MAX && last_class < next.combining_class) {
             const char32_t one = composed(points[starter].point, next.point);

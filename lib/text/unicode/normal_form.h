@@ -1,5 +1,5 @@
-// The normal forms of Unicode as in the Python package `tokenizers`. It uses an old version of
-// Unicode, so newer characters stay unchanged. Threads: any.
+// The normal forms of Unicode as in the Python package `tokenizers`. The package uses an old
+// version of Unicode, so newer characters stay unchanged. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@ namespace dslaunch::text {
 // The four forms of annex 15.
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Returns TEXT in FORM. If PLACES is not null, it receives, for each byte, the place in TEXT of its
-// character, or of the first character of a composition. REQUIRES: valid UTF-8.
+// Returns TEXT in FORM. If PLACES is not null, it receives one place in TEXT for each byte of the
+// result: the beginning of the byte's character, or of the first of several composed characters.
+// REQUIRES: valid UTF-8.
 [[nodiscard]] std::string to_normal_form(std::string_view text, NormalForm form,
                                          std::vector<uint32_t>* places = nullptr);
 

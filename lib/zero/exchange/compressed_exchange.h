@@ -43,12 +43,12 @@ class CompressedExchange {
                        const runtime::Arena& arena, runtime::HostGroup& group,
                        runtime::Collectives& collectives);
 
-    // These calls make up the exchange of one bucket. Every rank makes them in this order, and for
-    // the buckets in the same order. begin() waits until no rank of this host reads the values of
-    // the last exchange, and returns the memory for the next one, [numel]. Each of its elements is
-    // written by one rank. average() reports that this rank has written its elements; on a bridge
-    // it also exchanges the bridge's part. averaged() waits for all bridges and returns the
-    // averages, which are valid until end().
+    // These calls make up the exchange of one bucket. Every rank makes them in this order, and all
+    // ranks take the buckets in the same order. begin() waits until no rank of this host reads the
+    // values of the last exchange, and returns the memory for the next one, [numel]. Each of its
+    // elements is written by one rank. average() reports that this rank has written its elements;
+    // on a bridge it also exchanges the bridge's part. averaged() waits for all bridges and returns
+    // the averages, which are valid until end().
     [[nodiscard]] std::span<float> begin(int bucket);
     void average(int bucket);
     [[nodiscard]] std::span<const float> averaged(int bucket);

@@ -18,7 +18,7 @@ ChunkNorm::ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states
         int chunk;
         ChunkPart part;
     };
-    // The chunk parts of each bucket, by their position in it.
+    // The chunk parts of each bucket, by their position in the bucket.
     std::vector<std::vector<Place>> places(static_cast<size_t>(layout.trained_buckets));
     std::vector<std::vector<int>> blocks_of(places.size());
     for (size_t i = 0; i < blocks.size(); ++i)

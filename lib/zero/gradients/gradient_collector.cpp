@@ -70,7 +70,8 @@ void GradientCollector::add(size_t index, const at::Tensor& gradient) {
     copied_bytes_ += static_cast<int64_t>(slice.view.nbytes());
 }
 
-// Sums over several segments are computed in the dtype of the gradients, as autograd does.
+// Returns true if GRADIENT may be added to SLICE at once. Sums over several segments are computed
+// in the dtype of the gradients, as autograd does, so the dtypes must be equal.
 bool GradientCollector::adds_at_once(const Slice& slice, const at::Tensor& gradient) {
     return slice.in_place &&
            (!slice.shared_by_segments || gradient.scalar_type() == slice.view.scalar_type());

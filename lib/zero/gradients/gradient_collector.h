@@ -1,7 +1,7 @@
-// The collector puts the gradients that autograd computes into the bucket slices. Most are computed
-// there directly: the lender gives autograd the slice's memory. A hook on every trainable parameter
-// receives its gradient as soon as it is complete, copies it into the slice if it is elsewhere, and
-// frees it. Thread: the compute lane only.
+// The collector puts the gradients that autograd computes into the bucket slices. Autograd computes
+// most gradients directly in a slice, because the lender gives it the slice's memory. A hook on
+// every trainable parameter receives its gradient as soon as it is complete, copies it into the
+// slice if it is elsewhere, and frees it. Thread: the compute lane only.
 #pragma once
 
 #include <ATen/core/Tensor.h>

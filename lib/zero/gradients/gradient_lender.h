@@ -50,7 +50,7 @@ class GradientLender final : public runtime::MemoryLender {
     enum class Arrival {
         kInPlace,    // the gradient is in its slice
         kElsewhere,  // the gradient must be copied into the slice
-        kOccupied,   // the same, but only after end_backward: another tensor uses the memory
+        kOccupied,   // must be copied after end_backward(): another tensor uses the memory
     };
 
     // Adds the next slice: VIEW is the place of the gradient of PARAMETER.
@@ -78,7 +78,7 @@ class GradientLender final : public runtime::MemoryLender {
 
   private:
     struct Position {
-        int hops = 0;     // nodes between the allocating one and AccumulateGrad
+        int hops = 0;     // nodes between the allocating node and AccumulateGrad
         int ordinal = 0;  // index of the allocation in its node
         bool operator==(const Position&) const = default;
     };
@@ -89,7 +89,7 @@ class GradientLender final : public runtime::MemoryLender {
         bool open = false;
         bool lent = false;  // true if lent in this backward pass
         Position learnt;
-        int agreements = 0;  // backward passes in a row with the position LEARNT
+        int agreements = 0;  // backward passes in a row with the position `learnt`
     };
     struct Target {  // a node that leads to a slice
         int64_t node = 0;

@@ -162,8 +162,8 @@ std::vector<Term> of_all_stages(runtime::Collectives& job, std::span<const Term>
 }
 
 // Returns the TERMS of all ranks of a tensor group, ordered by parameter, then by rank, as if the
-// ranks' shares followed each other. A parameter that is whole on all ranks counts on the first one
-// only.
+// ranks' shares followed each other. A parameter that is whole on all ranks counts only on the
+// first rank.
 std::vector<Term> of_all_shares(const graph::TensorRank& tensor, std::span<const Term> terms) {
     constexpr int64_t kNormSite = (int64_t{1} << 33) - 1;
     constexpr int64_t kNumbers = 3;

@@ -1,6 +1,6 @@
-// The global norm of the gradients. It decides which rank sums each block's squares, and in which
-// order they are added, so that the result is the same at every ZeRO stage. Data path: shard map ->
-// gradient norm -> ZeRO state. Thread: the communication lane.
+// The computation of the gradients' global norm: which rank sums each block's squares, and in which
+// order the sums are added, so that the result is the same at every ZeRO stage. Data path: shard
+// map -> gradient norm -> ZeRO state. Thread: the communication lane.
 #pragma once
 
 #include <span>
@@ -49,7 +49,7 @@ class GradientNorm {
                  const runtime::Arena& arena, runtime::HostGroup& group,
                  runtime::Collectives& collectives);
 
-    // The square of the norm, and the parameter that made it infinite, if one did.
+    // The square of the norm, and a parameter whose gradient is not finite, if there is one.
     struct Result {
         double squares = 0;
         int bad_parameter = -1;  // the model's first parameter whose gradient is not finite
@@ -81,7 +81,7 @@ class GradientNorm {
     runtime::HostGroup& group_;
     runtime::Collectives& collectives_;
     std::vector<Order> order_;     // all blocks, in the order in which they are added
-    std::vector<NormBlock> mine_;  // this rank's blocks, in that order
+    std::vector<NormBlock> mine_;  // this rank's blocks, in the same order
     int me_ = 0;
     int owners_ = 1;
 };

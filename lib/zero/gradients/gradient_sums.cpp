@@ -95,8 +95,9 @@ void GradientSums::claim(int b) {
     collector_->claim(bucket(b));
 }
 
-// On the host the usage flags are stored after the gradients. If the gradients are on a device, the
-// flags stay in the host's memory, so that ranks can exchange them without waiting for the device.
+// Completes bucket B. On the host the usage flags are stored after the gradients. If gradients are
+// on a device, the flags stay in the host's memory, so that ranks can exchange them without waiting
+// for the device.
 void GradientSums::complete(int b) {
     const auto slices = static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice);
     if (device_.device->is_host()) {
@@ -121,8 +122,8 @@ void GradientSums::post(int b) {
     collectives_.post(held.id, held.generation);
 }
 
-// Sums a bucket's gradients over the tensor ranks, all in one sum, if each rank has only a summand
-// of them. A rank without a gradient gives zeros.
+// Sums a bucket's gradients over the tensor ranks, if each rank has only a summand of the gradient.
+// One collective sums all of them. A rank without a gradient gives zeros.
 void GradientSums::sum_over_tensor_ranks(int b) const {
     constexpr int64_t kGradientSites = int64_t{1} << 32;  // above the sites of any graph
     std::vector<at::Tensor> mine;
@@ -174,7 +175,8 @@ void GradientSums::reduce(const plan::Instruction& reduce, int64_t step) {
     }
     held.sources = collectives_.await_sources(held.id, held.generation);
     if (held.sources.size() == 1) return;  // this source is the sum
-    // Only the owner of these elements reads them, on any rank.
+    // This rank owns these elements. No other rank reads them here, so sums may overwrite
+    // gradients.
     for (const OwnedPiece& piece : map_.pieces(b)) {
         std::vector<const float*> terms;
         for (const float* source : held.sources) terms.push_back(source + piece.range.begin);

@@ -29,7 +29,7 @@ struct GradientOptions {
     bool keep = false;
     // True if a branch or loop of the model may use a parameter in one step and not in another.
     // Ranks with devices then exchange in every step which parameters got a gradient, otherwise
-    // only in the first step. Ranks on hosts always do.
+    // only in the first step. Ranks on hosts exchange it in every step.
     bool usage_varies = true;
     // The tensor group, null if there is none. If each of its ranks has only a summand of a
     // gradient, the gradient is summed over the group when it is posted.
@@ -70,7 +70,7 @@ class GradientSums {
 
     // Forgets which parameters got a gradient in the last step.
     void begin_step();
-    // Called between steps.
+    // Sets the scope for the next steps. Called between steps.
     void set_scope(const SumScope& scope) { scope_ = scope; }
     // Waits until no rank reads the bucket's memory, and begins its next generation.
     void claim(int bucket);
@@ -153,19 +153,19 @@ class GradientSums {
 
     // The usage flags of a bucket on a device, as far as they are known.
     struct Usage {
-        std::vector<float> mine;         // this rank's, in this generation
-        std::vector<float> mine_before;  // this rank's, when the ranks first exchanged flags
-        std::vector<float> sums;         // over all ranks, at the last exchange
+        std::vector<float> mine;         // this rank's flags in this generation
+        std::vector<float> mine_before;  // this rank's flags at the ranks' first exchange
+        std::vector<float> sums;         // sums of flags over all ranks, at the last exchange
     };
     // The data of one bucket.
     struct BucketSums {
         runtime::BucketId id;
-        int buffer = -1;  // the gradient buffer that it shares with other buckets; -1: none
+        int buffer = -1;  // the gradient buffer that it shares with other buckets; -1 if none
         runtime::Generation generation = 0;
         runtime::ReducedParts parts = {};        // filled while the bucket is open
         std::vector<const float*> sources = {};  // the gradients of the host's ranks, if summed
                                                  // here
-        std::vector<float> used = {};            // over the micro steps that are kept
+        std::vector<float> used = {};            // sums of flags over the micro steps that are kept
         Usage usage = {};
         std::vector<float> errors = {};  // rounding errors; empty unless they are kept
     };

@@ -6,9 +6,9 @@
 
 namespace dslaunch::zero {
 
-// Returns a view of TENSOR.numel() elements of TYPE at DATA, memory of DEVICE that must outlive it.
-// The view has TENSOR's strides if these fill its elements without gaps, otherwise row-major
-// strides.
+// Returns a view of TENSOR.numel() elements of TYPE at DATA. DATA is memory of DEVICE and must
+// outlive the view. The view has TENSOR's strides if these fill its elements without gaps,
+// otherwise row-major strides.
 inline at::Tensor view_like(const at::Tensor& tensor, void* data, at::ScalarType type,
                             c10::Device device) {
     auto maker = at::for_blob(data, tensor.sizes());

@@ -12,8 +12,8 @@
 
 namespace dslaunch::zero {
 
-// Calls write(std::byte* host), which must write BYTES bytes to HOST, and copies these to INTO on
-// the compute queue.
+// Calls write(std::byte* host), which must write BYTES bytes to HOST, and copies these bytes to
+// INTO on the compute queue.
 template <typename Write>
 void write_from_host(device::Device& device, void* into, int64_t bytes, const Write& write) {
     if (device.is_host()) return write(static_cast<std::byte*>(into));

@@ -106,7 +106,7 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
     }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         fill(b, values);
-        // Master copies get the archive's values, not the rounded ones of the 16-bit copy.
+        // Master copies get the archive's values, not the rounded values of the 16-bit copy.
         for (const int c : states_.chunks_of(b))
             states_.put(c, dtype_, [&](const Range& range, std::byte* into, DType dtype) {
                 copy_range(b, range, values, into, dtype);

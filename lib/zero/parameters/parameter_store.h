@@ -1,10 +1,10 @@
 // The store of a rank's parameters. At stages 0 to 2, and at stage 3 on one host, the parameters
 // are whole in the host's shared arena; at stage 3 every rank reads the other ranks' shards there.
 // At stage 3 on several hosts, a host keeps only its shards, and gathers buckets into buffers. With
-// offloading it does so too, but each rank's shards are on disk, in the state store. The model's
-// tensors point to the arena or to these buffers. Threads: the compute lane calls await, release,
-// hold and let_go, the communication lane gathers, the read lane calls bring. The plan's waits
-// order them.
+// offloading, hosts gather buckets in the same way, but each rank's shards are on disk, in the
+// state store. The model's tensors point to the arena or to these buffers. Threads: the compute
+// lane calls await, release, hold and let_go, the communication lane gathers, the read lane calls
+// bring. The plan's waits order them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -72,8 +72,8 @@ class ParameterStore {
 
     // Reports that this rank has written its part of a bucket in STEP.
     void post_updated(int bucket, int64_t step);
-    // Waits until a bucket that is not gathered has all values of the end of STEP. Step 0: the
-    // loaded values.
+    // Waits until a bucket that is not gathered has all values of the end of STEP. STEP 0 stands
+    // for the loaded values.
     void await_whole(int bucket, int64_t step);
     // Gets the other hosts' parts of a bucket that is kept whole, in place, after the update of
     // STEP.
@@ -87,9 +87,9 @@ class ParameterStore {
     void gather(int bucket, int buffer, int64_t step, WirePacking packing = WirePacking::kNone);
     void release(int bucket, int buffer);
 
-    // hold() is called outside of a step. All ranks together gather these parameters as they were
-    // after STEP. A rank that passes KEEP can then read them through the model's tensors, from
-    // private memory, until let_go(). Buckets that are not gathered can always be read.
+    // hold() is called outside of a step. All ranks together gather PARAMETERS as they were after
+    // STEP. A rank that passes KEEP can then read them through the model's tensors, from private
+    // memory, until let_go(). Buckets that are not gathered can always be read.
     void hold(std::span<const int> parameters, int64_t step, bool keep);
     void let_go();
     // Gathers one bucket as hold() does, without a copy. If USE is not empty, it gets the bucket's
@@ -112,9 +112,9 @@ class ParameterStore {
     };
     // The place of a bucket.
     struct Home {
-        int64_t whole_offset = 0;  // not gathered: its begin in the slice of whole buckets,
-                                   // elements
-        int buffer = -1;           // gathered: a large enough buffer; -1: it has no elements
+        // Offset in the slice of whole buckets, in elements, if the bucket is not gathered.
+        int64_t whole_offset = 0;
+        int buffer = -1;  // buffer for a gathered bucket; -1 if it has no elements
     };
     // A bucket that is held, and the copy of its values.
     struct HeldBucket {

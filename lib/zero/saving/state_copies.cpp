@@ -6,7 +6,8 @@ namespace dslaunch::zero {
 
 using runtime::CopiedValues;
 
-// Passes VALUES to USE. Its values are the BYTES bytes at MEMORY, which is the device's memory.
+// Passes VALUES to USE, with the BYTES bytes at MEMORY as its values. MEMORY is in the device's
+// memory.
 void StateValues::give_copied(CopiedValues values, const void* memory, int64_t bytes,
                               const UseCopied& use) {
     std::vector<std::byte> staging;

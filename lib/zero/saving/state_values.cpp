@@ -182,7 +182,7 @@ std::vector<SavedPiece> StateValues::saved_pieces() {
 }
 
 // Turns PIECES of this rank's shares into pieces of whole parameters. A parameter that is whole on
-// all tensor ranks is saved by the first one.
+// all tensor ranks is saved by the first rank.
 std::vector<SavedPiece> StateValues::in_whole(std::vector<SavedPiece> pieces) const {
     if (parts_.options().tensor == nullptr) return pieces;
     const graph::TensorRank& tensor = *parts_.options().tensor;

@@ -21,13 +21,13 @@ struct ChunkSection {
     int64_t offset_bytes = 0;
     int64_t numel = 0;
     int64_t element_bytes = 4;  // 4: fp32
-    int state = -1;             // index of the optimizer's state; -1: parameters or master copies
+    int state = -1;             // index of an optimizer state; -1 for parameters or master copies
 
     // Returns the bytes in memory.
     [[nodiscard]] int64_t length_bytes() const { return numel * element_bytes; }
 };
 
-// The bytes of each section in an image. They are kept in memory, as the image's checksum is.
+// The bytes of each section in an image. They are kept in memory, like the image's checksum.
 using SectionLengths = std::array<int64_t, kMomentsMax + 1>;
 
 // The error of packing the moments in a step, and the bytes that compressing the other parts has
@@ -63,7 +63,7 @@ class ChunkCodec {
     // Starts to measure the packing errors from 0, or stops. While errors are measured, everything
     // that is packed is also unpacked.
     void measure(bool on);
-    // Returns the errors of the last step that was measured, and the bytes so far.
+    // Returns the errors of the last step that was measured, and the bytes saved so far.
     [[nodiscard]] const PackingAccount& account() const { return account_; }
 
   private:

@@ -41,8 +41,8 @@ class ChunkDisk {
         StoredPart* part = nullptr;
         std::span<std::byte> memory;
     };
-    // load() and save() transfer these parts, and AS_IT_IS, which is never packed. Both block and
-    // throw the errors of OffloadFile.
+    // load() and save() transfer the parts TRANSFERS, and the parts AS_IT_IS, which are never
+    // packed. Both block and throw the errors of OffloadFile.
     void load(std::span<const Transfer> transfers,
               std::span<const OffloadFile::Part> as_it_is = {});
     void save(std::span<const Transfer> transfers,

@@ -12,8 +12,8 @@ namespace dslaunch::zero {
 
 namespace {
 
-// The I/O engine and limits of transfers: the user's, or if not set, the ones that io-bench stored
-// for the first folder's disk, or else the engine's defaults.
+// The I/O engine and limits of transfers. The user's settings come first, then the settings that
+// io-bench stored for the first folder's disk, then the engine's defaults.
 struct Transfers {
     storage::IoEngine engine = storage::IoEngine::kAuto;
     storage::QueueLimits limits;

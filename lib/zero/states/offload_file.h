@@ -1,7 +1,7 @@
 // The disk tier of one rank: extents in swap files, read by one lane and written by another. Data
 // path: step plan's Read and Write -> state store -> offload file -> extents -> block files.
 // Threads: one lane calls read(), another write(), at the same time. Between steps the thread that
-// made the file may call both. All calls of add() come before the first of either.
+// made the file may call both. All calls of add() come before the first read() or write().
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class OffloadFile {
 
     // read() and write() move several parts at once, with one request for parts that are adjacent,
     // and block until all are done. REQUIRES: memory is aligned as ExtentStore requires. They throw
-    // Error{kDisk}; memory that was being read into must not be used then.
+    // Error{kDisk}. After an error, memory that was being read into must not be used.
     using Part = storage::ExtentStore::Part;
     void read(std::span<const Part> parts);
     // begin_read() and finish_read() divide read() in two, so that the caller can work during the

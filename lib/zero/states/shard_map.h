@@ -23,8 +23,8 @@ struct OwnedPiece {
     bool writes = true;
 };
 
-// Calls use(slice, elements of the slice, position of the first one in the bucket) for every slice
-// that overlaps RANGE of a bucket. Padding is skipped.
+// Calls use(slice, elements of the slice, position of the first element in the bucket) for every
+// slice that overlaps RANGE of a bucket. Padding is skipped.
 template <typename Use>
 void for_each_slice(const plan::FlatLayout& layout, int bucket, const Range& range, Use&& use) {
     const plan::Bucket& of = layout.buckets[static_cast<size_t>(bucket)];

@@ -25,8 +25,8 @@ class ShardOptimizer {
 
     // Returns the number of fp32 values per parameter that CONFIG needs: 2 for Adam (3 with
     // amsgrad) and LAMB; 2 for Muon, whose matrices use only the first; 1 for Adagrad and Lion; 1
-    // for SGD with momentum and for Adafactor with a first moment, which otherwise need 0.
-    // tensor_states.h adds states of whole tensors.
+    // for SGD with momentum, else 0; 1 for Adafactor with a first moment, else 0. tensor_states.h
+    // adds states of whole tensors.
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
     // Returns the optimizer's name, such as "adamw".
     [[nodiscard]] static std::string name(const config::OptimizerConfig& config);
@@ -41,15 +41,14 @@ class ShardOptimizer {
 
     // Updates the elements of RANGE and their states, with the learning rate LR. This is the
     // slice's update number STEP (from 1). BETAS, if given, replace the config's. EXCHANGE is the
-    // step's: unless it is kExact, 1-bit Adam and 0/1 Adam leave the variance unchanged, and with
-    // kMomentum the gradients are the next momentum. One thread at a time may call it. REQUIRES:
-    // the config needs no whole tensors.
+    // step's exchange between hosts: unless it is kExact, 1-bit Adam and 0/1 Adam leave the
+    // variance unchanged, and with kMomentum the gradients are the next momentum. One thread at a
+    // time may call it. REQUIRES: the config needs no whole tensors.
     void update(kernels::FlatRange range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {},
                 plan::Exchange exchange = plan::Exchange::kExact);
-    // Returns the Adam or AdamW step that update() makes. But this step stands for STEPS steps, of
-    // which STEP is the last, and is applied to their mean gradient. REQUIRES: the optimizer is
-    // Adam or AdamW.
+    // Returns an Adam or AdamW step like update()'s, but for the mean gradient of STEPS steps, of
+    // which STEP is the last. REQUIRES: the optimizer is Adam or AdamW.
     [[nodiscard]] kernels::AdamStep adam(double lr, int64_t step,
                                          const std::optional<config::Betas>& betas,
                                          int64_t steps = 1) const;

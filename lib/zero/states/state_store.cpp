@@ -401,8 +401,8 @@ ChunkView StateStore::view_in(int c, std::byte* memory) const {
 
 ChunkView StateStore::view(const plan::Instruction& update) {
     const int c = update.chunk;
-    // If an update has no buffer, the parts that would pass through a buffer stay on disk; the
-    // buffer may then belong to another lane.
+    // If an update has no buffer, the parts that otherwise pass through a buffer stay on disk. At
+    // that time another lane may use the chunk's buffer.
     const bool in_buffer = chunk(c).turn >= 0 && update.buffer >= 0;
     const Place place = in_buffer || chunk(c).kept() ? place_of(c) : Place{};
     DSL_CHECK(place.kind != Place::Kind::kDisk, "chunk {} is not in its swap buffer", c);

@@ -27,8 +27,8 @@
 
 namespace dslaunch::zero {
 
-// Pointers to the parts of a chunk, each to its first element. Null: the part is not in memory, or
-// does not exist.
+// Pointers to the parts of a chunk, each to the part's first element. A pointer is null if the part
+// is not in memory or does not exist.
 struct ChunkView {
     std::byte* parameters = nullptr;  // in the dtype that segments read; only if offloaded
     float* master = nullptr;
@@ -41,14 +41,14 @@ struct ChunkView {
 struct ChunkPart {
     Range range;               // within the bucket
     int64_t offset_numel = 0;  // offset in the chunk
-    int piece = -1;            // index into the bucket's ShardMap::pieces; -1: frozen
+    int piece = -1;            // index into the bucket's ShardMap::pieces; -1 if frozen
 };
 
 // Stores states; see the top of this file.
 class StateStore {
   public:
     // Writes the first values of moment K, for ELEMENTS of a bucket, to memory of the device.
-    // Without it, moments start at 0.
+    // Without this function, moments start at 0.
     using FillMoments =
         std::function<void(int bucket, size_t k, const Range& elements, float* into)>;
     // Memory that stays under every plan is allocated on DEVICE. FILE is null if bytes_on_disk() is
@@ -86,16 +86,16 @@ class StateStore {
     // Throws Error{kDisk}, and Error{kSetup} if memory runs out.
     void change_plan(const plan::StepPlan& plan);
 
-    // Discards the sums of gradients. MEASURED: packing errors are measured in this step.
+    // Discards the sums of gradients. MEASURED is true if packing errors are measured in this step.
     void begin_step(bool measured);
     // Skips this step: its chunks do not change, and its sums are not used, so nothing is moved.
     void skip_step() { skipping_ = true; }
     // Carry out a Read or Write instruction: it moves a chunk, its sums, or both.
     void read(const plan::Instruction& read);
     void write(const plan::Instruction& write);
-    // Returns the sums to which an Accumulate adds, [numel of the chunk] fp32. FRESH: this step has
-    // not written the sums yet. REQUIRES: if not FRESH, the sums are in memory, or in their buffer,
-    // as the plan says.
+    // Returns the sums to which an Accumulate adds, [numel of the chunk] fp32. FRESH is true if
+    // this step has not written the sums yet. REQUIRES: if not FRESH, the sums are in memory, or in
+    // their buffer, as the plan says.
     [[nodiscard]] float* sums_of(const plan::Instruction& accumulate, bool fresh);
     // Returns the chunk that an Update changes, without states if the plan leaves them on disk.
     // REQUIRES: the chunk is in memory, or in its buffers, as the plan says.
@@ -121,7 +121,7 @@ class StateStore {
     // swap buffers that contain them. Each element goes to its position in the bucket, counted from
     // BASE.
     void read_parameters(int bucket, std::byte* base);
-    // Copies the master copy of a bucket's pieces, from disk if it is there, each to position
+    // Copies the master copy of a bucket's pieces, from memory or disk. Each piece goes to position
     // piece.range.begin after BASE, which is in the device's memory. REQUIRES: there are master
     // copies. Called outside of a step.
     void copy_master(int bucket, float* base);
@@ -147,10 +147,10 @@ class StateStore {
         // The chunk's memory while it is kept: the layout of a swap buffer, then the sums of its
         // gradients.
         ZeroedFloats own;
-        // The chunk's offset in the arrays of resident_; -1: it has no part there.
+        // The chunk's offset in the arrays of resident_; -1 if the chunk has no part in them.
         int64_t resident_states = -1;                                    // elements
         int64_t resident_parameters = -1;                                // bytes
-        std::array<int64_t, kMomentsMax> packed_moments = {-1, -1, -1};  // bytes; -1: not packed
+        std::array<int64_t, kMomentsMax> packed_moments = {-1, -1, -1};  // bytes; -1 if not packed
     };
     // Memory for one chunk at a time while it is updated.
     struct SwapBuffer {
@@ -181,7 +181,7 @@ class StateStore {
             kDisk,
         };
         Kind kind = Kind::kResident;
-        std::byte* memory = nullptr;  // in the chunk's layout; null: not in memory
+        std::byte* memory = nullptr;  // in the chunk's layout; null if not in memory
         const SwapBuffer* buffer = nullptr;
     };
     [[nodiscard]] Place place_of(int c);

@@ -183,7 +183,7 @@ void TensorOptimizer::one_bit_lamb(const kernels::FlatRange& range,
     move(range, {.lr = step.lr * ratio.value});
 }
 
-// Returns the next momentum in updates in which none is received from other hosts.
+// Returns the next momentum, for updates in which this host receives no momentum from other hosts.
 const float* TensorOptimizer::mixed(const kernels::FlatRange& range, double beta1) {
     float* const into = direction_.floats().data();
     const float* const before = range.first.data();
@@ -195,7 +195,7 @@ const float* TensorOptimizer::mixed(const kernels::FlatRange& range, double beta
 }
 
 // Updates with the variance of the first phase. A factor for the whole tensor corrects for the
-// change of the gradients' squares since then.
+// change of the gradients' squares since that phase.
 void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
                                   const config::OptimizerConfig& config, const TensorStep& step) {
     const float* const momentum = step.exchange == plan::Exchange::kNone

@@ -25,7 +25,7 @@ struct TensorStep {
     const config::OptimizerConfig* config = nullptr;
     double lr = 0;
     int64_t step = 1;
-    std::optional<config::Betas> betas = {};  // instead of the config's
+    std::optional<config::Betas> betas = {};  // replace the config's betas if set
     // 1-bit LAMB: the step's exchange between hosts. Unless it is kExact, the variance does not
     // change, and with kMomentum the gradients are the next momentum.
     plan::Exchange exchange = plan::Exchange::kExact;

@@ -22,14 +22,14 @@ namespace dslaunch::zero {
 
 inline constexpr size_t kTensorStatesMax = 3;
 
-// Returns the names of these states in the order of saving. Adafactor: "exp_avg_sq_row" and
-// "exp_avg_sq_col" for tensors of two and more dimensions, "exp_avg_sq" for others. 1-bit LAMB:
+// Returns the names of whole tensors' states in the order of saving. Adafactor: "exp_avg_sq_row"
+// and "exp_avg_sq_col" for tensors of two and more dimensions, "exp_avg_sq" for others. 1-bit LAMB:
 // storage's kFreshVariance, of the tensor's shape, and kLambCoefficient, [3] (LambNumbers). Other
 // optimizers: no names.
 [[nodiscard]] std::vector<std::string> tensor_state_names(const config::OptimizerConfig& config);
 
-// Returns, for each of these states, its number of fp32 values for a tensor of SHAPE; 0: the tensor
-// does not have that state.
+// Returns, for each name of tensor_state_names(), the number of fp32 values for a tensor of SHAPE;
+// 0 if the tensor lacks the state.
 [[nodiscard]] std::vector<int64_t> tensor_state_numel(const config::OptimizerConfig& config,
                                                       std::span<const int64_t> shape);
 
@@ -49,7 +49,7 @@ class TensorStates {
     TensorStates(const config::OptimizerConfig& config, const graph::Model& model,
                  const ShardMap& map);
 
-    // REQUIRES: this rank keeps states of the trained slice SLICE.
+    // Returns the states of the trained slice SLICE. REQUIRES: this rank keeps them.
     [[nodiscard]] Values of(int slice);
     // Reads the values from SAVED, if it has them.
     void load(runtime::SavedState& saved);
@@ -71,7 +71,7 @@ class TensorStates {
     const graph::Model& model_;
     const ShardMap& map_;
     ZeroedFloats values_;
-    std::vector<int64_t> begins_;  // by trained slice, in values_; -1: another rank keeps it
+    std::vector<int64_t> begins_;  // offset in values_; -1 if another rank keeps the slice
 };
 
 }  // namespace dslaunch::zero

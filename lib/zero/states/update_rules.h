@@ -12,7 +12,7 @@ namespace dslaunch::zero {
 // The optimizer of some parameters, and the factor of their learning rate.
 struct UpdateRule {
     config::OptimizerConfig optimizer;  // updates these parameters
-    double lr_scale = 1;                // the learning rate as a multiple of the job's
+    double lr_scale = 1;                // multiplies the job's learning rate
 
     bool operator==(const UpdateRule&) const = default;
 };
@@ -20,7 +20,7 @@ struct UpdateRule {
 // The rules of all parameters.
 struct UpdateRules {
     std::vector<UpdateRule> rules;  // at least one
-    std::vector<int> of_parameter;  // a rule per model parameter; empty: all follow the first
+    std::vector<int> of_parameter;  // by model parameter; empty if all follow the first rule
 
     // Returns the index of PARAMETER's rule.
     [[nodiscard]] int index_of(int parameter) const {

@@ -53,7 +53,7 @@ class AveragedPath final : public UpdatePath {
     // The last parameters that all hosts had in common, by trained bucket and piece; empty
     // until the hosts take their first step without an exchange.
     std::vector<std::vector<ZeroedFloats>> meeting_;
-    double rates_since_ = 0;  // sum of the learning rates since then
+    double rates_since_ = 0;  // sum of the learning rates since meeting_ was stored
     // The exchange of the last step, until the step's rate has been counted.
     plan::Exchange last_exchange_ = plan::Exchange::kExact;
 };

@@ -29,7 +29,8 @@ void LaggingPath::select() {
     for (Units& units : units_) std::ranges::fill(units.squares, 0.0);
 }
 
-// REQUIRES: the elements of a unit come in order.
+// Adds the squares of GRADIENTS to the sums of their units. REQUIRES: the elements of a unit come
+// in order.
 void LaggingPath::add_squares(int b, const Range& range, const float* gradients) {
     const int64_t unit_numel = parts_.place().plan_options->lag.unit_numel;
     for_each_slice(*parts_.place().layout, b, range,

@@ -187,7 +187,7 @@ void LaggingPath::add_update(int c, const Span& span, const ChunkView& view) {
     sources_.push_back(waiting(c) + span.in_chunk);
 }
 
-// Uses a span's GRADIENTS for an update at once, or adds them to the waiting ones.
+// Uses a span's GRADIENTS for an update at once, or adds them to the waiting gradients.
 void LaggingPath::take_gradients(int c, const Span& span, const ChunkView& view,
                                  const float* gradients, float scale) {
     const bool at_once = parts_.place().plan->lag.kind == plan::Lag::kWhole && waited_ == 0;
@@ -201,8 +201,8 @@ void LaggingPath::take_gradients(int c, const Span& span, const ChunkView& view,
     sources_.push_back(gradients);
 }
 
-// Runs at the same time as the step's computation, which reads the parameters. So the new
-// parameters are stored apart until land().
+// Makes the late updates of a chunk, at the same time as the step's computation, which reads the
+// parameters. So the new parameters are stored apart until land().
 void LaggingPath::update_rest_late(const plan::Instruction& instruction) {
     if (!due_) return;
     const int b = instruction.bucket;

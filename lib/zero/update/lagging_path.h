@@ -35,8 +35,8 @@ class LaggingPath final : public UpdatePath {
     void end_chunk(int chunk, const ChunkView& view) override;
 
     // Returns the names of two states. The name of the waiting gradients includes the number of
-    // steps that they come from; in them, -0 marks the elements of important units. The new choice
-    // of units is a state only while gradients wait under the previous choice.
+    // steps that they come from. In these gradients, -0 marks the elements of important units. The
+    // new choice of units is a state only while gradients wait under the previous choice.
     [[nodiscard]] std::vector<std::string> state_names() const override;
     [[nodiscard]] bool saves_chunks() const override { return true; }
     [[nodiscard]] const float* saved_values(int chunk, size_t k) override;
@@ -47,11 +47,11 @@ class LaggingPath final : public UpdatePath {
     // Neighbouring elements of a slice, in one part of a chunk, that are all important or all not.
     struct Span {
         Range range;           // within the bucket
-        int64_t in_chunk = 0;  // their begin in the chunk
+        int64_t in_chunk = 0;  // the span's begin in the chunk
         int part = 0;          // index in the chunk
         int slice = 0;
         bool important = false;
-        int64_t kept_at = -1;  // their begin in the kept states; -1: the chunk has them
+        int64_t kept_at = -1;  // its begin in the kept states; -1 if the chunk has its states
     };
     struct Chunk {
         std::vector<Span> spans;
@@ -63,14 +63,14 @@ class LaggingPath final : public UpdatePath {
         ZeroedFloats master;
         std::vector<Span> held;  // spans of a late update, by the previous choice
         bool holds = false;
-        bool holds_spans = false;  // true: SPANS are used instead of HELD
+        bool holds_spans = false;  // true if `spans` are used instead of `held`
         ZeroedFloats choice;       // the choice as numbers, while it is saved
     };
     // The units of a slice. No update uses the entries of units that other ranks update.
     struct Units {
         std::vector<char> important;
         std::vector<double> squares;
-        bool all = false;  // all units are important, whatever the squares are
+        bool all = false;  // true if all units are important, whatever their squares
     };
     // The functions that choose the units.
     void select();
@@ -109,7 +109,7 @@ class LaggingPath final : public UpdatePath {
     int64_t waited_ = 0;                        // waits_ before this step
     std::vector<char> used_;                    // by slice of the bucket that is being updated
     std::vector<kernels::AdamUpdate> updates_;  // of the chunk that is being updated
-    std::vector<const float*> sources_;         // their gradients
+    std::vector<const float*> sources_;         // the gradients of updates_
 };
 
 }  // namespace dslaunch::zero

@@ -70,7 +70,7 @@ struct ZeroPlace {
     TensorDevice device = {};
 };
 
-// The current step; between steps, the last one.
+// The current step; between steps, the last step.
 struct StepNow {
     int64_t number = 0;  // steps since this state was made
     runtime::StepSettings settings;
@@ -137,7 +137,7 @@ class RankParts {
     [[nodiscard]] const StepNow& now() const { return now_; }
 
     // Finds the runs of an open bucket, whose update begins. If COUNTS, counts this step's update
-    // of their slices.
+    // of the slices in the runs.
     void open_runs(int b, bool counts = true);
     // The runs (ranges with one learning rate) of the bucket that is being updated, and the number
     // of updates that each slice has had.
@@ -165,7 +165,7 @@ class RankParts {
     }
 
     // Sets the objects that updates call: the guard before a chunk changes, the witness before and
-    // after; null: no object. Called between steps. Both must outlive their use.
+    // after a change. Null for no object. Called between steps. Both must outlive their use.
     void set_guard(runtime::UpdateGuard* guard) { guard_ = guard; }
     void set_witness(runtime::UpdateWitness* witness) { witness_ = witness; }
     [[nodiscard]] runtime::UpdateGuard* guard() const { return guard_; }

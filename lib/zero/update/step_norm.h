@@ -28,7 +28,8 @@ class StepNorm {
     void take_sums(int chunk, const float* sums);
     // Computes the norm and the clip factor. Every rank calls it. Returns true if the gradients are
     // finite; if not, the step's overflow names the parameter and the rank. If no loss scale is
-    // searched for, throws Error{kDiverged} instead, naming the first parameter.
+    // searched for, throws Error{kDiverged} instead, naming the first parameter whose gradient is
+    // not finite.
     [[nodiscard]] bool compute();
     // Returns the last norm, or nullopt if there was no norm.
     [[nodiscard]] std::optional<double> value() const { return value_; }

@@ -26,7 +26,7 @@ class UpdatePath {
     UpdatePath& operator=(const UpdatePath&) = delete;
     virtual ~UpdatePath() = default;
 
-    // Prepares the step NEXT. The parts' current step is still the last one.
+    // Prepares the step NEXT. The parts' current step is still the last step.
     virtual void begin_step(const runtime::StepSettings& /*next*/) {}
     // Reads a chunk's SUMS, the reduced gradients of the step, if the plan keeps them.
     virtual void take_sums(int /*chunk*/, const float* /*sums*/) {}
@@ -62,11 +62,11 @@ class UpdatePath {
     [[nodiscard]] virtual const float* saved_values(int chunk, size_t k) {
         DSL_CHECK(false, "this update path does not save state {} of chunk {}", k, chunk);
     }
-    // Ends the use of what saved_values() returned.
+    // Ends the use of the values that saved_values() returned.
     virtual void forget_saved(int /*chunk*/) {}
     // Adds this rank's pieces of states that do not have a value for each element. FIRST is the
-    // number of the first state. CHUNK is the first chunk of its bucket, whose pieces are added;
-    // -1: adds the pieces that belong to no chunk.
+    // number of the first state. If CHUNK is the first chunk of a bucket, adds the bucket's pieces.
+    // If CHUNK is -1, adds the pieces that belong to no chunk.
     virtual void add_pieces(int /*chunk*/, int /*first*/,
                             std::vector<runtime::SavedPiece>& /*pieces*/) {}
     // Adds the bytes of the memory that the path keeps.
@@ -89,7 +89,7 @@ class UpdatePath {
     struct ShownUpdate {
         const kernels::FlatRange& update;
         Range range;
-        float mean_scale;  // without the clip factor
+        float mean_scale;  // scale of the mean, without the clip factor
         const Run& run;
         bool done;
         TensorStates::Values factors = {};  // Adafactor's

@@ -25,7 +25,8 @@ struct Run {
 // Finds runs and counts updates; see the top of this file.
 class UpdateRuns {
   public:
-    // LAYOUT and RULES must outlive this object. SAVED has the counts of earlier runs; null: none.
+    // LAYOUT and RULES must outlive this object. SAVED has the numbers of updates before a resume;
+    // null without a resume.
     UpdateRuns(const plan::FlatLayout& layout, const UpdateRules& rules,
                runtime::SavedState* saved);
 
@@ -41,7 +42,8 @@ class UpdateRuns {
     [[nodiscard]] const UpdateRule& rule(const Run& run) const {
         return rules_.rules[static_cast<size_t>(run.rule)];
     }
-    // Returns the number of updates that a trained slice has had, in earlier runs too.
+    // Returns the number of updates that a trained slice has had, including updates before a
+    // resume.
     [[nodiscard]] int64_t updates_of(int slice) const {
         return updates_[static_cast<size_t>(slice)];
     }

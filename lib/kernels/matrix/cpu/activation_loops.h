@@ -17,8 +17,8 @@ inline Floats nearest(Floats x) {
     return (x + fill(kWholeShift)) - fill(kWholeShift);
 }
 
-// Groups whose largest magnitude is below this count as 0, because the reciprocal of their scale
-// could overflow.
+// A group counts as 0 if its largest magnitude is below this limit, because the reciprocal of its
+// scale could overflow.
 constexpr float kSmallestScaled = 0x1p-118F;
 
 inline float round_group(const float* x, int64_t numel, int64_t group, int8_t* codes) {

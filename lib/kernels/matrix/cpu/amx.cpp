@@ -40,7 +40,7 @@ struct alignas(64) TileShapes {
 struct TileRun {
     const ProductPart* part;
     int64_t output;
-    int64_t outputs;  // of a tile
+    int64_t outputs;  // outputs in a tile
     int64_t row;
     int64_t rows;
 };
@@ -49,8 +49,8 @@ inline int64_t tiles_of(int64_t inputs) {
     return (inputs + kTileInputs - 1) / kTileInputs;
 }
 
-// Transposes a matrix [16 rows, 16] of 32-bit numbers: first within quads of four rows, then the
-// order of the quads.
+// Transposes a matrix [16 rows, 16] of 32-bit numbers: first the numbers within quads of four rows,
+// then the order of the quads.
 inline void turn_over(const float* from, float* to) {
     __m512 rows[16], pairs[16];
 #pragma GCC unroll 16
@@ -60,7 +60,7 @@ inline void turn_over(const float* from, float* to) {
         pairs[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
         pairs[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
     }
-    // Now the 128 bits number b of rows[4 q + c] hold column 4 b + c of rows 4 q to 4 q + 3.
+    // Now 128-bit part b of rows[4 q + c] has column 4 b + c of rows 4 q to 4 q + 3.
 #pragma GCC unroll 4
     for (int q = 0; q < 16; q += 4)
 #pragma GCC unroll 2

@@ -141,8 +141,8 @@ inline Bytes64 high_nibbles(Bytes64 a) {
     return {a.at, 4, 0x0F};
 }
 
-// Starts a sum of codes times activations. Codes are 0..15, or 1..255, which stand for code - 128;
-// then OFFSET is -128 times the sum of all activations that are added later.
+// Start a sum of codes times activations. Nibbles are codes 0..15. Bytes are codes 1..255, which
+// stand for code - 128: OFFSET is -128 times the sum of all activations that are added later.
 inline Ints begin_nibbles() {
     return {};
 }

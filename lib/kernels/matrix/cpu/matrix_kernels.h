@@ -56,8 +56,8 @@ struct RoundedRow {
     float* scaled_sums;
 };
 
-// Up to 16 rows of weights for one panel, converted to fp32. A row whose pointer is null counts as
-// 0.
+// Up to 16 rows of weights for one panel, converted to fp32. If a row's pointer is null, its
+// weights are 0.
 struct PanelSource {
     const float* rows[16];
     int64_t in, group, groups;
@@ -74,12 +74,12 @@ struct PanelTarget {
 
 // The kernels of one instruction set.
 struct MatrixKernels {
-    void (*multiply[6])(const ProductPart&);  // by MatrixForm
+    void (*multiply[6])(const ProductPart&);  // one function for each MatrixForm
     void (*round_row)(const float* x, int64_t in, int64_t group, const RoundedRow& to);
     void (*to_int8)(const PanelSource&, const PanelTarget&);
     void (*to_int4)(const PanelSource&, const PanelTarget&);
     void (*to_nf4)(const PanelSource&, const PanelTarget&);
-    // Null unless products with bf16 weights use bf16 activations. Splits ROWS <= kTileRowsMax rows
+    // Null if products with bf16 weights use fp32 activations. Splits ROWS <= kTileRowsMax rows
     // into bf16 parts. For each kTileInputs inputs it writes [16 pairs, high parts of the rows then
     // low parts, 2], or, above kNarrowRows rows, [high then low, 16 pairs, rows, 2]. Inputs are
     // padded with zeros.

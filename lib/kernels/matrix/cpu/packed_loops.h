@@ -162,7 +162,7 @@ void nf4_tile(const PanelTile& tile) {
     float filled[kRows][kGroupMax];
     for (int64_t g = 0; g < part.groups; ++g, scales += 16) {
         const float* x[kRows];
-        Floats sums[kRows][4];  // each of every fourth input: four chains of additions
+        Floats sums[kRows][4];  // each sums every fourth input, for four chains of additions
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
             x[r] = group_inputs(part, tile.row + r, g, filled[r]);

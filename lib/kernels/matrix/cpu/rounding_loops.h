@@ -29,7 +29,7 @@ inline void read_group(const PanelSource& source, int64_t g, PanelGroup& to) {
 }
 
 // Returns the largest magnitude of each output, or NaN if one of the output's numbers is not
-// finite. It does for 16 outputs at once what largest_bits() does for one row.
+// finite. largest_bits() does the same for one row; this function does it for 16 outputs at once.
 inline Floats largest_magnitudes(const PanelGroup& group, int64_t numel) {
     Floats largest = fill(0), poison = fill(0);
     for (int64_t k = 0; k < numel; ++k) {
@@ -92,9 +92,9 @@ struct Grid {
     Floats scale, low;
 };
 
-// Gives large magnitudes more weight, as llama.cpp's k-quants do. The errors of all weights are
-// multiplied by equally large inputs on average, but a weight has become large because the loss
-// depends on it.
+// Gives large magnitudes more weight, as llama.cpp's k-quants do. On average, the inputs that
+// multiply the errors are equally large for all weights. But a weight has become large because the
+// loss depends on it.
 inline void weigh(const PanelGroup& group, int64_t numel, PanelGroup& weights) {
     Floats squares = fill(0);
     for (int64_t k = 0; k < numel; ++k) squares = fma(group.at(k), group.at(k), squares);
@@ -147,9 +147,8 @@ inline Floats error_of(const GridSums& s, Grid grid) {
     return fma(two, cross, squares);
 }
 
-// Tries grids that are a little finer or coarser than the one that spans the numbers. Each is
-// fitted to its codes (make_qkx2_quants of llama.cpp), and the one with the least error is
-// returned.
+// Tries grids that are a little finer or coarser than the grid that spans the numbers. Fits each
+// grid to its codes (make_qkx2_quants of llama.cpp), and returns the grid with the least error.
 inline Grid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
     const Floats zero = fill(0);
     Floats low = zero, high = group.at(0);

@@ -25,7 +25,7 @@ struct Norm {
 // 2 · pairs <= width.
 struct Rotation {
     int64_t heads = 0;
-    int64_t width = 0;           // of a head
+    int64_t width = 0;           // elements in a head
     const float* cos = nullptr;  // [pairs]
     const float* sin = nullptr;  // [pairs]
     int64_t pairs = 0;
@@ -39,7 +39,7 @@ enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSqu
 struct AttendQuery {
     const float* q;
     float* gathered;
-    int64_t begin, length;  // the positions it attends to: [begin, length)
+    int64_t begin, length;  // the query attends to positions [begin, length)
 };
 
 // Positions [first, last) of a cache, for queries that share one of its heads.

@@ -52,7 +52,7 @@ class AgentStarter {
                                                 const std::vector<HostAddress>& hosts) const;
     // Returns true if LINE, which is about a host, says that this host is lost.
     [[nodiscard]] virtual bool says_host_is_lost(const std::string& line) const = 0;
-    // Returns the agent's exit code that LINE, which is about a host, reports; -1: none.
+    // Returns the exit code of an agent that LINE, a line about its host, reports; -1 if none.
     [[nodiscard]] virtual int exit_status_in(const std::string& line) const {
         static_cast<void>(line);
         return -1;

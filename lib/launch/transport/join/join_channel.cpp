@@ -16,7 +16,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// The name of the only key, which the handshake sends unencrypted.
+// The name of the only key. The handshake sends this name unencrypted.
 constexpr std::string_view kKeyName = "dslaunch";
 // The salt, which makes the keys of stretched and unstretched tokens differ from any other
 // program's.

@@ -142,7 +142,7 @@ std::string address_facing(const std::vector<HostAddress>& hosts) {
         const std::string address = local_address(socket.get());
         if (address.empty() || is_loopback(address)) continue;
         own = address;
-        if (address_text(*list->ai_addr) != address) return address;  // it is another machine
+        if (address_text(*list->ai_addr) != address) return address;  // a different machine
     }
     return own;
 }

@@ -13,7 +13,7 @@ namespace dslaunch::launch {
 
 // An endpoint such as "10.0.0.1:29400", "[fd00::1]:29400", "node1:29400" or "unix:/path".
 struct JoinEndpoint {
-    std::string unix_path;  // not empty: a Unix socket, and the rest is unused
+    std::string unix_path;  // path of a Unix socket; the other members are then unused
     std::string host;       // a name or an address, IPv6 without brackets
     int port = 0;           // 0: a free port, only for listening
 

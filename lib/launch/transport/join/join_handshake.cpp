@@ -69,10 +69,10 @@ constexpr milliseconds kConnectMax{10'000};  // limit of one attempt
 constexpr milliseconds kAnswerMax{10'000};   // limit of the wait for the launcher's next frame
 constexpr milliseconds kSayAgain{30'000};    // interval at which a long wait is reported
 
-// An attempt that ended without a verdict, and the reason; a further attempt may succeed.
+// One attempt to connect. If it ended without a verdict, a further attempt may succeed.
 struct Attempt {
     UniqueFd socket;
-    std::string trouble;  // not empty: no connection
+    std::string trouble;  // why there is no connection; else empty
 };
 
 // Waits for EVENTS on FD until UNTIL; returns false if the time is over.
@@ -270,8 +270,7 @@ AgentHandshake::State AgentHandshake::feed(std::string_view bytes) {
     return state_;
 }
 
-// Takes the launcher's opening or, instead of it, an unencrypted refusal, which begins with another
-// byte.
+// Takes the launcher's opening, or an unencrypted refusal, which begins with a different byte.
 AgentHandshake::State AgentHandshake::take_opening() {
     if (opening_.empty()) return state_;
     if (opening_.front() == kRefused) {

@@ -152,9 +152,9 @@ struct JoinedLauncher {
     std::string arrival_address;  // address of this end; empty over a Unix socket
 };
 
-// Joins as REQUEST says. Throws Error{kHosts} if nobody with the token listens within the time or
-// if the launcher refuses (the message gives its reason), and Error{kUsage} if a Unix socket
-// belongs to somebody else or may be used by others.
+// Joins the launcher in REQUEST. Throws Error{kHosts} if nobody with the token listens within the
+// time or if the launcher refuses (the message gives its reason), and Error{kUsage} if a Unix
+// socket belongs to somebody else or may be used by others.
 [[nodiscard]] JoinedLauncher join_launcher(const JoinRequest& request);
 
 }  // namespace dslaunch::launch

@@ -15,7 +15,7 @@ class PmixSession {
     // Throws Error{kSetup} if there is no PMIx library, or if no PMIx server serves this process.
     PmixSession();
     PmixSession(PmixSession&& other) noexcept;
-    // If finish() was not called before, the starter of the processes considers this one crashed.
+    // If finish() was not called before, the starter considers this process crashed.
     ~PmixSession();
 
     // Returns this process's rank in the group.

@@ -111,7 +111,7 @@ void StarterProcess::end() {
     const auto wait_for_it = [&](milliseconds limit) {
         const auto until = steady_clock::now() + limit;
         while (!ended() && steady_clock::now() < until) {
-            static_cast<void>(take_lines());  // a full pipe must not keep it from ending
+            static_cast<void>(take_lines());  // a program cannot end while its pipe is full
             std::this_thread::sleep_for(milliseconds(1));
         }
         return status_.has_value();

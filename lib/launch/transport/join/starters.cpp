@@ -160,8 +160,7 @@ class OpenMpiStarter final : public AgentStarter {
                      {"--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "orte_keep_fqdn_hostnames",
                       "1", "--mca", "plm_rsh_args", "-F " + options_->path()});
         words.insert(words.end(), arguments_.begin(), arguments_.end());
-        // One app context per host, so that each agent gets its name, whatever order mpirun
-        // prefers.
+        // One app context per host gives each agent its name, independently of mpirun's order.
         for (size_t i = 0; i < hosts.size(); ++i) {
             if (i > 0) words.emplace_back(":");
             words.insert(words.end(),

@@ -16,36 +16,35 @@
 
 namespace dslaunch::launch {
 
-// The largest number of connections that have not yet proven that they have the token. One more
-// connection replaces the oldest of them. Each has limited time, and at most the length of a
-// handshake is read from it.
+// The largest number of connections that have not yet proven that they have the token. A further
+// connection replaces the oldest connection. Such a connection has limited time, and the launcher
+// reads at most the length of a handshake from it.
 inline constexpr size_t kUnprovenConnectionsMax = 128;
 
 // The way in which agents join, and the time that they have for it.
 struct JoinSettings {
-    // The endpoint to listen at. Empty: a Unix socket in a private folder, without a token. A host
-    // without a port: a free port.
+    // The endpoint to listen at. If it is empty, the launcher listens at a Unix socket in a private
+    // folder, without a token. Port 0 stands for a free port.
     JoinEndpoint endpoint;
     std::string token;  // not empty over TCP
     // The time after start() at which a host that has not joined is given up.
     std::chrono::milliseconds join_max{30'000};
     std::unique_ptr<AgentStarter> starter;       // null: every agent comes by itself
-    bool announce = false;                       // a log line for each agent that joins
+    bool announce = false;                       // true: log each agent that joins
     std::chrono::milliseconds proof_max{5'000};  // limit for a connection to identify itself
     // The clock for these limits. It must outlive the transport; null means the system's clock.
     const Clock* clock = nullptr;
 };
 
-// Returns the settings for agents that STARTER starts and that call back over TCP, to the address
-// of this machine that faces SPEC's hosts.
+// Returns the settings for agents of STARTER. The agents call back over TCP, to this machine's
+// address on the route to SPEC's hosts.
 [[nodiscard]] JoinSettings called_back(const JobSpec& spec, std::unique_ptr<AgentStarter> starter);
 
 // Makes the transport. Over TCP, strangers, garbage and wrong tokens cost only their own
-// connection. An agent is refused with the reason if its host has already joined, or if all hosts
-// have. Once every host has joined or ended, nobody can connect any more. A host that has not
-// joined when the starter ends, or after join_max, is given up; its error contains the starter's
-// last lines, or a list of the agents that did connect. start() throws Error{kSetup} if it cannot
-// listen.
+// connection. An agent is refused, with the reason, if its host or every host has already joined.
+// Once every host has joined or ended, nobody can connect any more. A host that has not joined when
+// the starter ends, or after join_max, is given up; its error contains the starter's last lines, or
+// a list of the agents that did connect. start() throws Error{kSetup} if it cannot listen.
 [[nodiscard]] std::unique_ptr<Transport> make_join_transport(JoinSettings settings);
 
 }  // namespace dslaunch::launch

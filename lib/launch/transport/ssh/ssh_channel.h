@@ -20,9 +20,9 @@ namespace dslaunch::launch {
 // The purpose of a session's channel: a command, or a path to another host (ProxyJump).
 struct SshPurpose {
     std::string command;
-    std::string forward_host;  // not empty: a connection to this host, no command
+    std::string forward_host;  // if not empty, the channel leads to this host
     int forward_port = 0;
-    std::vector<HostAddress> jumps;  // not empty: used whatever the configuration says
+    std::vector<HostAddress> jumps;  // if not empty, used instead of the configuration's
     int depth = 0;  // the number of indirect paths already in use on the route here
 
     // Returns true if the channel leads to another host.
@@ -57,14 +57,14 @@ class SshChannel {
     void write_outbox();
     // Returns the number of queued bytes.
     [[nodiscard]] size_t unsent_bytes() const { return outbox_.size(); }
-    // Adds what has arrived to EVENTS: at most a few blocks.
+    // Reads at most a few blocks of data that has arrived, and adds them to EVENTS.
     void read(std::vector<TransportEvent>& events);
     // Returns true if libssh contains bytes that no poll() will report.
     [[nodiscard]] bool has_unread() const { return unread_[1] || (unread_[0] && !is_held_); }
 
     // The end of the other side's program.
     struct End {
-        bool is_closed = false;  // false: only the connection may be lost
+        bool is_closed = false;  // false: the connection was lost
         int exit_status = -1;    // -1: unknown
     };
     // Returns the end of the program; nothing while its output is being read.

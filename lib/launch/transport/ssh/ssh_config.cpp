@@ -317,8 +317,8 @@ constexpr KeywordRow kKeywords[] = {
     // Launcher and agent detect each other's silence themselves.
     {SshKeyword::kIgnored,
      " serveralivecountmax serveraliveinterval tcpkeepalive keepalive ipqos connectionattempts "},
-    // Directives that only `canonicalizehostname` uses, which is refused, or that ssh no longer
-    // uses at all.
+    // Directives that have an effect only with `canonicalizehostname` (which is refused), or that
+    // ssh no longer uses at all.
     {SshKeyword::kIgnored,
      " canonicaldomains canonicalizefallbacklocal canonicalizemaxdots "
      "canonicalizepermittedcnames cipher protocol useprivilegedport useroaming usersh "

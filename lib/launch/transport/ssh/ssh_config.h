@@ -1,4 +1,4 @@
-// Reads the user's ssh configuration as ssh does, for one host: the directives that apply, with
+// Reads the user's ssh configuration for one host, by ssh's rules: the directives that apply, with
 // file and line. Reads files and runs `Match exec` commands; contacts no host. It does not use
 // libssh's own reader, which skips directives that it does not know.
 #pragma once
@@ -52,7 +52,7 @@ enum class SshKeyword {
     kUsed,
     // Has no effect on a connection that carries one command and asks no questions.
     kIgnored,
-    // Another kind of credential, which is named in the error if the keys alone are refused.
+    // A different kind of credential. If the server refuses the keys, the error names this keyword.
     kOtherCredential,
     // Changes a connection in a way that libssh does not support: an error, unless its value
     // changes nothing.

@@ -15,7 +15,7 @@ struct Resolved {
     size_t host = 0;
     std::shared_ptr<addrinfo> addresses;  // shared only because the list's deleter is not a plain
                                           // delete
-    std::string error;                    // not empty: why the lookup failed, in words
+    std::string error;                    // why the lookup failed, in words; else empty
 };
 
 // Looks up host names in its own threads, so that a slow name server delays no session. A lookup

@@ -121,7 +121,7 @@ class Resolver {
         return value == "yes" || value == "true";
     }
 
-    // Expands percent tokens, `${NAME}` and a leading `~/` as ssh_config(5) says.
+    // Expands percent tokens, `${NAME}` and a leading `~/` by the rules of ssh_config(5).
     std::string expand(const std::string& keyword, const std::string& value) const {
         const SshDirective* d = find_directive(directives_, keyword);
         std::string result;

@@ -18,7 +18,7 @@ struct SshTarget {
     std::string host_name;  // host to connect to
     int port = 22;
     std::string user;
-    std::string key_name;  // looked up in known_hosts: `host`, or `[host]:port`
+    std::string key_name;  // name to look up in known_hosts: `host` or `[host]:port`
     std::vector<std::string> known_hosts_files;
     std::vector<std::string> identity_files;
     std::vector<std::string> certificate_files;
@@ -26,8 +26,7 @@ struct SshTarget {
     bool use_agent = true;
     std::string agent_socket;        // empty: SSH_AUTH_SOCK
     std::string proxy_command;       // empty: none
-    std::vector<HostAddress> jumps;  // ProxyJump: the last one connects to the host and is reached
-                                     // through the others; empty: none
+    std::vector<HostAddress> jumps;  // ProxyJump: the hosts on the path, in order; empty: none
     int address_family = 0;          // AF_UNSPEC, AF_INET, AF_INET6
     std::string bind_address;        // empty: any
     std::chrono::seconds connect_max{10};

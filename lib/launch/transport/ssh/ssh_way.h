@@ -20,9 +20,9 @@ namespace dslaunch::launch {
 class SshSession;
 
 // The indirect path of a session whose host cannot be reached directly. The path leads through the
-// user's ProxyCommand, or through a channel of a session with another host (ProxyJump); that
-// session may itself use an indirect path. The object connects the two SshSessions and runs in the
-// same thread as both.
+// user's ProxyCommand, or through a channel of a session with another host (ProxyJump). The session
+// with the other host may itself use an indirect path. The object connects the two SshSessions and
+// runs in the same thread as both.
 class SshWay {
   public:
     // Returns true if TARGET is reached through a command or through other hosts.
@@ -35,7 +35,7 @@ class SshWay {
     ~SshWay();  // ends the command or the session
 
     void begin(SshResolver& resolver);  // begins, or starts another attempt
-    // Does what the same functions of SshSession do, for the session with the other host.
+    // These functions do the same as SshSession's, for the session with the other host.
     void take_addresses(const Resolved& resolved);
     void advance();
     // Returns, once, a socket that leads to the host; invalid while the path is not open.
@@ -48,7 +48,7 @@ class SshWay {
     // Returns true after a failure that may mean only that the host closed the connection.
     [[nodiscard]] bool may_retry() const { return may_retry_; }
 
-    // Do what the same functions of SshSession do.
+    // These functions do the same as the functions of SshSession with the same names.
     [[nodiscard]] bool waits_for_retry() const;
     void add_polls(std::vector<pollfd>& entries) const;
     [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> deadline() const;

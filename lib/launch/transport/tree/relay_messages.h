@@ -50,7 +50,7 @@ inline bool is_known(TransportKind kind) {
     return kind <= TransportKind::kOpenSsh;
 }
 
-// A hello of another version may have more members than this.
+// The first message of a relay. The hello of a different version may have more members.
 struct RelayHello {
     static constexpr const char* kWhat = "a relay's hello";
     static constexpr uint32_t kVersion = kRelayProtocolVersion;
@@ -101,7 +101,7 @@ struct RelayBytes {
 struct RelayCredit {
     static constexpr const char* kWhat = "a relay's credit";
     uint32_t place = 0;
-    uint32_t bytes_count = 0;  // taken by the launcher or relay above
+    uint32_t bytes_count = 0;  // bytes that the launcher or relay above has taken
 };
 
 // Payload of RelayFrameKind::kEnded.

@@ -64,8 +64,8 @@ class TreeTransport final : public Transport {
   private:
     struct Host {
         HostAddress address;
-        std::optional<size_t> base;   // connection of a host that is reached directly
-        std::optional<size_t> relay;  // else the relay that reaches it, with its place there
+        std::optional<size_t> base;   // connection to the host, if it is reached directly
+        std::optional<size_t> relay;  // relay through which the host is reached, if any
         uint32_t place = 0;
         std::string pending;  // to be sent once the host is connected
         bool close_pending = false;
@@ -86,12 +86,12 @@ class TreeTransport final : public Transport {
         enum class Trying { kNotYet, kNow, kDone } trying = Trying::kNotYet;
         std::vector<TransportEvent> undecided;
         std::string verdict;
-        int relays_tried = 0;  // relays tried before it in this subtree
+        int relays_tried = 0;  // relays of this subtree that failed before this relay
         Time greeting_until = kNever;
         Time last_byte;
         Time next_ping = kNever;
     };
-    // A connection that is made only to find out whether it can be made.
+    // A connection that only tests whether a host can be reached.
     struct Trial {
         size_t relay = 0;  // the relay that asks
         size_t base = 0;

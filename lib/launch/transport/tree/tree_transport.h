@@ -1,7 +1,7 @@
-// A transport for many hosts: it connects to a few of them, and relays there
-// (launch/transport/tree/relay.cpp) connect to the rest, each in the same way. It behaves like any
-// other transport: neither the supervisor nor an agent is aware of the tree. One thread, as for
-// every transport.
+// A transport for many hosts: it connects to a few of them, and the relays on these hosts
+// (launch/transport/tree/relay.cpp) connect to the rest in the same way. It behaves like any other
+// transport: neither the supervisor nor an agent is aware of the tree. One thread, as for every
+// transport.
 #pragma once
 
 #include <chrono>
@@ -32,13 +32,13 @@ struct HostRange {
 [[nodiscard]] size_t tree_depth(size_t hosts_count, size_t fanout);
 
 // Returns the hosts to connect to: consecutive ranges that together contain each of HOSTS_COUNT
-// hosts once. The first host of a range with several hosts starts agents on the others. Returns at
-// most FANOUT ranges, and only as many as keep the tree as flat as FANOUT allows, so that every
-// level has about the same work; the sizes of the ranges differ by at most one. REQUIRES: fanout >=
-// 2.
+// hosts once. The first host of a range with several hosts starts agents on the others. Returns the
+// smallest number of ranges, at most FANOUT, for which the tree is as flat as FANOUT allows: every
+// level then has about the same work. The sizes of the ranges differ by at most one. REQUIRES:
+// fanout >= 2.
 [[nodiscard]] std::vector<HostRange> split_tree(size_t hosts_count, size_t fanout);
 
-// The settings of a tree; relays get the same ones.
+// The settings of a tree; relays get the same settings.
 struct TreeOptions {
     TransportKind transport = TransportKind::kSsh;  // kind of the base transport, for the relays
     std::string ssh_config_path;                    // see JobSpec

@@ -73,8 +73,8 @@ class ArenaLayout {
     BucketId add_bucket(const std::string& name, int64_t numel, SliceId slice,
                         int64_t offset_numel);
 
-    // Return the number of ranks, how many slices, buckets and signals were added, and each of
-    // these by its id. REQUIRES: an id comes from this layout.
+    // Return the numbers of ranks, signals and buckets, a slice or bucket by its id, and the name
+    // of a signal. REQUIRES: an id comes from this layout.
     [[nodiscard]] int local_world_size() const { return local_world_size_; }
     [[nodiscard]] const Slice& slice(SliceId id) const;
     [[nodiscard]] const Bucket& bucket(BucketId id) const;
@@ -156,8 +156,8 @@ class Arena {
     [[nodiscard]] std::byte* slices() const;
 
     ArenaLayout layout_;
-    // [layout_.total_bytes()], or only the control block if the slices are on a device. Unmapped by
-    // the destructor.
+    // The mapping: [layout_.total_bytes()], or only the control block if the slices are on a
+    // device. The destructor unmaps it.
     std::byte* base_ = nullptr;
     bool on_device_ = false;
     device::Memory on_device_slices_;

@@ -17,9 +17,9 @@ namespace dslaunch::runtime {
 
 namespace {
 
-constexpr int kSpins = 200;  // with their pauses, a few microseconds
-// The time between two checks for poison and for whether the awaited rank is alive. It also bounds
-// the delay if a wake-up comes just before the sleep.
+constexpr int kSpins = 200;  // spins before a sleep: a few microseconds, with their pauses
+// The time between two checks that the group is not poisoned and the awaited rank is alive. It also
+// bounds the delay if a wake-up comes just before the sleep.
 constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
 
 // The header before a rank's piece in its mailbox.
@@ -28,7 +28,7 @@ struct MailHeader {
 };
 constexpr size_t kPieceBytes = static_cast<size_t>(kMailboxBytes) - sizeof(MailHeader);
 
-// Generations wrap around: half of all numbers count as later than a given one.
+// Generations wrap around: half of all numbers count as later than a given number.
 bool has_reached(uint32_t current, uint32_t wanted) {
     return static_cast<int32_t>(current - wanted) >= 0;
 }

@@ -1,8 +1,8 @@
 // The ranks of one host, on top of the control block of their arena: generations that are posted
 // and awaited by futexes, a barrier, a mailbox for small messages, poison, and a table of process
 // ids so that a dead rank can be named. Ranks may be processes or threads. Data path: arena -> host
-// group -> collectives, executor. Threads: any may call post, await, await_all and poison; one at a
-// time may call barrier, all_gather and broadcast.
+// group -> collectives, executor. Threads: any thread may call post, await, await_all and poison;
+// one thread at a time may call barrier, all_gather and broadcast.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,9 @@ namespace dslaunch::runtime {
 // A rank's place on its host.
 struct HostGroupOptions {
     int local_rank = 0;
-    std::vector<int> ranks = {};     // job's ranks by local rank, for messages; empty: local ranks
-    std::string host = "localhost";  // the host's name in messages
+    // The job's ranks by local rank, for messages. If empty, messages name local ranks.
+    std::vector<int> ranks = {};
+    std::string host = "localhost";    // the host's name in messages
     Duration time_limit = kHangLimit;  // limit of each wait
 };
 

@@ -19,13 +19,13 @@ struct NodeRange {
     int node = kEveryNode;
 };
 
-// Returns the number of elements in all RANGES together. Empty ranges are allowed. REQUIRES: they
+// Returns the number of elements in all RANGES together. Empty ranges are allowed. REQUIRES: RANGES
 // begin at 0, have no gaps, do not overlap, and name nodes below NODE_COUNT or kEveryNode.
 [[nodiscard]] int64_t tiled_numel(std::span<const NodeRange> ranges, int node_count);
 
 // Returns the ranges of part PART of a stream. The stream consists of the ranges of NODE, one after
-// the other, and is divided as part_range divides. Neighbouring ranges of the result are joined,
-// and empty ones left out.
+// the other, and part_range() divides it. Neighbouring ranges of the result are joined, and empty
+// ranges are left out.
 [[nodiscard]] std::vector<Range> stream_part(std::span<const NodeRange> ranges, int node,
                                              PartOf part);
 

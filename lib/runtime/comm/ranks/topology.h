@@ -26,7 +26,8 @@ struct Topology {
     // these share no memory.
     [[nodiscard]] Topology each_alone() const;
 
-    // The number of hosts, of ranks on this host, and of all ranks; and this rank's global number.
+    // Return the number of hosts, the number of ranks on this host, the number of all ranks, and
+    // this rank's global number.
     [[nodiscard]] int node_count() const { return static_cast<int>(node_sizes.size()); }
     [[nodiscard]] int local_world_size() const { return node_sizes[node_rank]; }
     [[nodiscard]] int world_size() const;
@@ -56,14 +57,14 @@ struct PipelinePlace {
     int stages = 1;
     Topology of_stage;          // a topology of the stage's ranks only
     std::vector<int> members;   // the job's ranks in the stage, ascending
-    std::vector<int> pipeline;  // one rank per stage, at this rank's place in its stage
+    std::vector<int> pipeline;  // by stage, the rank with this rank's place in the stage
 
     // Returns true if there are several stages.
     [[nodiscard]] bool is_pipeline() const { return stages > 1; }
 };
 
-// Returns RANK's place. STAGES has the ranks of each stage, ascending, the same number in each.
-// With one stage, the stage is all ranks.
+// Returns RANK's place. STAGES has the ranks of each stage in ascending order, and all stages have
+// equally many ranks. A single stage has all ranks.
 [[nodiscard]] PipelinePlace make_pipeline_place(const std::vector<int>& node_sizes,
                                                 const std::vector<std::vector<int>>& stages,
                                                 int rank);

@@ -21,7 +21,7 @@ namespace {
                                             whose, name));
 }
 
-// Sets FOUND to the attribute NAME of OF as a Python object. Returns false if it has none.
+// Sets FOUND to the attribute NAME of OF as a Python object. Returns false if there is none.
 bool python_attribute(Runtime& runtime, const Value& of, std::string_view name, Value& found) {
     if (is_hidden_method(of, name)) return found = Value(), true;
     if (is_refused_method(of, name))

@@ -209,8 +209,8 @@ Values path_of(Runtime& runtime, const Value* attribute) {
     return path;
 }
 
-// Returns the value that PATH leads to from OF. FALLBACK, if given, replaces an undefined value on
-// the path.
+// Follows PATH from the value OF, and returns the value at its end. FALLBACK, if given, replaces an
+// undefined value on the path.
 Value follow(Runtime& runtime, Value of, const Values& path, const Value* fallback = nullptr) {
     for (const Value& part : path) {
         of = item_of(runtime, of, part);
@@ -361,7 +361,7 @@ Value unique_filter(Runtime& runtime, const Value& input, const Given& given) {
     return iterator_over(runtime, std::move(kept));
 }
 
-// Returns the elements of INPUT, or no elements if it is false.
+// Returns the elements of INPUT, or no elements if INPUT counts as false.
 Values elements(Runtime& runtime, const Value& input) {
     return is_true(input) ? all_of(runtime.meter(), input) : Values{};
 }
@@ -390,8 +390,8 @@ Value map_filter(Runtime& runtime, const Value& input, const Given& given) {
     return iterator_over(runtime, std::move(made));
 }
 
-// Keeps the elements for which the test gives kWanted. If kOfAttribute, the first argument names
-// the attribute to test, and the next one is the test.
+// Keeps the elements for which the test gives kWanted. If kOfAttribute is true, the first argument
+// names the attribute to test, and the second argument is the test.
 template <bool kWanted, bool kOfAttribute>
 Value choose_filter(Runtime& runtime, const Value& input, const Given& given) {
     constexpr size_t kNameAt = kOfAttribute ? 1 : 0;

@@ -140,8 +140,8 @@ Value changed_method(Runtime& runtime, const Value& self, const Given& /*given*/
     return new_text(&runtime.meter(), kChange(self.text()), self.text_object().is_safe);
 }
 
-// Implements str.isalpha() and similar methods: true if there is at least one character and all are
-// of the class.
+// Implements str.isalpha() and similar methods: returns true if the string is not empty and kIs
+// holds for all its characters.
 template <bool (*kIs)(char32_t)>
 Value all_are_method(Runtime& runtime, const Value& self, const Given& /*given*/) {
     const std::string& text = self.text();

@@ -10,7 +10,7 @@
 namespace dslaunch::text::jinja {
 namespace {
 
-// Appends VALUE as %s and {} do if TYPE is 's', or as %d and {:d} do if it is 'd'.
+// Appends VALUE in the format of %s and {} if TYPE is 's', or of %d and {:d} if TYPE is 'd'.
 void append_field(Meter& meter, std::string& out, const Value& value, char type) {
     if (type == 'd' && !value.is(ValueKind::kInt))
         throw Fault(fmt::format("a format field for a whole number cannot print a value of type {}",

@@ -11,7 +11,7 @@ namespace {
 
 using Type = Token::Type;
 
-// The largest number of nested parentheses: CPython's parser, to which Jinja2 passes its code,
+// The largest number of nested parentheses. Jinja2 passes its code to CPython's parser, which
 // accepts no more.
 constexpr int kExpressionDepthMax = 200;
 

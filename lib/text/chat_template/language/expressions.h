@@ -48,7 +48,7 @@ class TemplateTokens {
         throw LineFault(line, message);
     }
 
-    // While it exists, counts as one more level of nesting.
+    // One more level of nesting, counted while this object exists.
     class Level {
       public:
         explicit Level(TemplateTokens& stream) : stream_(stream) {

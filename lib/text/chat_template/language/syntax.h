@@ -83,7 +83,7 @@ struct Expression {
     Kind kind = Kind::kConstant;
     Operator op = Operator::kAdd;
     int line = 1;
-    int depth = 1;  // levels of expressions
+    int depth = 1;  // levels of nested expressions
     Value constant;
     Name name;
     std::vector<Comparison> comparisons;

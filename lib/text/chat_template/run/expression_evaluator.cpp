@@ -137,7 +137,7 @@ Value ExpressionEvaluator::eval_compare(const Expression& expression, Scope* sco
     return Value::boolean(true);
 }
 
-// A string on the left of `%` is a format.
+// Evaluates a binary operator. A string on the left of `%` is a format.
 Value ExpressionEvaluator::eval_operator(const Expression& expression, Scope* scope) {
     const Value left = eval(*expression.parts[0], scope);
     const Value right = eval(*expression.parts[1], scope);

@@ -146,7 +146,7 @@ class Interpreter : public ExpressionEvaluator {
                 return Flow::kNext;
             case Of::kSet: {
                 Value value = eval(*statement.value, scope);
-                // In a loop over numbers, this is how the message of an iteration is found.
+                // A loop over indices uses `set` to get the message of an iteration.
                 if (!turn_) turn_ = message_in(value);
                 assign(statement.target, std::move(value), scope);
                 return Flow::kNext;
@@ -185,7 +185,7 @@ class Interpreter : public ExpressionEvaluator {
         return body(statement.otherwise, scope);
     }
 
-    // Returns the index of VALUE in `messages`, or nothing if it is not one of them.
+    // Returns the index of VALUE in `messages`, or nothing if VALUE is no message.
     [[nodiscard]] std::optional<size_t> message_in(const Value& value) const {
         if (!value.is(ValueKind::kDict)) return std::nullopt;
         const auto found = messages_.find(&value.dict());

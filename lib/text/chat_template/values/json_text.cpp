@@ -119,8 +119,8 @@ class PythonJson {
     std::string out_;
 };
 
-// Returns what to write in place of the end of TOKEN, the last text that the parser has read, if it
-// is Python and not JSON; else "".
+// Returns a hint about the mistake at the end of TOKEN, the last text that the parser has read.
+// Returns "" if this text is not Python's form of a value.
 std::string hint_for(std::string_view token) {
     if (token.ends_with("'"))
         return "a single quote: names and texts need double quotes, as in {\"name\": \"text\"}";
@@ -182,7 +182,7 @@ class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
         Values items;
         std::vector<Entry> entries;
         std::unordered_map<std::string, size_t> places;  // the index of each key's entry
-        std::optional<std::string> key;                  // of an object: the one being read
+        std::optional<std::string> key;                  // the key whose value comes next
     };
 
     bool open() {

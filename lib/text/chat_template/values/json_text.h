@@ -1,5 +1,5 @@
-// Converts values to JSON text, as Python's json.dumps() writes it and so transformers' `tojson`
-// too; and converts JSON text to values.
+// Converts values to JSON text, and JSON text to values. The JSON text is the same as from Python's
+// json.dumps(), which transformers' `tojson` calls.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace dslaunch::text::jinja {
 struct JsonStyle {
     bool is_ascii_only = false;
     bool sorts_keys = false;
-    std::optional<std::string> indent;  // of one level; not set: all on one line
+    std::optional<std::string> indent;  // for one level; not set if all is on one line
     std::string item_separator = ", ";
     std::string key_separator = ": ";
 };

@@ -22,8 +22,8 @@ namespace dslaunch::text::jinja {
 // Does what the filter `title` does: words begin only after blanks, `-` and opening brackets.
 [[nodiscard]] std::string title_words(std::string_view text);
 
-// The sides of a string from which code points are removed: blanks as Python defines them, or the
-// code points of CHARS.
+// The sides of a string at which code points are removed. strip_blanks() removes Python's blanks,
+// and strip_points() the code points of CHARS.
 struct StripSides {
     bool left = true;
     bool right = true;

@@ -20,7 +20,7 @@ class Fault : public std::runtime_error {
 // The limits of one rendering.
 struct Limits {
     // An expression is one step, and so is a copy of 64 bytes of text or of 8 elements. The default
-    // takes some seconds, and is some hundred times what a conversation of 1 MiB needs.
+    // number of steps takes some seconds. A conversation of 1 MiB needs some hundred times fewer.
     int64_t steps_max = 100'000'000;
     // The largest number of bytes in strings, lists and scopes that exist at the same time.
     size_t memory_bytes_max = size_t{512} << 20;

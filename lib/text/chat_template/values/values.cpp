@@ -36,7 +36,7 @@ Value Value::undefined(const std::string& name) {
 
 Value Value::undefined_key(const Value& key) {
     Value value = undefined(key.text());
-    value.object_ = key.object();  // which has the name
+    value.object_ = key.object();  // keeps the name alive
     return value;
 }
 

@@ -169,7 +169,7 @@ template <typename T>
 [[nodiscard]] Value new_tuple(Meter* meter, Values items);
 // REQUIRES: no key occurs twice.
 [[nodiscard]] Value new_dict(Meter* meter, std::vector<Entry> entries);
-// Returns DEPTH + 1. Throws Fault if that is too deep.
+// Returns DEPTH + 1. Throws Fault if this result is too deep.
 [[nodiscard]] int deeper(int depth);
 
 // Returns Python's name of VALUE's type, such as "str", "int" or "list".

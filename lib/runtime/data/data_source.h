@@ -59,8 +59,11 @@ class DataSource {
     // whole column.
     void check_documents(std::string_view argument) const;
     // Warns if the tokenizer in the folder MODEL has another vocabulary than the tokenizer that
-    // made the rows.
-    void check_origin(const std::string& model) const { file_->check_origin(model); }
+    // made the rows, or if the loss reads a reference of another model than MODEL with ADAPTER,
+    // from which training starts (a folder; empty: none).
+    void check_origin(const std::string& model, const std::string& adapter) const {
+        file_->check_origin(model, adapter);
+    }
 
   private:
     // The file is shared by its training and held-out ranges, and by the threads of loaders.
@@ -78,7 +81,7 @@ struct DataSets {
     void check_vocabulary(int64_t vocabulary) const;
     void check_indices(std::string_view argument, const IndexLimit& limit) const;
     void check_documents(std::string_view argument) const;
-    void check_origin(const std::string& model) const;
+    void check_origin(const std::string& model, const std::string& adapter) const;
     // Checks that the targets of a cross_entropy are classes or -100. REQUIRES: the request's loss
     // has a target.
     void check_labels(const DataRequest& request, int64_t classes) const;

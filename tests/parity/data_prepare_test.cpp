@@ -536,6 +536,46 @@ TEST_CASE("NaN is never a result of eval, and never in the user's file") {
     CHECK_THAT(written.err, Catch::Contains("the model's logits are not finite numbers"));
 }
 
+TEST_CASE("questions in the form of ARC are the same questions with labels") {
+    const Judged judged;
+    const std::string plain = judged.in("plain.jsonl"), labels = judged.in("labels.jsonl");
+    write_file(plain,
+               "{\"prompt\": \"Question: t3\\nAnswer:\", \"choices\": [\" t4\", \" t5\", \" t6\"], "
+               "\"answer\": 1}\n"
+               "{\"prompt\": \"Question: t7\\nAnswer:\", \"choices\": [\" t4\", \" t8\"], "
+               "\"answer\": 0}");
+    const auto line = [](auto question, auto texts, auto names, auto key) {
+        return fmt::format(
+            "{{\"question\": \"{}\", \"choices\": {{\"text\": {}, \"label\": {}}}, \"answerKey\": "
+            "\"{}\"}}\n",
+            question, texts, names, key);
+    };
+    const std::string three = R"(["t4", "t5", "t6"])", letters = R"(["A", "B", "C"])";
+    write_file(labels, line("t3", three, letters, "B") +
+                           line("t7", "[\"t4\", \"t8\"]", "[\"1\", \"2\"]", "1"));
+    const Judgement expected = judged.run({"eval", judged.model(), "--choices", plain, "--json"}),
+                    found = judged.run({"eval", judged.model(), "--choices", labels, "--json"});
+    INFO(found.err);
+    REQUIRE(expected.code == 0);
+    CHECK(found.out == expected.out);
+    for (const std::string& bad :
+         {line("t3", three, letters, "D"), line("t3", three, "[\"A\", \"B\"]", "B"),
+          line("t3", "[\"t4\", 5, \"t6\"]", letters, "B")}) {
+        write_file(labels, bad);
+        CHECK_THAT(judged.run({"eval", judged.model(), "--choices", labels}).err,
+                   Catch::Contains("labels.jsonl:1: the line is not a question"));
+    }
+}
+
+TEST_CASE("a data set of the hub is named with the command that fetches it") {
+    const Judged judged;
+    const auto fetch = Catch::Contains("`hf download --repo-type dataset Org/set --local-dir set`");
+    std::vector<std::string> words = {"data", "prepare", "Org/set", "--model", judged.model()};
+    words.insert(words.end(), {"-o", judged.in("x.safetensors")});
+    CHECK_THAT(judged.run(words).err, fetch);
+    CHECK_THAT(judged.run({"eval", judged.model(), "--data", "Org/set"}).err, fetch);
+}
+
 TEST_CASE("a model of learned positions is judged on shorter samples than it has positions") {
     const Judged judged;
     const Judgement ended =

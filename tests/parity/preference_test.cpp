@@ -1,6 +1,7 @@
 // Pairs of answers, from lines of JSON to a trained model, compared with the results of TRL's
 // DPOTrainer for the same lines (tests/fixtures/make_preferences.py).
 #include <cmath>
+#include <cstring>
 
 #include "fixture_runs.h"
 
@@ -301,6 +302,42 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
                          "--context", "16", "--write-reference"});
     CHECK(ended.code == 66);
     CHECK_THAT(ended.err, Catch::Contains("contains no pairs of answers"));
+}
+
+TEST_CASE("a model that is trained with another model's reference is warned of once") {
+    const Preferences pairs;
+    const std::string other = pairs.folder().path() + "/other";
+    std::filesystem::copy(pairs.model(), other);
+    // The same model in another place is no other model, and one changed number makes another.
+    Json config = pairs.config("dpo");
+    config["dslaunch"]["steps"] = 1;
+    const auto warnings = [&](const std::string& model, const Json& with) {
+        const std::string said = pairs.train_well(with, ranks(1), model).err;
+        size_t count = 0;
+        for (size_t at = 0;
+             (at = said.find("its reference was made with", at)) != std::string::npos; ++at)
+            ++count;
+        return count;
+    };
+    CHECK(warnings(other, config) == 0);
+    const std::string weights = other + "/model-00002-of-00004.safetensors";
+    std::string bytes = content_of(weights);
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    bytes[8 + header] = static_cast<char>(bytes[8 + header] ^ 1);
+    write_file(weights, bytes);
+    CHECK(warnings(other, config) == 1);
+    CHECK(warnings("", config) == 0);
+    // An adapter from which training starts belongs to the model.
+    Json lora = pairs.config("lora");
+    lora["dslaunch"]["steps"] = 1;
+    CHECK(warnings("", lora) == 1);
+    const std::string said = output_of_command(
+        pairs.folder(), {"eval", pairs.model(), "--data", pairs.rows(), "--write-reference",
+                         "--adapter", preference_file("begin")});
+    CHECK_THAT(said, Catch::Contains(", in place of the one of " + pairs.model() + "\n"));
+    CHECK(warnings("", lora) == 0);
+    CHECK(warnings("", config) == 1);
 }
 
 }  // namespace dslaunch::test

@@ -40,6 +40,22 @@ bool trained_archive(const std::string& path) {
     return false;
 }
 
+// Returns the folder of the run that saved the checkpoint at PATH if the run has written its
+// config.json and tokenizer there, and OUT is a folder without a config.json; empty otherwise.
+std::string config_of_run(const std::string& path, const std::string& out) {
+    std::error_code ignored;
+    if (out.ends_with(".safetensors") || std::filesystem::exists(out + "/config.json", ignored))
+        return "";
+    std::filesystem::path place = path;
+    for (int above = 0; above < 3; ++above, place = place.parent_path()) {
+        if (place.empty()) place = ".";
+        if (std::filesystem::exists(place / "config.json", ignored) &&
+            std::filesystem::exists(place / "checkpoints", ignored))
+            return place.string();
+    }
+    return "";
+}
+
 // Refuses unknown formats, and options that belong to another format.
 void check_combination(const ExportArguments& arguments) {
     if (arguments.format == "gguf" && trained_archive(arguments.path))
@@ -175,8 +191,10 @@ void warn_when_not_finite(const storage::TensorSource& source) {
                                   printable(source.path())));
 }
 
-void run_export(const ExportArguments& arguments) {
+void run_export(ExportArguments arguments) {
     check_combination(arguments);
+    if (arguments.format == "hf" && arguments.config_from.empty())
+        arguments.config_from = config_of_run(arguments.path, arguments.options.out);
     check_out(arguments);
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     if (arguments.format == "torchscript") {
@@ -257,7 +275,8 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
                 "write several files of at most this size, such as 5GB or 500MB, and an index; "
                 "default: one file");
     command.add("--config-from DIR", arguments.config_from,
-                "copy config.json, the tokenizer and similar files from this Hugging Face folder");
+                "copy config.json, the tokenizer and similar files from this Hugging Face folder; "
+                "default for hf: from the run's folder if they are there");
     command.add("--all-names", arguments.all_names,
                 "hf: write a tied tensor under each of its names");
     declare_names(command, arguments.options);

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "base/text/json.h"
+#include "storage/huggingface/named_place.h"
 #include "text/chat/chat_line.h"
 #include "text/chat/row_columns.h"
 
@@ -223,7 +224,7 @@ bool SampleLines::open_next() {
     if (!opened_) {
         const std::string cause = errno_text(errno);
         fail(ExitCode::kInput, "{}: cannot be read: {}{}", printable(path()), cause,
-             near_file_text(path()));
+             near_file_text(path()) + storage::hub_data_text(path()));
     }
     if (storage::is_parquet(path())) {
         has_text_ = true;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/run/run_config.h"
+#include "storage/tokens/reference_model.h"
 #include "storage/tokens/row_documents.h"
 #include "storage/tokens/row_vocabulary.h"
 #include "text/rows/row_packer.h"
@@ -17,9 +18,6 @@
 namespace dslaunch::worker {
 
 namespace {
-
-// The key in the file's metadata that stores the name of the reference model.
-constexpr const char* kReferenceModel = "reference_model";
 
 bool is_of_pairs(const std::vector<int64_t>& shape) {
     return shape.size() == 3 && shape[1] == 2;
@@ -95,11 +93,11 @@ std::string TokenRows::other_vocabulary(const std::string& folder) const {
 }
 
 std::string TokenRows::reference_model() const {
-    const auto found = file_.metadata().find(kReferenceModel);
-    return found == file_.metadata().end() ? "" : found->second;
+    return storage::reference_model_in(file_.metadata());
 }
 
-void TokenRows::write_reference(std::span<const float> values, const std::string& model) const {
+void TokenRows::write_reference(std::span<const float> values,
+                                const storage::ReferenceModel& model) const {
     DSL_CHECK(has_pairs() && std::ssize(values) == count(), "{} values for {} rows", values.size(),
               count());
     std::vector<storage::SafetensorsEntry> entries;
@@ -108,7 +106,7 @@ void TokenRows::write_reference(std::span<const float> values, const std::string
     entries.push_back(
         {config::kReferenceArgument, DType::kF32, {tokens_->shape[0], 2}, std::as_bytes(values)});
     std::map<std::string, std::string> metadata = file_.metadata();
-    metadata[kReferenceModel] = model;
+    storage::set_reference_model(metadata, model);
     storage::SafetensorsWriter writer(path_, entries, metadata);
     for (size_t i = 0; i < entries.size(); ++i) writer.write(i, entries[i].bytes);
     writer.commit();

@@ -40,7 +40,8 @@ void declare(CommandLine& app, EvalArguments& arguments) {
             "held-out text: rows (or pairs of answers) from `dslaunch data prepare`, or a file of "
             "tokens");
     app.add("--choices FILE", arguments.choices,
-            "lines of JSON: {\"prompt\": text, \"choices\": [texts], \"answer\": index}");
+            "lines of JSON: {\"prompt\": text, \"choices\": [texts], \"answer\": index}, or "
+            "questions in the form of ARC");
     app.add("--context N", arguments.decoder.context,
             "tokens per sample, if --data is a file of tokens; 0: the model's own limit")
         .show_default()
@@ -84,6 +85,33 @@ bool has_letter(const nlohmann::json& json) {
            json.contains("answer") && json["answer"].is_string();
 }
 
+// Returns JSON, a question in the form of ARC, {"question": text, "choices": {"text": [texts],
+// "label": [texts]}, "answerKey": label}, in the form that read_questions() explains. Returns JSON
+// itself if it has another form. lm-evaluation-harness writes the same texts around the question.
+nlohmann::json without_labels(const nlohmann::json& json) {
+    using Json = nlohmann::json;
+    const auto is_text = [](const Json& one) { return one.is_string(); };
+    if (!json.is_object() || !json.contains("question") || !json["question"].is_string() ||
+        !json.contains("answerKey") || !json["answerKey"].is_string() ||
+        !json.contains("choices") || !json["choices"].is_object())
+        return json;
+    const Json texts = json["choices"].value("text", Json()),
+               labels = json["choices"].value("label", Json());
+    if (!texts.is_array() || !labels.is_array() || texts.size() != labels.size() ||
+        !std::ranges::all_of(texts, is_text))
+        return json;
+    const auto answer = std::ranges::find(labels, json["answerKey"]);
+    if (answer == labels.end()) return json;
+    Json choices = Json::array();
+    for (const Json& choice : texts) {
+        const auto text = choice.get<std::string>();
+        choices.push_back((text.starts_with(' ') ? "" : " ") + text);
+    }
+    return {{"prompt", fmt::format("Question: {}\nAnswer:", json["question"].get<std::string>())},
+            {"choices", choices},
+            {"answer", static_cast<uint64_t>(answer - labels.begin())}};
+}
+
 std::vector<Question> read_questions(const EvalArguments& arguments, const TextFiles& files) {
     using Json = nlohmann::json;
     std::ifstream in(arguments.choices);
@@ -95,7 +123,7 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
     for (std::string line; std::getline(in, line);) {
         ++number;
         if (trim(line).empty()) continue;
-        const Json json = Json::parse(line, nullptr, false);
+        const Json json = without_labels(Json::parse(line, nullptr, false));
         const auto refuse = [&](const char* why) {
             fail(
                 ExitCode::kInput,
@@ -239,12 +267,15 @@ class Evaluation {
         const PairScores scores = score_pairs(*data.pairs(), data.samples(), scorer_);
         text_ += describe_pairs(*data.pairs(), scores, json_);
         if (!arguments_.writes_reference) return;
-        const std::string& adapter = arguments_.decoder.adapter;
-        data.pairs()->write_reference(
-            scores.of_answer,
-            arguments_.decoder.model + (adapter.empty() ? "" : " with adapter " + adapter));
-        text_ += fmt::format("wrote the reference of {} into {}\n", counted(data.samples(), "pair"),
-                             printable(arguments_.data));
+        const storage::ReferenceModel model = {arguments_.decoder.model, arguments_.decoder.adapter,
+                                               arguments_.decoder.gguf};
+        const std::string before = data.pairs()->reference_model();
+        data.pairs()->write_reference(scores.of_answer, model);
+        text_ += fmt::format("wrote the reference of {} into {}{}\n",
+                             counted(data.samples(), "pair"), printable(arguments_.data),
+                             before.empty() || before == model.text()
+                                 ? ""
+                                 : fmt::format(", in place of the one of {}", printable(before)));
     }
 
     void held_out(const HeldOut& data) {

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "storage/files/input_file.h"
 #include "storage/files/npy_file.h"
+#include "storage/huggingface/named_place.h"
 #include "storage/tokens/token_counts.h"
 
 namespace dslaunch::worker {
@@ -71,6 +72,8 @@ std::vector<HeldOutText> HeldOut::read_row(int64_t row) const {
 }
 
 void require_held_out(const HeldOutFile& file, const char* option) {
+    if (const std::string hub = storage::hub_data_text(file.path); !hub.empty())
+        fail(ExitCode::kInput, "{} {}: no such file{}", option, printable(file.path), hub);
     storage::require_data(file.path, file.model);
     if (!file.path.ends_with(".npy")) return;
     const std::string recipe =

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "decoder/codec/text_codec.h"
+#include "storage/huggingface/named_place.h"
 #include "text/chat_template/values/json_text.h"
 
 namespace dslaunch::worker {
@@ -59,8 +60,11 @@ const decoder::TextCodec& TextFiles::require_codec(std::string_view advice) cons
     // Tokenizer::of_folder() throws an error that names what the folder lacks.
     if (!codec_ && !folder_.empty()) static_cast<void>(text::Tokenizer::of_folder(folder_));
     if (!codec_)
-        fail(ExitCode::kInput, "{}{}", without_codec(),
-             advice.empty() ? ", so it accepts only token ids: give --prompt-ids 5,17,2" : advice);
+        fail(ExitCode::kInput, "{}{}{}", without_codec(),
+             advice.empty() ? ", so it accepts only token ids: give --prompt-ids 5,17,2" : advice,
+             advice.empty() && folder_.empty() && !model_.empty()
+                 ? "; " + storage::folder_of_archive_text(model_)
+                 : "");
     return *codec_;
 }
 

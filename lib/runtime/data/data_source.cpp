@@ -59,7 +59,8 @@ DataSets split_one_file(const std::shared_ptr<const Samples>& file, double eval_
     if (split.eval == 0)
         fail(ExitCode::kInput,
              "{}: dslaunch.data.eval_fraction {} of {} samples holds out no sample; use {:.2g} or "
-             "more, or name a file in dslaunch.data.eval",
+             "more, name a file in dslaunch.data.eval, or hold out nothing: --set "
+             "dslaunch.data.eval_fraction=0",
              file->path(), eval_fraction, file->sample_count(),
              1.1 / static_cast<double>(file->sample_count()));
     if (split.train == 0)
@@ -126,9 +127,9 @@ void DataSets::check_documents(std::string_view argument) const {
     if (eval_has_its_own_file()) eval->check_documents(argument);
 }
 
-void DataSets::check_origin(const std::string& model) const {
-    train.check_origin(model);
-    if (eval_has_its_own_file()) eval->check_origin(model);
+void DataSets::check_origin(const std::string& model, const std::string& adapter) const {
+    train.check_origin(model, adapter);
+    if (eval_has_its_own_file()) eval->check_origin(model, adapter);
 }
 
 void DataSets::check_labels(const DataRequest& request, int64_t classes) const {

@@ -78,7 +78,7 @@ struct DataSets {
     void check_vocabulary(int64_t vocabulary) const;
     void check_indices(std::string_view argument, const IndexLimit& limit) const;
     void check_documents(std::string_view argument) const;
-    void check_origin(const std::string& model) const;
+    void check_origin(const std::string& model, const std::string& adapter) const;
     // Checks that the targets of a cross_entropy are classes or -100. REQUIRES: the request's loss
     // has a target.
     void check_labels(const DataRequest& request, int64_t classes) const;

@@ -19,6 +19,7 @@
 #include "runtime/data/samples.h"
 #include "storage/files/npy_file.h"
 #include "storage/files/safetensors.h"
+#include "storage/tokens/reference_model.h"
 #include "storage/tokens/row_documents.h"
 #include "storage/tokens/row_vocabulary.h"
 #include "storage/tokens/token_counts.h"
@@ -195,7 +196,10 @@ void require_two_columns(const std::string& path, const DataRequest& request) {
 class RowSamples final : public Samples {
   public:
     RowSamples(std::string path, RowFile file, const DataRequest& request)
-        : file_(std::move(file)), path_(std::move(path)) {
+        : file_(std::move(file)),
+          path_(std::move(path)),
+          reads_reference_(request.loss.needs_reference() &&
+                           request.data.columns.count(config::kReferenceArgument) == 0) {
         const bool classes = request.loss.takes_classes();
         ColumnMatch match{.path = path_,
                           .columns = {},
@@ -259,20 +263,22 @@ class RowSamples final : public Samples {
                      "{}: column '{}', row {}{}: {} is not a valid {} (0 to {}){}", path_,
                      printable(column.name), row,
                      values.size() == 1 ? "" : fmt::format(", element {}", i), value, limit.what,
-                     limit.count - 1,
-                     limit.tokens ? "; these tokens are another tokenizer's: make the rows with "
-                                    "`dslaunch data prepare FILE --model` and this model's folder"
-                                  : "");
+                     limit.count - 1, tokens_fault(column, limit));
             }
         });
         if (const std::string foreign = looks ? counts.foreign_text() : ""; !foreign.empty())
             log_warn("data", "{}: {}", path_, foreign);
     }
 
-    void check_origin(const std::string& model) const override {
+    void check_origin(const std::string& model, const std::string& adapter) const override {
         if (const std::string other = storage::other_vocabulary_text(file_.metadata(), model);
             !other.empty())
             log_warn("data", "{}: {}", path_, other);
+        if (!reads_reference_) return;
+        if (const std::string other =
+                storage::other_reference_text(file_.metadata(), {model, adapter, ""}, path_);
+            !other.empty())
+            log_warn("data", "{}", other);
     }
 
     void check_documents(size_t input) const override {
@@ -290,6 +296,20 @@ class RowSamples final : public Samples {
     }
 
   private:
+    // Returns the probable cause of a token that the model does not have; empty if the integers in
+    // COLUMN need not be tokens.
+    [[nodiscard]] std::string tokens_fault(const FedColumn& column, const IndexLimit& limit) const {
+        if (limit.tokens)
+            return "; these tokens are another tokenizer's: make the rows with `dslaunch data "
+                   "prepare FILE --model` and this model's folder";
+        if (column.name != kTokensArgument || !storage::has_row_origin(file_.metadata())) return "";
+        return fmt::format(
+            "; these rows were made with another model's tokenizer, but this model has {}: make "
+            "them with its own tokenizer (`dslaunch data prepare FILE --model` and the folder of "
+            "that tokenizer; for bytes: `dslaunch tokens bytes`)",
+            counted(limit.count, "token"));
+    }
+
     [[noreturn]] void fail_not_indices(size_t input) const {
         fail(ExitCode::kInput,
              "{}: column '{}' is {}, but argument '{}' needs integers, because it picks rows by "
@@ -407,6 +427,7 @@ class RowSamples final : public Samples {
 
     RowFile file_;
     std::string path_;
+    bool reads_reference_;  // the loss reads the column that eval --write-reference writes
     int64_t sample_count_ = 0;
     std::string target_choice_;
     std::vector<FedColumn> columns_;  // one per argument, in the order of inputs_

@@ -72,7 +72,7 @@ class Samples {
     virtual void check_vocabulary(int64_t vocabulary) const = 0;
     virtual void check_indices(size_t input, const IndexLimit& limit) const = 0;
     virtual void check_documents(size_t) const {}
-    virtual void check_origin(const std::string&) const {}
+    virtual void check_origin(const std::string&, const std::string&) const {}
 };
 
 // These functions throw Error{kInput}, naming PATH, if the file is wrong or does not match forward.

@@ -73,8 +73,23 @@ std::string as_data(const std::string& path) {
 // with them.
 std::string two_commands(const std::string& path);
 
+// Returns what the file at PATH is instead of the GGUF file that its name promises.
+std::string no_gguf(FileKind kind, std::span<const std::byte> bytes) {
+    if (const std::string fault = download_fault(text_in(bytes)); !fault.empty()) return fault;
+    return fmt::format(
+        "is {}, not a GGUF file{}", file_kind_name(kind),
+        kind == FileKind::kSafetensors
+            ? "; weights in this form belong in the folder of their model, beside its config.json, "
+              "with the ending .safetensors"
+        : kind == FileKind::kOther ? ": it is damaged, or not what its name says; download or copy "
+                                     "it again"
+                                   : "; rename it if its content is what you want");
+}
+
 std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
                                         std::span<const std::byte> bytes) {
+    if (path.ends_with(".gguf") && kind != FileKind::kGguf) return no_gguf(kind, bytes);
+    if (bytes.empty()) return download_fault("");
     switch (kind) {
         case FileKind::kTorchScript:
         case FileKind::kExportedProgram:

@@ -66,7 +66,9 @@ class Reader {
     uint64_t number_of(const char* what, uint64_t least) {
         const auto count = number<uint64_t>();
         if (count > left() / least)
-            fail(ExitCode::kInput, "{}: {} {} do not fit in the {} bytes of the file",
+            fail(ExitCode::kInput,
+                 "{}: {} {} do not fit in the {} bytes of the file: it is truncated or damaged; "
+                 "download or copy it again",
                  printable(path_), count, what, all_.size());
         return count;
     }

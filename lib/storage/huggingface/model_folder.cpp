@@ -162,6 +162,12 @@ void require_weights(const ModelFolder& folder) {
                  "{}: its weights are pickles ({}), which are not supported; convert them in "
                  "Python: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)",
                  printable(place), pickle);
+    if (fs::directory_iterator(fs::path(place) / "checkpoints", unreadable) !=
+        fs::directory_iterator())
+        fail(ExitCode::kInput,
+             "{0}: has no weights, but checkpoints of a run; to take the weights from the newest: "
+             "dslaunch ckpt export {0} NEW --format hf, then give NEW",
+             printable(place));
     fail(ExitCode::kInput,
          "{}: has no weights: expected model.safetensors, or model.safetensors.index.json and its "
          "files; `dslaunch plan` works without weights",

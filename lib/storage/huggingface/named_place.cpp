@@ -122,6 +122,18 @@ void fail_missing_model(const std::string& path) {
     fail(ExitCode::kInput, "{}: cannot open: {}{}", printable(path), errno_text(ENOENT), near);
 }
 
+std::string hub_data_text(const std::string& path, const std::string& folder) {
+    std::string name = path;
+    for (const std::string_view part : {kHub, std::string_view("datasets/")})
+        if (name.starts_with(part)) name.erase(0, part.size());
+    while (name.ends_with('/')) name.pop_back();
+    if (!is_hub_name(name, folder) || is_there(std::filesystem::path(folder) / path)) return "";
+    return fmt::format(
+        "; nothing is downloaded; for a data set of the hub: `hf download --repo-type dataset {} "
+        "--local-dir {}`, then `dslaunch data prepare` with a file in that folder",
+        name, name.substr(name.find('/') + 1));
+}
+
 void refuse_download(std::string_view word, const std::string& name) {
     constexpr std::string_view kWords[] = {"download", "pull", "fetch", "get", "clone"};
     if (std::ranges::find(kWords, word) == std::end(kWords)) return;
@@ -175,6 +187,13 @@ std::string model_at(const std::string& path) {
                  "{}: is a folder of the Hugging Face cache, and the model is a snapshot in it: "
                  "give {}",
                  printable(path), printable(entry->path().string()));
+    for (const char* weights : {"model.safetensors", "model.safetensors.index.json"})
+        if (is_there(place / weights))
+            fail(ExitCode::kInput,
+                 "{0}: has weights but no config.json: copy config.json and the tokenizer's files "
+                 "from the folder of the model that was trained; `dslaunch ckpt export RUN NEW "
+                 "--format hf --config-from FOLDER` does both",
+                 printable(path));
     fail(ExitCode::kInput,
          "{}: is a folder without a config.json, not a model (a Hugging Face folder has one; "
          "torch.export.save and torch.jit.save write a file)",
@@ -186,9 +205,20 @@ std::string folder_model_at(const std::string& path, std::string_view command) {
     if (model_folder_of(model)) return model;
     fail(ExitCode::kInput,
          "{0}: is a file, but `{1}` needs a Hugging Face folder with config.json, tokenizer and "
-         "weights; to use an archive: dslaunch generate {0} --prompt TEXT, or --prompt-ids 5,17,2 "
-         "if its tokens are not bytes",
-         printable(model), command);
+         "weights; {2}. Only generate uses other archives: dslaunch generate {0} --prompt TEXT, or "
+         "--prompt-ids 5,17,2 if its tokens are not bytes",
+         printable(model), command, folder_of_archive_text(model));
+}
+
+std::string folder_of_archive_text(const std::string& archive) {
+    const std::string job = std::filesystem::path(archive).parent_path().string();
+    if (archive_of_job(job) != archive)
+        return "if `dslaunch model import FOLDER` made it, give FOLDER instead";
+    return fmt::format(
+        "if the archive that was trained came from `dslaunch model import FOLDER`, make a folder "
+        "of the result, and give NEW instead: dslaunch ckpt export {} NEW --format hf "
+        "--config-from FOLDER",
+        printable(job));
 }
 
 std::string adapter_at(const std::string& path) {

@@ -27,6 +27,10 @@ namespace dslaunch::storage {
 // ("serve") cannot read.
 [[nodiscard]] std::string folder_model_at(const std::string& path, std::string_view command);
 
+// Returns the words that say how to get a folder in place of ARCHIVE, if `model import` made it or
+// the archive that was trained.
+[[nodiscard]] std::string folder_of_archive_text(const std::string& archive);
+
 // Returns the adapter's folder that PATH stands for: PATH itself, or adapter/ in it; empty for an
 // empty PATH. Throws Error{kInput}.
 [[nodiscard]] std::string adapter_at(const std::string& path);
@@ -39,6 +43,10 @@ namespace dslaunch::storage {
 // model's file name without its ending, or the name of its folder. Keeps only letters, digits, `.`,
 // `_` and `-`.
 [[nodiscard]] std::string run_name(const std::string& path, const std::string& folder = "");
+
+// Returns "; nothing is downloaded; for a data set of the hub: `hf download …" if PATH is not in
+// FOLDER, and is a name or an address of a data set on the hub; else "".
+[[nodiscard]] std::string hub_data_text(const std::string& path, const std::string& folder = "");
 
 // Throws Error{kInput}, because nothing is at PATH, which should name a model.
 [[noreturn]] void fail_missing_model(const std::string& path);

@@ -73,6 +73,10 @@ std::map<std::string, std::string> row_origin(const std::string& folder) {
     return {{kFileKey, hash_text(text)}, {kVocabularyKey, vocabulary}};
 }
 
+bool has_row_origin(const std::map<std::string, std::string>& metadata) {
+    return metadata.contains(kVocabularyKey);
+}
+
 std::string other_vocabulary_text(const std::map<std::string, std::string>& metadata,
                                   const std::string& folder) {
     const std::string expected = value_of(metadata, kVocabularyKey);

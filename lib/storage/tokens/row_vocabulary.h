@@ -13,6 +13,9 @@ namespace dslaunch::storage {
 // without a vocabulary.
 [[nodiscard]] std::map<std::string, std::string> row_origin(const std::string& folder);
 
+// Returns true if METADATA says which tokenizer made the rows.
+[[nodiscard]] bool has_row_origin(const std::map<std::string, std::string>& metadata);
+
 // Returns a warning if rows with METADATA, which the model in FOLDER will read, have tokens that
 // mean different texts to this model. Returns an empty text if they mean the same texts, or if this
 // cannot be determined.

@@ -18,6 +18,7 @@
 #include "support/sanitizer.h"
 #include "support/skip.h"
 #include "support/stored_model.h"
+#include "support/text_tools.h"
 #include "support/write_safetensors.h"
 
 using namespace dslaunch;
@@ -191,6 +192,17 @@ TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpee
     CHECK(hf.code == 0);
     CHECK_THAT(hf.err,
                Catch::Contains("has no config.json, so programs cannot load it as a model"));
+    // A run of a Hugging Face folder has these files already.
+    write_file(made.output + "/config.json", "{}");
+    write_file(made.output + "/tokenizer.json", "{}");
+    const Ran own = run(made.folder, {"ckpt", "export", made.output, out + "3", "--format", "hf"});
+    CHECK(own.code == 0);
+    CHECK_THAT(own.err, Catch::Contains("copied these files from " + made.output +
+                                        ": config.json tokenizer.json"));
+    // OUT's own config.json stays.
+    write_file(out + "4/config.json", "[]");
+    CHECK(run(made.folder, {"ckpt", "export", made.output, out + "4", "--format", "hf"}).code == 0);
+    CHECK(content_of(out + "4/config.json") == "[]");
 
     const std::string script = std::string(test::binary_dir()) + "/zero_to_fp32.py";
     const std::string fp32 = made.folder.path() + "/fp32";

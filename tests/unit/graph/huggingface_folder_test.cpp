@@ -212,6 +212,12 @@ TEST_CASE("a folder whose files do not belong together is refused by the weight'
         const std::string folder = copy_of("qwen3", temporary);
         fs::remove(folder + "/model.safetensors");
         CHECK_THAT(refusal(folder), Contains("has no weights: expected model.safetensors"));
+        fs::create_directories(folder + "/checkpoints");
+        CHECK_THAT(refusal(folder), Contains("has no weights: expected model.safetensors"));
+        fs::create_directory(folder + "/checkpoints/step-2");
+        CHECK_THAT(refusal(folder),
+                   Contains("dslaunch ckpt export " + folder + " NEW --format hf"));
+        fs::remove_all(folder + "/checkpoints");
         std::ofstream(folder + "/pytorch_model.bin") << "x";
         CHECK_THAT(refusal(folder), Contains("its weights are pickles (pytorch_model.bin)"));
         // Their shapes are known nevertheless.

@@ -77,7 +77,15 @@ TEST_CASE("the folder of a job stands for the model or the adapter that the job 
                Catch::Contains("`serve` needs a Hugging Face folder") &&
                    Catch::Contains("dslaunch generate " + at +
                                    "run/model.pt --prompt TEXT, or "
-                                   "--prompt-ids 5,17,2"));
+                                   "--prompt-ids 5,17,2") &&
+                   Catch::Contains("dslaunch ckpt export " + at +
+                                   "run NEW --format hf --config-from FOLDER"));
+    CHECK_THAT(said([&] { return folder_model_at(at + "train.pt", "eval"); }),
+               Catch::Contains("if `dslaunch model import FOLDER` made it, give FOLDER instead"));
+    make(folder, {"exported/model.safetensors"});
+    CHECK_THAT(said([&] { return model_at(at + "exported"); }),
+               Catch::Contains("has weights but no config.json") &&
+                   Catch::Contains("--format hf --config-from FOLDER"));
     CHECK(folder_model_at(at + "hf", "serve") == at + "hf");
     for (const char* below : {"run/checkpoints", "run/checkpoints/step-3"}) {
         std::filesystem::create_directories(at + below);
@@ -131,6 +139,23 @@ TEST_CASE("a name of the hub is known, and told how it is fetched") {
                Catch::Contains("did you mean `" + folder.path() + "/bin/tool`?"));
 }
 
+TEST_CASE("a data set of the hub is known by its name and its address") {
+    const TemporaryFolder folder;
+    make(folder, {"data/rows"});
+    for (const char* named : {"tatsu-lab/alpaca", "datasets/tatsu-lab/alpaca",
+                              "https://huggingface.co/datasets/tatsu-lab/alpaca/"}) {
+        INFO(named);
+        CHECK_THAT(hub_data_text(named, folder.path()),
+                   Catch::Contains("`hf download --repo-type dataset tatsu-lab/alpaca "
+                                   "--local-dir alpaca`"));
+    }
+    for (const char* named : {"data/rows", "data/other", "lines.jsonl", "a/lines.jsonl", "./a/b",
+                              "https://example.org/a/b", "alpaca", "-"}) {
+        INFO(named);
+        CHECK(hub_data_text(named, folder.path()).empty());
+    }
+}
+
 TEST_CASE("a model is not written over the model or adapter that is read") {
     const TemporaryFolder folder;
     make(folder, {"base/model.safetensors", "base/config.json", "run/model.pt", "run/train.pt"});
@@ -182,6 +207,9 @@ TEST_CASE("a mistyped path is told the name that it is near to") {
     CHECK(near_file_text(at + "trian.pt") == "; did you mean `" + at + "train.pt`?");
     CHECK(near_file_text(at + "ds_confg.json") == "; did you mean `" + at + "ds_config.json`?");
     CHECK(near_file_text(at + "train.pt").empty());
+    // A file with another ending is not meant, unless the endings are all that differs.
+    CHECK(near_file_text(at + "train.pn") == "; did you mean `" + at + "train.pt`?");
+    CHECK(near_file_text(at + "trian.pn").empty());
     CHECK(near_file_text(at + "other").empty());
     CHECK(near_file_text("/proc/no/such/file").empty());
     std::filesystem::create_directories(at + "models/tiny");

@@ -131,7 +131,8 @@ TEST_CASE("a held-out part that cannot be is refused") {
     request.data.eval_fraction = 0.09;
     REQUIRE(opening(folder, request) ==
             "DIR/t.bin: dslaunch.data.eval_fraction 0.09 of 10 samples holds out no sample; use "
-            "0.11 or more, or name a file in dslaunch.data.eval");
+            "0.11 or more, name a file in dslaunch.data.eval, or hold out nothing: --set "
+            "dslaunch.data.eval_fraction=0");
     request.data.eval_fraction = 0;
     request.data.eval_path = folder / "gone.bin";
     REQUIRE_THAT(opening(folder, request), Catch::Contains("DIR/gone.bin: cannot open"));
@@ -370,4 +371,23 @@ TEST_CASE("labels and indices out of range are named with row and element") {
     REQUIRE(
         message_of(folder, [&] { indices.check_indices("ids", {.count = 50, .what = "row"}); }) ==
         "DIR/i.safetensors: column 'ids', row 2, element 1: 50 is not a valid row (0 to 49)");
+}
+
+TEST_CASE("rows of a tokenizer are said to be another tokenizer's if a model has no such token") {
+    const DataFolder folder;
+    const std::vector<int32_t> tokens{0, 1, 2, 3, 4, 50};
+    const SafetensorsEntry entry = column("tokens", DType::kI32, {3, 2}, tokens);
+    const std::string path = folder.rows("t.safetensors", {entry});
+    const auto said = [&] {
+        const DataSets sets = open_data(request_for(path, {"tokens"}));
+        return message_of(folder,
+                          [&] { sets.check_indices("tokens", {.count = 50, .what = "row"}); });
+    };
+    CHECK(said() ==
+          "DIR/t.safetensors: column 'tokens', row 2, element 1: 50 is not a valid row (0 to 49)");
+    storage::SafetensorsWriter writer(path, std::vector{entry}, {{"vocabulary", "0123"}});
+    writer.write(0, entry.bytes);
+    writer.commit();
+    CHECK_THAT(said(), Catch::Contains("these rows were made with another model's tokenizer, but "
+                                       "this model has 50 tokens"));
 }

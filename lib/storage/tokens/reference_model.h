@@ -1,0 +1,35 @@
+// The model that computed the reference in a file of pairs: its name and a mark of its weights,
+// kept in the file's metadata, and the warning if another model is trained with it. Data path: eval
+// --write-reference -> [here] -> pairs -> [here] -> a warning. Pure, except that it reads files.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace dslaunch::storage {
+
+// A model: a folder of Hugging Face, perhaps with the folder of an adapter.
+struct ReferenceModel {
+    std::string folder;
+    std::string adapter;  // empty: without an adapter
+    std::string name;     // the name that the user gave; empty: `folder`
+
+    // Returns the name, "NAME with adapter FOLDER" if there is an adapter.
+    [[nodiscard]] std::string text() const;
+};
+
+// Sets in METADATA that MODEL computed the reference. The mark depends on the name, type, shape and
+// some elements of each tensor, not on the model's place. A model whose weights cannot be read, or
+// are not in .safetensors files, gets no mark.
+void set_reference_model(std::map<std::string, std::string>& metadata, const ReferenceModel& model);
+
+// Returns the name in METADATA; empty if there is none.
+[[nodiscard]] std::string reference_model_in(const std::map<std::string, std::string>& metadata);
+
+// Returns a warning if another model than MODEL, which is trained on the pairs in the file PATH,
+// computed their reference. Returns an empty text if it was MODEL, or if one of them has no mark.
+[[nodiscard]] std::string other_reference_text(const std::map<std::string, std::string>& metadata,
+                                               const ReferenceModel& model,
+                                               const std::string& path);
+
+}  // namespace dslaunch::storage

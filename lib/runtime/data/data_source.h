@@ -59,8 +59,11 @@ class DataSource {
     // whole column.
     void check_documents(std::string_view argument) const;
     // Warns if the tokenizer in the folder MODEL has a different vocabulary from the tokenizer that
-    // made the rows.
-    void check_origin(const std::string& model) const { file_->check_origin(model); }
+    // made the rows. Also warns if the loss reads a reference that another model made than MODEL
+    // with ADAPTER, the folder of the adapter from which training starts; empty if there is none.
+    void check_origin(const std::string& model, const std::string& adapter) const {
+        file_->check_origin(model, adapter);
+    }
 
   private:
     // The file is shared by its training and held-out ranges, and by the threads of loaders.

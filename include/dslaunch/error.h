@@ -21,7 +21,7 @@ enum class ExitCode : int {
     kDisk = 72,         // writing or reading a file failed: full, read-only, I/O error
     kCheckpoint = 73,   // no usable checkpoint, or saving one failed
     kDiverged = 74,     // a non-finite loss, or ranks that do not agree
-    kPeerLost = 75,     // this rank ended because another one was lost
+    kPeerLost = 75,     // this rank ended because another rank was lost
     kInterrupted = 76,  // Ctrl-C, SIGTERM, or the launcher went away
 };
 

@@ -53,14 +53,14 @@ class TestQueue final : public device::Queue {
         const kernels::UpdateArrays arrays = kernels::arrays_of(range, step);
         const kernels::AdamConstants constants = kernels::constants_of(step);
         switch (constants.form) {
-        case kernels::AdamForm::kUsual:
-            return update(range, arrays, kernels::Adam{constants});
-        case kernels::AdamForm::kFrozen:
-            return update(range, arrays, kernels::FrozenAdam{constants});
-        case kernels::AdamForm::kLargest:
-            return update(range, arrays, kernels::AmsgradAdam{constants});
-        case kernels::AdamForm::kEpsInside:
-            return update(range, arrays, kernels::EpsInsideAdam{constants});
+            case kernels::AdamForm::kUsual:
+                return update(range, arrays, kernels::Adam{constants});
+            case kernels::AdamForm::kFrozen:
+                return update(range, arrays, kernels::FrozenAdam{constants});
+            case kernels::AdamForm::kLargest:
+                return update(range, arrays, kernels::AmsgradAdam{constants});
+            case kernels::AdamForm::kEpsInside:
+                return update(range, arrays, kernels::EpsInsideAdam{constants});
         }
     }
     void adagrad_step(const kernels::FlatRange& range, const kernels::AdagradStep& step) override {

@@ -213,16 +213,8 @@ void require_role_files(const RunOptions& options, launch::JobSpec& spec) {
     require_target(options, model, spec);
     const std::optional<std::string> folder = storage::model_folder_of(model);
     if (!folder) return;
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
-                             "generation_config.json"}) {
-        const std::string file = resolved_path(name, *folder);
-        if (exists(file)) spec.required_files.push_back(file);
-    }
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator(
-             resolved_path("additional_chat_templates", *folder), none))
-        if (entry.path().extension() == ".jinja")
-            spec.required_files.push_back(entry.path().string());
+    for (const std::string& name : storage::config_files_of(*folder))
+        if (name != "config.json") spec.required_files.push_back(resolved_path(name, *folder));
 }
 
 namespace {

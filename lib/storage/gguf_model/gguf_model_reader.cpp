@@ -132,7 +132,8 @@ void remove_old_model(const std::string& folder) {
          {"model.safetensors", "model.safetensors.index.json", "config.json", "tokenizer.json",
           "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt",
           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
-          "chat_template.json", "generation_config.json"}) {
+          "chat_template.json", "generation_config.json", "vocab.txt", "spiece.model",
+          "preprocessor_config.json"}) {
         std::error_code error;
         const std::string path = fmt::format("{}/{}", folder, name);
         fs::remove(path, error);

@@ -31,7 +31,8 @@ inline constexpr int kRoundingVersion = 2;
 // rows. With fewer rows, rounding to nearest loses less.
 [[nodiscard]] bool are_enough_rows(int64_t in, int64_t rows);
 
-// Returns the order for MOMENTS, [in, in], damped as inverse_factor() says.
+// Returns the order of inputs with these MOMENTS, [in, in]. inverse_factor() says what DAMPING does
+// to the result's factor.
 [[nodiscard]] InputOrder order_inputs(const std::vector<float>& moments, int64_t in, double damping,
                                       kernels::ThreadTeam& team);
 

@@ -1,5 +1,5 @@
-// Advice for values of options that were meant as numbers: other spellings, units, other signs.
-// Pure.
+// Advice for option values that should be numbers but are written with units, with dashes, commas
+// or underscores, or in other spellings. Pure.
 #pragma once
 
 #include <cstdint>

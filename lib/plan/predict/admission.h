@@ -17,8 +17,7 @@
 
 namespace dslaunch::plan {
 
-// The memory and disk that the ranks of one host need. In a job on several hosts, it is the host
-// that needs most.
+// The memory and the disk space that the ranks of one host need.
 struct HostNeed {
     int ranks = 1;
     Bytes private_total;  // private memory of all ranks together, as far as plans count it

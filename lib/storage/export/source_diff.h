@@ -47,7 +47,7 @@ struct SourceDiff {
     int64_t numel_read = 0;
     int64_t numel_by_hash = 0;      // elements not read: their hashes are equal
     bool is_weights_alone = false;  // A or B has only weights
-    // Returns true if the models and their training states are equal.
+    // Returns true if the models are equal, and their training states too if both have one.
     [[nodiscard]] bool is_equal() const { return tensors.empty() && training.empty(); }
 };
 

@@ -1,5 +1,6 @@
-// The `added_tokens` of a tokenizer.json, which are searched for in the text before anything else
-// happens to it. Built once, then only read: any threads.
+// The `added_tokens` of a tokenizer.json. The finder looks for some in the text as it is, before
+// anything else happens to it, and for the others in the normalized text. Built once, then only
+// read: any threads.
 #pragma once
 
 #include <array>

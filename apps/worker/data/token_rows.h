@@ -43,8 +43,6 @@ class TokenRows {
     [[nodiscard]] std::vector<float> reference() const;
     // Returns a warning if the rows were not made for the model in FOLDER; otherwise an empty text.
     [[nodiscard]] std::string other_vocabulary(const std::string& folder) const;
-    // Returns true if the file has a reference.
-    [[nodiscard]] bool has_reference() const { return reference_ != nullptr; }
     // Returns the name of the reference model; empty if the file does not name it.
     [[nodiscard]] std::string reference_model() const;
     // Rewrites the file with VALUES, which MODEL computed, as its reference. Throws Error{kDisk}.

@@ -89,7 +89,6 @@ std::string no_gguf(FileKind kind, std::span<const std::byte> bytes) {
 std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
                                         std::span<const std::byte> bytes) {
     if (path.ends_with(".gguf") && kind != FileKind::kGguf) return no_gguf(kind, bytes);
-    if (bytes.empty()) return download_fault("");
     switch (kind) {
         case FileKind::kTorchScript:
         case FileKind::kExportedProgram:

@@ -189,9 +189,9 @@ class Checker {
             message += (foreign->key.empty() ? ": " : ", ") + place_text(*foreign);
         } else if (foreign != nullptr && foreign->key.starts_with(path + ".")) {
             // A key in a section below needs its whole path, which --set takes too.
-            const std::string rest = foreign->key.substr(path.size() + 1);
+            const std::string_view rest = foreign->key.substr(path.size() + 1);
             message += fmt::format(", did you mean `{}`?",
-                                   rest.find('.') == std::string::npos ? rest : foreign->key);
+                                   rest.find('.') == rest.npos ? rest : foreign->key);
         } else if (auto near = nearest(name, siblings)) {
             message += fmt::format(", did you mean `{}`?", *near);
         } else if (auto home = other_home(name)) {

@@ -22,8 +22,8 @@ inline constexpr std::string_view kGgufOfFolder = "model.gguf";
 
 // Returns the weight files of a Hugging Face folder: model.safetensors, or else the files that
 // model.safetensors.index.json names (also in subfolders), or else kGgufOfFolder. Returns an empty
-// list if the folder has no such file. Throws Error{kInput} for an index that cannot be read or that
-// names a file outside of FOLDER.
+// list if the folder has no such file. Throws Error{kInput} for an index that cannot be read or
+// that names a file outside of FOLDER.
 [[nodiscard]] std::vector<std::string> safetensors_files_of(const std::string& folder);
 
 // Throws Error{kInput} naming the file if FOLDER contains a file that would be read together with a

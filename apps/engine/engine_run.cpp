@@ -420,7 +420,8 @@ void EngineRun::agree(Call call, int64_t rows) const {
                  rank(), call_name(call), steps(), other, call_name(theirs.call));
         if (theirs.rows != rows)
             fail(ExitCode::kDiverged,
-                 "{}: rank {} has {} rows, but rank {} has {}: all ranks give equally many",
+                 "{}: rank {} has {} rows, but rank {} has {}: all ranks must give the same number "
+                 "of rows",
                  call_name(call), rank(), rows, other, theirs.rows);
     }
 }

@@ -67,7 +67,7 @@ constexpr bool kNotOffered = false;
 constexpr Subcommand kSubcommands[] = {
     {"run", "trains a model, or starts a script or program on all slots; the default", run},
     {"config", "checks a ds_config.json and prints what it means", own<config_command>},
-    {"plan", "prints memory, segments and costs of a training, without starting it", worker_role},
+    {"plan", "prints memory, segments and costs of a training job, without starting it", worker_role},
     {"verify", "trains a few steps and checks each against a single-process reference", run},
     {"tune", "finds the fastest config for a training by forecasts and short trials", own<tune_command>},
     {"model", "makes, converts and merges models, and shows what a model contains", worker_role},

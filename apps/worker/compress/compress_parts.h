@@ -45,7 +45,8 @@ struct CompressedModel {
     int64_t bytes_before = 0;  // bytes of all files with weights
     int64_t bytes_after = 0;
     std::vector<WeightLoss> losses;  // in the order of the model
-    bool is_of_outputs = false;      // losses are of outputs, except where rows are too few
+    bool is_of_outputs = false;      // losses are errors of outputs, or of the weight itself
+                                     // where too few calibration tokens reach it
 };
 
 // A function that writes the model in one form. Throws Error{kDisk}, and Error{kInput} if the form

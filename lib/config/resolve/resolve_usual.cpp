@@ -92,8 +92,8 @@ bool takes_usual_batch(KeyReader& keys) {
 }
 
 // Chooses the number of rows of a step. It hardly depends on the number of ranks, so a run may be
-// continued with another number of ranks. The micro batch is chosen by the length of the samples
-// alone, not by the machine.
+// continued with another number of ranks. The micro batch depends on the length of the samples, the
+// rank's rows and the stages, but not on the machine.
 void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
     const int64_t wanted = std::clamp<int64_t>(keys.options().samples.value_or(kRows), 1, kRows);
     const int64_t of_rank = (wanted + ranks - 1) / ranks;

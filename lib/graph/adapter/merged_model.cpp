@@ -109,7 +109,7 @@ class Changer {
                                 ? std::string("another model")
                                 : printable(adapter_.config().base_model)));
         if (change_.init != AdapterInit::kNone) {
-            // Training used the weight without this part, rounded to the weight's own type.
+            // Training used the weight minus its beginning_of(), rounded to the weight's own type.
             weight = weight - beginning_of(weight, {change_.init, pair.r, pair.scale});
             weight = weight.to(base.scalar_type()).to(at::kFloat);
         }

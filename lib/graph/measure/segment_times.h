@@ -23,8 +23,8 @@ struct SegmentTimesOptions {
     std::function<void(const std::function<void()>&)> around_backward = {};
 };
 
-// This is larger than any cache. Thus, as in a real step, parameters and activations are no longer
-// in the cache when a segment uses them again.
+// Segments are timed together until they have this many bytes, more than caches usually hold: as
+// in a real step, parameters and activations have left the cache when a segment uses them again.
 inline constexpr Bytes kTimedBytesMax = mib(512);
 
 // Returns each segment's times. ARGUMENTS are as in measure(). Buffers keep their values; gradients

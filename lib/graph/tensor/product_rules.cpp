@@ -93,8 +93,8 @@ void gather_keys(FlowState& flow, Node& node) {
     flow.read_for_share(node, 1);
 }
 
-// Places a product [.., m, k] x [.., k, n] of activations. They may be split in a batch dimension
-// that both have, or in m or n.
+// Places a product [.., m, k] x [.., k, n] of activations. They may be split in m, in n, or in a
+// batch dimension; an operand without this dimension, or with size 1 there, stays whole.
 bool product_rule(FlowState& flow, Node& node) {
     // The rows of an expert can only be found among all rows.
     if (FlowGraph::is_grouped_product(node) &&

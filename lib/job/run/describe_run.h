@@ -10,7 +10,7 @@
 
 namespace dslaunch::job {
 
-// Facts for the description that JobSetup does not contain.
+// The facts that the description needs and that JobSetup does not contain.
 struct RunFacts {
     std::string model;
     std::string output;               // folder of the run; empty: nothing is kept

@@ -17,7 +17,7 @@ using graph::LoweredGraph;
 using graph::ParameterWrites;
 
 constexpr const char* kFrozenAdvice =
-    "forward may always write a copy that no optimizer updates (requires_grad_(False))";
+    "forward may always write into a copy that no optimizer updates (requires_grad_(False))";
 
 std::string name_of(const JobSetup& setup, int parameter) {
     return printable(setup.model->parameters()[parameter].name);

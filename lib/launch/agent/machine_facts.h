@@ -22,8 +22,8 @@ using IsaLevel = int;
 struct MachineFacts {
     static constexpr const char* kWhat = "the facts about a machine";
     std::string machine_id;  // boot id and network namespace: equal for two names of one machine
-    // Agents see and end only processes in their own namespace: two pods on their host's network
-    // share one machine's addresses, but do not see each other's processes.
+    // Agents see and end only processes in their own namespace: two pods that use the host's
+    // network share its addresses, but do not see each other's processes.
     std::string process_namespace;
     std::string cpu_model;
     IsaLevel isa_level = 0;

@@ -123,8 +123,8 @@ struct EnvironmentRules {
 // A job's settings for its output on the terminal and for its logs.
 struct LogSettings {
     std::string level = "info";          // error, warn, info, debug
-    bool quiet = false;                  // no progress line; of our own lines only warnings and
-                                         // errors
+    bool quiet = false;                  // no progress line; dslaunch itself writes only
+                                         // warnings and errors
     bool print_environment = false;      // show each rank's actual environment after the start
     int straggler_interval_steps = 100;  // steps between two checks for a straggler; 0: none
     std::string each_rank_directory;     // folder of --enable_each_rank_log; empty: none. Logs

@@ -70,7 +70,7 @@ std::string read_token_file(const std::string& path) {
     }
     if ((status.st_mode & 077) != 0) {
         fail(ExitCode::kUsage,
-             "token file {}: other users can read it (mode {:03o}); run chmod 600 {}",
+             "token file {}: other users have access to it (mode {:03o}); run chmod 600 {}",
              printable(path), status.st_mode & 0777, printable(path));
     }
     std::array<std::byte, kTokenBytesMax + 64> bytes{};

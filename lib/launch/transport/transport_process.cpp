@@ -391,8 +391,8 @@ class OpenSshTransport final : public ProcessTransport {
 
     bool may_retry(int status, const std::deque<std::string>& lines) const override {
         if (status != kSshFailed) return false;
-        // This is true only if ssh printed nothing else: the ssh of a ProxyJump reports its own
-        // errors first.
+        // Every line must be one of these. If the ssh of a ProxyJump has failed, its own errors
+        // come first, and the attempt is not repeated.
         return !lines.empty() && std::all_of(lines.begin(), lines.end(), [](const auto& line) {
             return line.find("kex_exchange_identification") != std::string::npos ||
                    line.find("Connection reset by") != std::string::npos ||

@@ -32,8 +32,8 @@ struct FinalWeights {
     std::string folder;                         // empty: nothing is written
     config::LoraConfig lora{};                  // if on, only the adapter is written
     std::string base_model{};                   // the base model that the adapter names
-    // The rounding and masking of weights before they are written. Without parameters, nothing is
-    // changed.
+    // The rounding and masking of weights before they are written. If its list of parameters is
+    // null or empty, no weight changes.
     CompressionEnd compression{};
 };
 

@@ -291,8 +291,8 @@ std::vector<int64_t> UniversalSource::shape_of_weights(const std::string& path,
                    "known",
                    name);
         if (has_states) return is_flat ? own : weights.shape;
-        // ds_to_universal.py copies a parameter that never had a gradient from rank 0's model, even
-        // if that model has only a part.
+        // If a parameter never had a gradient, ds_to_universal.py copies it from rank 0's model,
+        // even if that model has only a part of it.
         const std::vector<std::vector<int64_t>> parts(others_.size() + 1, own);
         if (tensor_ranks_ != parts.size() || rules_->of(name, parts).shape != weights.shape)
             refuse(path,

@@ -28,7 +28,7 @@ enum class GgufFileType : uint32_t {
     kBf16 = 32,
 };
 
-// Returns the type with the name "q4_k_m"; nothing if there is none.
+// Returns the type called NAME, such as "q4_k_m"; nothing if there is none.
 [[nodiscard]] std::optional<GgufFileType> gguf_file_type(std::string_view name);
 
 // Returns the form of each of WEIGHTS in a file of TYPE. HAS_IMPORTANCE says whether the importance

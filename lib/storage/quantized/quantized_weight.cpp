@@ -188,8 +188,8 @@ int64_t QuantizedWeight::inputs_of(int64_t words, int bits) const {
     return words * 32 % bits == 0 ? words * 32 / bits : 0;
 }
 
-// Returns the scheme of HOW that the shapes of CODES, ZEROS and SCALES show; the first one if none
-// fits, which the checks then report.
+// Returns HOW's scheme that fits the shapes of CODES, ZEROS and SCALES. Returns the first scheme if
+// none fits; the checks then report that. Refuses the weight if two schemes fit.
 WeightScheme QuantizedWeight::scheme_of_shapes(const Quantization& how,
                                                const SafetensorsEntry& codes,
                                                const SafetensorsEntry& zeros,

@@ -21,8 +21,8 @@ constexpr int kHopsMax = 4;
 constexpr size_t kOwnersInHook = 2;
 
 // Returns the leaf to which NODE's result goes, directly or through views and the like. Returns
-// nullptr if there is no such leaf, or if the result also goes elsewhere. Sets HOPS to the number
-// of nodes between NODE and the leaf's AccumulateGrad.
+// nullptr if no leaf is within kHopsMax edges, or if the result also goes elsewhere. Sets HOPS to
+// the number of edges from NODE to the leaf's AccumulateGrad.
 const c10::TensorImpl* follow(Node* node, int& hops) {
     for (hops = 0; node != nullptr && hops <= kHopsMax; ++hops) {
         if (const c10::TensorImpl* leaf = leaf_of(*node)) return leaf;

@@ -121,7 +121,7 @@ void SshWay::advance() {
 }
 
 void SshWay::carry() {
-    // A command or session that has stopped reading is noticed when this end reads from it.
+    // The result does not matter: only the session that owns this path can close the other end.
     if (tunnel_.valid()) static_cast<void>(send_now(tunnel_.get(), output_));
     char block[kReadBytes];
     while (tunnel_.valid() && failure_.empty() && jump_->unsent_bytes() < kOnTheWayBytesMax) {

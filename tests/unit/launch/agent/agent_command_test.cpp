@@ -87,7 +87,7 @@ TEST_CASE("a token file must be its owner's alone and hold a token") {
     CHECK_THROWS_WITH(read_token_file(written(folder, "0123456789abcdef\n", 0640)),
                       Catch::Contains("chmod 600"));
     CHECK_THROWS_WITH(read_token_file(written(folder, "0123456789abcdef\n", 0604)),
-                      Catch::Contains("other users can read it"));
+                      Catch::Contains("other users have access to it"));
     CHECK_THROWS_WITH(read_token_file(written(folder, "short\n", 0600)),
                       Catch::Contains("16 to 1024 characters"));
     CHECK_THROWS_WITH(read_token_file(written(folder, std::string(5000, 'x'), 0600)),

@@ -188,8 +188,15 @@ TEST_CASE("bodies that come slowly give way where others need their memory, but 
         limits.hold_max = at_once ? Duration{0} : Duration(std::chrono::hours(1));
         Running running(limits, 100'000);
         std::vector<UniqueFd> slow;
+        const auto begun = std::chrono::steady_clock::now();
+        // Waits until the youngest request is at least half as old as the oldest: a request's cost
+        // is its bytes times its age, and the bytes alone shall decide here.
+        const auto even_out = [&] {
+            std::this_thread::sleep_for(std::chrono::steady_clock::now() - begun);
+        };
         // Their requests never end. They hold 1,000 to 39,000 bytes each, 80,000 in all.
         for (const int bytes : {1000, 39'000, 2000, 38'000}) {
+            even_out();
             slow.push_back(connection_to(running.port));
             const int64_t before = running.budget.bytes_taken();
             send_all(slow.back(), post + "40000\r\n\r\n" + std::string(bytes, 'a'));
@@ -199,6 +206,7 @@ TEST_CASE("bodies that come slowly give way where others need their memory, but 
                 std::this_thread::yield();
             }
         }
+        even_out();
         const std::string answer = answers_to(running.port, whole);
         if (!at_once) {
             CHECK(answer.starts_with("HTTP/1.1 503"));

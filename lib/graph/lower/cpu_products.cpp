@@ -173,7 +173,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
     return {of_query.to(type), of_key.to(type), of_value.to(type)};
 }
 
-bool has(const char* capability) {
+[[maybe_unused]] bool has(const char* capability) {
     const auto all = at::cpu::get_cpu_capabilities();
     const auto found = all.find(capability);
     return found != all.end() && found->second.isBool() && found->second.toBool();

@@ -111,6 +111,13 @@ void require_compressible(const FolderTask& task) {
     if (fs::is_regular_file(out, missing))
         fail(ExitCode::kInput, "{}: is a file, but the form {} is a folder: give another path",
              printable(out), task.form.name);
+    const std::string partial = partial_of(task);
+    const int64_t others = LayerFiles::other_layers(partial, options_text(task));
+    if (others > 0 && !task.is_forced)
+        fail(ExitCode::kInput,
+             "{}: has {} of a run that was stopped, with other options or of another model: repeat "
+             "its command to continue it, give another --output, or --force to begin again",
+             printable(partial), counted(others, "finished layer"));
     storage::require_unused(out, task.is_forced || continues_in_out(task));
     if (task.folder->index_path.empty()) {
         storage::require_room_for_model(out);

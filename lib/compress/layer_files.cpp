@@ -81,6 +81,13 @@ bool LayerFiles::has_layers(const std::string& folder, const std::string& option
     return false;
 }
 
+int64_t LayerFiles::other_layers(const std::string& folder, const std::string& options) {
+    return std::ranges::count_if(layer_files_in(folder), [&](const std::string& path) {
+        const auto record = read_record(path);
+        return record && record->options != options;
+    });
+}
+
 std::string LayerFiles::path(int64_t layer) const {
     return fmt::format("{}/layer-{:05}.safetensors", folder_, layer);
 }

@@ -32,6 +32,9 @@ class LayerFiles {
 
     // Returns true if FOLDER has a finished layer of a run with OPTIONS.
     [[nodiscard]] static bool has_layers(const std::string& folder, const std::string& options);
+    // Returns the number of finished layers in FOLDER of runs with other options.
+    [[nodiscard]] static int64_t other_layers(const std::string& folder,
+                                              const std::string& options);
     // Returns the errors of LAYER's weights if the layer is finished.
     [[nodiscard]] std::optional<WeightErrors> finished(int64_t layer) const;
     // Writes a finished layer; complete or not at all.

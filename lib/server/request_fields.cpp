@@ -159,8 +159,11 @@ bool is_read(std::string_view field, bool is_chat) {
 
 std::optional<std::string> fault_of_unknown(std::string_view field, bool is_chat) {
     if (is_read(field, !is_chat))
-        return fmt::format("is a field of a {} request, but this is a {} request: remove it",
-                           is_chat ? "completion" : "chat", is_chat ? "chat" : "completion");
+        return fmt::format(
+            "is a field of a {} request, but this is a {} request: send the request to {}, or "
+            "remove the field",
+            is_chat ? "completion" : "chat", is_chat ? "chat" : "completion",
+            is_chat ? "/v1/completions" : "/v1/chat/completions");
     std::vector<std::string> known;
     for (const std::string_view names : {kRead, is_chat ? kReadOfChat : kReadOfCompletion})
         for (std::string& name : split(trim(names), ' ')) known.push_back(std::move(name));

@@ -124,6 +124,12 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
                  "were moved or removed. Give another --output to begin again, with {0} as the "
                  "model to continue from its weights with a new optimizer",
                  path);
+        // The files that a run copies beside its weights would be refused in a new run's --output.
+        if (found && std::ranges::count(*found, "config.json", &storage::FolderEntry::name) > 0)
+            fail(ExitCode::kCheckpoint,
+                 "{}: this run's checkpoints and weights were moved or removed: give another "
+                 "--output to begin again",
+                 path);
         fail(ExitCode::kCheckpoint,
              "{}: there is no complete checkpoint, only metrics.jsonl of an earlier run, which "
              "ended before its first save or whose checkpoints were removed. Start again without "

@@ -208,6 +208,11 @@ std::string why_no_target(const std::string& path, std::span<const std::byte> by
     return why + ". If it is a script, make it executable with chmod +x";
 }
 
+bool has_text_name(std::string_view path) {
+    constexpr std::string_view kEndings[] = {".txt", ".text", ".md", ".json", ".jsonl", ".csv"};
+    return std::ranges::any_of(kEndings, [&](auto ending) { return path.ends_with(ending); });
+}
+
 bool has_token_name(std::string_view path) {
     return path.ends_with(".tokens") || path.ends_with(".u16") || path.ends_with(".u32") ||
            path.ends_with(".bin");
@@ -220,6 +225,9 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
     const bool rows = is_row_file(path);
     switch (kind) {
         case FileKind::kOther:
+            // A short text is not known by its content.
+            if (has_text_name(path)) return about_text(path, model, bytes);
+            return std::nullopt;
         case FileKind::kOnnx:
             return std::nullopt;
         case FileKind::kText:

@@ -162,8 +162,10 @@ void require_weights(const ModelFolder& folder) {
                  "{}: its weights are pickles ({}), which are not supported; convert them in "
                  "Python: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)",
                  printable(place), pickle);
-    if (fs::directory_iterator(fs::path(place) / "checkpoints", unreadable) !=
-        fs::directory_iterator())
+    const fs::directory_iterator steps(fs::path(place) / "checkpoints", unreadable);
+    if (std::any_of(begin(steps), end(steps), [](const fs::directory_entry& entry) {
+            return entry.path().filename().string().starts_with("step-");
+        }))
         fail(ExitCode::kInput,
              "{0}: has no weights, but checkpoints of a run; to take the weights from the newest: "
              "dslaunch ckpt export {0} NEW --format hf, then give NEW",

@@ -190,8 +190,12 @@ TEST_CASE("a run that was killed continues with the same bytes") {
         CHECK(again.result.errors == whole.result.errors);
         CHECK(again.result.bytes_after == whole.result.bytes_after);
     }
-    SECTION("other options begin again") {
-        const Made again = make(fixture(), out, int4_form(false), some_texts());
+    SECTION("other options do not replace its layers, which may have taken hours") {
+        CHECK_THROWS_WITH(make(fixture(), out, int4_form(false), some_texts()),
+                          Catch::Contains("1 finished layer of a run that was stopped"));
+        CHECK(fs::exists(out + ".partial/layer-00000.safetensors"));
+        const Made again =
+            make(fixture(), out, int4_form(false), some_texts(), 1, {}, /*is_forced=*/true);
         CHECK(again.result.layers_kept == 0);
         CHECK(again.files != whole.files);
     }

@@ -290,4 +290,8 @@ TEST_CASE("tokens are not taken for something else by how they begin") {
     std::vector<uint16_t> letters(3000, 0x6e49);
     letters[1000] = 13;
     CHECK(message_of(kData, "d.bin", tokens(letters)) == "accepted");
+    // A text that is too short to be known by its content is known by its name.
+    CHECK_THAT(message_of(kData, "d.txt", "In the beginning"),
+               Catch::Contains("is text, not tokens"));
+    CHECK(message_of(kData, "d.bin", "In the beginning") == "accepted");
 }

@@ -34,8 +34,8 @@ struct StageRequest {
     PipelineShape shape;
     std::vector<SegmentCost> segments;
     std::vector<std::vector<int>> parameters;  // by segment, indices into state_bytes
-    // By parameter, the bytes of weights, gradients and optimizer states that one rank of its stage
-    // holds permanently.
+    // For each parameter, the bytes of its weights, gradients and optimizer states that one rank
+    // holds permanently, if the rank is in the parameter's stage.
     std::vector<Bytes> state_bytes;
     std::optional<Bytes> memory_max;  // limit of a rank
     double link_bytes_per_s = 0;      // rate between stages; 0: not known, transfers take no time

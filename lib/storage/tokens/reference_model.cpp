@@ -12,6 +12,7 @@
 #include "base/text_bytes.h"
 #include "storage/files/safetensors.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/tokens/row_vocabulary.h"
 
 namespace dslaunch::storage {
 
@@ -61,11 +62,6 @@ std::string mark_of(const ReferenceModel& model) {
     }
 }
 
-std::string text_under(const std::map<std::string, std::string>& metadata, const char* key) {
-    const auto found = metadata.find(key);
-    return found == metadata.end() ? "" : found->second;
-}
-
 }  // namespace
 
 std::string ReferenceModel::text() const {
@@ -80,12 +76,12 @@ void set_reference_model(std::map<std::string, std::string>& metadata,
 }
 
 std::string reference_model_in(const std::map<std::string, std::string>& metadata) {
-    return text_under(metadata, kNameKey);
+    return metadata_value(metadata, kNameKey);
 }
 
 std::string other_reference_text(const std::map<std::string, std::string>& metadata,
                                  const ReferenceModel& model, const std::string& path) {
-    const std::string expected = text_under(metadata, kMarkKey);
+    const std::string expected = metadata_value(metadata, kMarkKey);
     if (expected.empty()) return "";
     const std::string found = mark_of(model);
     if (found.empty() || found == expected) return "";

@@ -59,12 +59,12 @@ std::string vocabulary_of(const std::string& text) {
     return fmt::format("{:016x}", hash);
 }
 
-std::string value_of(const std::map<std::string, std::string>& metadata, const char* key) {
+}  // namespace
+
+std::string metadata_value(const std::map<std::string, std::string>& metadata, const char* key) {
     const auto found = metadata.find(key);
     return found == metadata.end() ? "" : found->second;
 }
-
-}  // namespace
 
 std::map<std::string, std::string> row_origin(const std::string& folder) {
     const std::string text = file_of(folder);
@@ -79,10 +79,10 @@ bool has_row_origin(const std::map<std::string, std::string>& metadata) {
 
 std::string other_vocabulary_text(const std::map<std::string, std::string>& metadata,
                                   const std::string& folder) {
-    const std::string expected = value_of(metadata, kVocabularyKey);
+    const std::string expected = metadata_value(metadata, kVocabularyKey);
     if (expected.empty()) return "";
     const std::string text = file_of(folder);
-    if (text.empty() || hash_text(text) == value_of(metadata, kFileKey)) return "";
+    if (text.empty() || hash_text(text) == metadata_value(metadata, kFileKey)) return "";
     const std::string found = vocabulary_of(text);
     if (found.empty() || found == expected) return "";
     return fmt::format(

@@ -13,6 +13,10 @@ namespace dslaunch::storage {
 // without a vocabulary.
 [[nodiscard]] std::map<std::string, std::string> row_origin(const std::string& folder);
 
+// Returns the value of KEY in METADATA; empty if there is none.
+[[nodiscard]] std::string metadata_value(const std::map<std::string, std::string>& metadata,
+                                         const char* key);
+
 // Returns true if METADATA says which tokenizer made the rows.
 [[nodiscard]] bool has_row_origin(const std::map<std::string, std::string>& metadata);
 

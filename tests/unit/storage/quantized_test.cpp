@@ -354,7 +354,7 @@ TEST_CASE("a module with bits or groups of its own is known by its tensors' shap
                         {"group_size", 8},
                         {"extra_config", {{"lm_head", {{"bits", 16}}}, {"m", own}}}};
     CHECK(rows_of(round, eight)[31] == numbers);
-    // Of the folder's own bits.
+    // A module with the bits that quantization_config names for all.
     Parts four;
     four.words("qweight", {1, 32}, std::vector<uint32_t>(32, 0x76543210))
         .words("qzeros", {1, 4}, std::vector<uint32_t>(4, 0xFFFFFFFF))

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "health/health_verdict.h"
 #include "health/link_figures.h"
@@ -32,7 +33,7 @@ class PairVerdict {
             pairs_of_[pair.first] += 1;
             pairs_of_[pair.second] += 1;
             if (of_kind.size() < kOthersMin) continue;
-            const double median = middle_of(of_kind);
+            const double median = median_of(of_kind, Middle::kUpper);
             if (static_cast<double>(pair.bytes_per_second) < kSlowShare * median)
                 slow_.push_back({pair, median});
         }

@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "base/check.h"
+#include "base/median.h"
 #include "health/link_figures.h"
 
 namespace dslaunch::health {
@@ -47,10 +47,8 @@ NodeLink link_of(const LinkSample& sample) {
 // Returns the median. If the number of values is even, UPPER selects the upper one of the two in
 // the middle: with three hosts, a bad host is in two of three pairs, so that half of the other
 // values are bad too.
-double median(std::vector<double> values, bool upper = true) {
-    DSL_CHECK(!values.empty(), "the median of an empty list");
-    std::sort(values.begin(), values.end());
-    return values[upper ? values.size() / 2 : (values.size() - 1) / 2];
+double median(const std::vector<double>& values, bool upper = true) {
+    return median_of(values, upper ? Middle::kUpper : Middle::kLower);
 }
 
 double deviation(const std::vector<double>& values) {

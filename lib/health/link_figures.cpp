@@ -4,10 +4,16 @@
 
 #include <algorithm>
 
+#include "base/median.h"
 #include "base/text.h"
 
 namespace dslaunch::health {
 namespace {
+
+// Returns the median; 0 if there are no values.
+double middle_of(const std::vector<double>& values) {
+    return values.empty() ? 0 : median_of(values, Middle::kUpper);
+}
 
 std::string beside(double value, std::string (*text)(double)) {
     return value > 0 ? fmt::format(" (elsewhere {})", text(value)) : std::string();
@@ -52,13 +58,6 @@ std::string time_text(double nanoseconds) {
     if (nanoseconds >= 1e9) return fmt::format("{:.1f} s", nanoseconds / 1e9);
     if (nanoseconds >= 1e6) return fmt::format("{:.1f} ms", nanoseconds / 1e6);
     return fmt::format("{:.0f} us", nanoseconds / 1e3);
-}
-
-double middle_of(std::vector<double> values) {
-    if (values.empty()) return 0;
-    std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                     values.end());
-    return values[values.size() / 2];
 }
 
 std::string join_parts(const std::vector<std::string>& parts) {

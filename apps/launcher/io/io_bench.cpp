@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/median.h"
 #include "base/text/json.h"
 #include "storage/disk/io_arena.h"
 #include "storage/swap/swap_files.h"
@@ -30,20 +31,13 @@ void fill_with_noise(std::span<std::byte> bytes) {
     }
 }
 
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    if (values.size() % 2 == 1) return *middle;
-    return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
-
-IoFigure median_of(const std::vector<IoFigure>& figures) {
+IoFigure median_figure(const std::vector<IoFigure>& figures) {
     std::vector<double> rates, costs;
     for (const IoFigure& figure : figures) {
         rates.push_back(figure.bytes_per_s);
         costs.push_back(figure.cpu_s_per_gb);
     }
-    return {median(rates), median(costs)};
+    return {median_of(rates, Middle::kMean), median_of(costs, Middle::kMean)};
 }
 
 std::vector<IoRow> rows_of(const IoBenchOptions& options, bool has_uring) {
@@ -110,8 +104,8 @@ class Bench {
             }
         }
         for (size_t i = 0; i < rows.size(); ++i) {
-            rows[i].read = median_of(reads[i]);
-            rows[i].write = median_of(writes[i]);
+            rows[i].read = median_figure(reads[i]);
+            rows[i].write = median_figure(writes[i]);
         }
     }
 
@@ -131,8 +125,8 @@ class Bench {
                 their_figures.push_back(run_fio(request, check_));
             }
             const bool reads = direction == storage::IoDirection::kRead;
-            (reads ? ours.read : ours.write) = median_of(our_figures);
-            (reads ? theirs.read : theirs.write) = median_of(their_figures);
+            (reads ? ours.read : ours.write) = median_figure(our_figures);
+            (reads ? theirs.read : theirs.write) = median_figure(their_figures);
         }
         report.beside_fio = ours;
         report.fio = theirs;
@@ -155,8 +149,8 @@ class Bench {
                 true,     options_.fio_time};
             their_figures.push_back(run_fio(request, check_));
         }
-        report.both = median_of(our_figures);
-        if (program) report.fio_both = median_of(their_figures);
+        report.both = median_figure(our_figures);
+        if (program) report.fio_both = median_figure(their_figures);
     }
 
   private:

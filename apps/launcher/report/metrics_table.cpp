@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/median.h"
+
 namespace dslaunch::launcher {
 namespace {
 
@@ -165,9 +167,7 @@ std::optional<double> MetricsTable::median(std::string_view name) const {
         if (std::isfinite((*points)[i].value) && (i > 0 || points->size() == 1))
             values.push_back((*points)[i].value);
     if (values.empty()) return std::nullopt;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
+    return median_of(std::move(values), Middle::kUpper);
 }
 
 MetricsTable read_metrics_table(std::istream& text) {

@@ -4,17 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/median.h"
+
 namespace dslaunch::launcher {
 namespace {
 
 constexpr double kSlowTimes = 2;  // a trial this many times slower than the best ends early,
 constexpr size_t kSlowSteps = 2;  // after this many steps
-
-double median_of(std::vector<double> values) {
-    std::ranges::sort(values);
-    const size_t half = values.size() / 2;
-    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 }  // namespace
 
@@ -41,8 +37,8 @@ bool TrialSteps::is_done() const {
 }
 
 std::optional<double> TrialSteps::step_s() const {
-    if (!measured_s_.empty()) return median_of(measured_s_);
-    if (!early_s_.empty()) return median_of(early_s_);
+    if (!measured_s_.empty()) return median_of(measured_s_, Middle::kMean);
+    if (!early_s_.empty()) return median_of(early_s_, Middle::kMean);
     return std::nullopt;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/median.h"
 #include "base/text/torch_reason.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/lower/parameters_as.h"
@@ -24,11 +25,8 @@ double seconds_of(Action&& action) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-double median_of(std::vector<double> values) {
-    DSL_CHECK(!values.empty(), "there is no median of an empty list");
-    const auto middle = values.begin() + std::ssize(values) / 2;
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
+double median_s(const std::vector<double>& values) {
+    return median_of(values, Middle::kUpper);
 }
 
 class SegmentTimer {
@@ -47,12 +45,12 @@ class SegmentTimer {
         std::vector<plan::SegmentTimes> times;
         for (size_t s = 0; s < sort_of_.size(); ++s) {
             const Samples& took = samples_.at(sort_of_[s]);
-            const double whole_s = took.whole_s.empty() ? 0 : median_of(took.whole_s);
-            double input_s = took.input_s.empty() ? 0 : median_of(took.input_s);
+            const double whole_s = took.whole_s.empty() ? 0 : median_s(took.whole_s);
+            double input_s = took.input_s.empty() ? 0 : median_s(took.input_s);
             // If one half of the backward has nothing to do, the other half gets the whole time.
             if (std::get<kLeaves>(sort_of_[s]) == 0) input_s = 0;
             if (!has_trainable(segmented_.segments()[s])) input_s = whole_s;
-            times.push_back({median_of(took.forward_s), input_s, std::max(0.0, whole_s - input_s)});
+            times.push_back({median_s(took.forward_s), input_s, std::max(0.0, whole_s - input_s)});
         }
         return times;
     }

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
+
+#include "base/median.h"
 
 namespace dslaunch::launch {
 
@@ -41,9 +44,9 @@ std::vector<StragglerWatch::Work> StragglerWatch::works(
         if (works.size() < 2) continue;  // no rank to compare with
         std::vector<double> times_ms;
         for (const Work& work : works) times_ms.push_back(work.ms);
-        std::ranges::sort(times_ms);
+        const double median_ms = median_of(std::move(times_ms), Middle::kLower);
         for (Work& work : works) {
-            work.median_ms = times_ms[(times_ms.size() - 1) / 2];
+            work.median_ms = median_ms;
             all.push_back(work);
         }
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/median.h"
 
 namespace dslaunch::plan {
 namespace {
@@ -18,15 +19,12 @@ template <typename Time>
 double median(std::span<const StepTimes> steps, Time&& time) {
     std::vector<double> values;
     for (const StepTimes& step : steps) values.push_back(time(step));
-    const auto middle = values.begin() + std::ssize(values) / 2;
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
+    return median_of(std::move(values), Middle::kUpper);
 }
 
 // Returns the median of each time separately. For an even number of steps, the median is the upper
 // one of the two middle values. REQUIRES: STEPS is not empty.
-StepTimes median_of(std::span<const StepTimes> steps) {
-    DSL_CHECK(!steps.empty(), "cannot compute the median of no steps");
+StepTimes median_step(std::span<const StepTimes> steps) {
     StepTimes result;
     result.step_s = median(steps, [](const StepTimes& step) { return step.step_s; });
     for (size_t lane = 0; lane < kLanes; ++lane) {
@@ -94,7 +92,7 @@ bool PlacementControl::add(const StepTimes& step) {
 }
 
 PlacementFacts PlacementControl::measured() const {
-    const StepTimes times = median_of(window_);
+    const StepTimes times = median_step(window_);
     PlacementFacts facts;
     facts.step_s = times.step_s;
     const auto [least, most] = std::ranges::minmax(window_, {}, &StepTimes::step_s);
@@ -156,7 +154,7 @@ PlacementChoice PlacementControl::decide(const PlacementFacts& agreed) {
 }
 
 std::string PlacementControl::summary() const {
-    const double now = window_.empty() ? last_step_s_ : median_of(window_).step_s;
+    const double now = window_.empty() ? last_step_s_ : median_step(window_).step_s;
     std::string text = fmt::format("{} of {} chunks in memory at the end", kept_, chunks_.size());
     if (!first_step_s_) return text + "; there were too few steps to choose the placement";
     text += fmt::format("; a step takes {:.3g} s", now);

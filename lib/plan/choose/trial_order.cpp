@@ -5,17 +5,9 @@
 #include <random>
 
 #include "base/check.h"
+#include "base/median.h"
 
 namespace dslaunch::plan {
-namespace {
-
-double median(std::vector<double> values) {
-    std::ranges::sort(values);
-    const size_t half = values.size() / 2;
-    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
-}  // namespace
 
 std::string_view why_text(WhyUntried why) {
     switch (why) {
@@ -52,7 +44,7 @@ TrialOrder::TrialOrder(std::vector<TrialCandidate> candidates, const TrialRules&
 std::optional<double> TrialOrder::step_s(int candidate) const {
     const std::vector<double>& steps = tries_[candidate].steps_s;
     if (steps.empty()) return std::nullopt;
-    return median(steps);
+    return median_of(steps, Middle::kMean);
 }
 
 std::optional<int> TrialOrder::best() const {

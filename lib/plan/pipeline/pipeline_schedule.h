@@ -78,9 +78,4 @@ struct PipelineSchedule {
 // schedule sums gradients in the same order. REQUIRES: why_no_schedule is empty.
 [[nodiscard]] PipelineSchedule make_schedule(ScheduleKind kind, const PipelineShape& shape);
 
-// Returns the faults of a schedule, one sentence for each: works that are missing, repeated or do
-// not belong to the stage, backwards out of order, more activations than live_bound, stages that
-// wait for ever (receives block, sends do not). Returns an empty list if the schedule can be run.
-[[nodiscard]] std::vector<std::string> check_schedule(const PipelineSchedule& schedule);
-
 }  // namespace dslaunch::plan

@@ -39,7 +39,7 @@ struct PartCost {
                                        const std::vector<PartCost>& costs);
 
 // Runs the timed plan of SCHEDULE and returns the results of the stages, without the links.
-// REQUIRES: check_schedule finds no fault.
+// REQUIRES: SCHEDULE can be run, like each of make_schedule().
 [[nodiscard]] TimedRun simulate_pipeline(const PipelineSchedule& schedule,
                                          const std::vector<PartCost>& costs);
 

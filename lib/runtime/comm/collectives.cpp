@@ -158,14 +158,6 @@ class HierarchicalCollectives final : public Collectives {
             over_link([&] { exchange_->broadcast(bytes); });
         group_.broadcast(bytes, 0);
     }
-    void broadcast_shared(SliceId slice) override {
-        group_.barrier();  // node 0 has written, and other hosts no longer read the old content
-        if (one_host()) return;
-        const std::span<std::byte> bytes = arena_.shared(slice);
-        const NodeRange all{{0, std::ssize(bytes)}, 0};
-        gather_ranges(bytes, 1, {&all, 1}, {});
-        group_.barrier();
-    }
 
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                        std::span<const NodeRange> owned, const GatherCoding& coding) override {

@@ -119,9 +119,6 @@ class Collectives {
 
     // Copies BYTES from rank 0 to all ranks. REQUIRES: the length is the same on all ranks.
     virtual void broadcast(std::span<std::byte> bytes) = 0;
-    // Copies a shared slice from node 0 to the same slice on every other host, and waits for the
-    // local ranks. Afterwards all ranks see all earlier writes to the slice on node 0.
-    virtual void broadcast_shared(SliceId slice) = 0;
     // Copies the ranges of SLICE to all nodes. SLICE is memory that the host's ranks share. OWNED
     // says on which node each range is valid; ranges of kEveryNode stay as they are. The bridges do
     // the work, and on them all ranges are valid when the call returns. On other ranks the call

@@ -93,15 +93,6 @@ class DeviceCollectives final : public Collectives {
     }
 
     void broadcast(std::span<std::byte> bytes) override { control_.broadcast(bytes); }
-    void broadcast_shared(SliceId slice) override {
-        if (topology_.world_size() == 1) return;
-        const std::span<std::byte> shared = arena_.shared(slice);
-        groups_.world->broadcast(bytes_of(shared), 0);
-        const bool is_root = topology_.rank() == 0;
-        count(is_root ? std::ssize(shared) * (topology_.world_size() - 1) : 0,
-              is_root ? 0 : std::ssize(shared));
-        settle();
-    }
     void settle() override {
         backend_.communication().stream()->record(*settled_);
         if (device::await_event(*settled_, {[this] { backend_.check(); }, time_limit_, {}})) return;

@@ -46,8 +46,6 @@ class TokenFinder {
     TokenFinder(const std::vector<AddedToken>& tokens, bool normalized);
     // Appends the parts of TEXT; no part is empty.
     void split(std::string_view text, std::vector<TextPart>& parts) const;
-    // Returns true if the finder looks for no token.
-    [[nodiscard]] bool is_empty() const { return is_empty_; }
 
   private:
     const std::vector<AddedToken>* tokens_;

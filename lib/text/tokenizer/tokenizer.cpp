@@ -123,13 +123,6 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
     return out;
 }
 
-int64_t Tokenizer::vocab_size() const {
-    int64_t count = parts_->model->vocabulary().tokens_count();
-    for (const AddedToken& token : parts_->added.all())
-        count += parts_->model->vocabulary().find(token.text) == kNoToken;
-    return count;
-}
-
 int64_t Tokenizer::ids_end() const {
     return std::ssize(parts_->specials);
 }

@@ -65,8 +65,6 @@ class Tokenizer {
     // the package. Throws Error{kInput} if a number is below 0.
     [[nodiscard]] std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
-    // Returns the number of tokens, including the added ones.
-    [[nodiscard]] int64_t vocab_size() const;
     // Returns the largest token number + 1, which is the number of rows that an embedding needs.
     [[nodiscard]] int64_t ids_end() const;
     // Return the number, or the text, of a token. Return nothing if there is no such token.

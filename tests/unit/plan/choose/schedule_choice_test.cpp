@@ -4,6 +4,7 @@
 #include <random>
 
 #include "support/catch.h"
+#include "unit/plan/pipeline/schedule_check.h"
 
 namespace dslaunch {
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "pipeline_shapes.h"
+#include "schedule_check.h"
 #include "support/catch.h"
 
 namespace dslaunch {

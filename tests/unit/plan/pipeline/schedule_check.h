@@ -1,14 +1,19 @@
+// An independent check of pipeline schedules.
+#pragma once
+
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "plan/pipeline/pipeline_schedule.h"
 #include "plan/pipeline/timed_schedule.h"
 
 namespace dslaunch::plan {
-namespace {
 
-std::string work_text(const PipelineWork& work) {
+inline std::string work_text(const PipelineWork& work) {
     return fmt::format("{} of chunk {}, micro batch {}", work_name(work.kind), work.chunk,
                        work.micro_batch);
 }
@@ -95,9 +100,10 @@ class StageCheck {
     bool in_range_ = true;
 };
 
-}  // namespace
-
-std::vector<std::string> check_schedule(const PipelineSchedule& schedule) {
+// Returns the faults of a schedule, one sentence for each: works that are missing, repeated or do
+// not belong to the stage, backwards out of order, more activations than live_bound, stages that
+// wait for ever (receives block, sends do not). Returns an empty list if the schedule can be run.
+inline std::vector<std::string> check_schedule(const PipelineSchedule& schedule) {
     const std::string why_not = why_no_schedule(schedule.kind, schedule.shape);
     if (!why_not.empty()) return {why_not};
     if (std::ssize(schedule.stages) != schedule.shape.stages)

@@ -37,8 +37,7 @@ class Job::Process {
         if (code_) return;
         // Agents end the ranks as soon as their launcher is gone.
         ::kill(pid_, SIGKILL);
-        while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-        }
+        launch::wait_for_end(pid_);
     }
 
     // Returns the exit code. With WNOHANG in FLAGS, returns nullopt if the process still runs.

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
@@ -171,17 +170,10 @@ class Child {
     ~Child() {
         if (pid_ <= 0) return;
         ::kill(-pid_, SIGKILL);  // kills the child's whole process group
-        ::waitpid(pid_, nullptr, 0);
+        launch::wait_for_end(pid_);
     }
-    // Returns the child's exit status. The child has closed its output by this time, so it ends
-    // soon.
-    int wait() {
-        int status = 0;
-        while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-        }
-        pid_ = 0;
-        return status;
-    }
+    // Returns the child's exit code. The child has closed its output by this time, so it ends soon.
+    int wait() { return launch::wait_for_end(std::exchange(pid_, 0)); }
 
   private:
     pid_t pid_;
@@ -307,9 +299,9 @@ IoFigure run_fio(const FioRequest& request, const std::function<void()>& check) 
     errors.write_end.reset();
     const std::string json = read_output(output.read_end.get(), check);
     const std::string said = read_output(errors.read_end.get(), check);
-    const int status = child.wait();
-    if (status != 0)
-        fail(ExitCode::kSetup, "fio ({}) ended with status {}: {}", request.engine, status,
+    const int code = child.wait();
+    if (code != 0)
+        fail(ExitCode::kSetup, "fio ({}) ended with status {}: {}", request.engine, code,
              printable(said.substr(0, said.find('\n'))));
     if (request.both)
         return parse_fio(json, {storage::IoDirection::kRead, storage::IoDirection::kWrite});

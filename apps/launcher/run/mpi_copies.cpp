@@ -4,7 +4,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -169,10 +168,7 @@ int MpiCopies::serve() {
         agent.die_with_parent = true;
         const launch::SpawnResult child = launch::spawn(agent);
         if (child.pid < 0) fail(ExitCode::kSetup, "cannot start the agent: {}", child.error);
-        int status = 0;
-        while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
-        }
-        code = launch::exit_code_of(status);
+        code = launch::wait_for_end(child.pid);
     }
     session_.meet();
     session_.finish();

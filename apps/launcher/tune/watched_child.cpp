@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,10 +99,7 @@ ChildResult Watch::run(const std::function<bool(std::string_view)>& on_line,
         if (Clock::now() >= deadline) stop(ChildEnd::kTimeOver);
         kill_late();
     }
-    int status = 0;
-    while (::waitpid(child_.pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    result_.exit_code = launch::exit_code_of(status);
+    result_.exit_code = launch::wait_for_end(child_.pid);
     return std::move(result_);
 }
 

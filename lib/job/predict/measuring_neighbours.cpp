@@ -1,7 +1,6 @@
 #include "job/predict/measuring_neighbours.h"
 
 #include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,7 +58,7 @@ MeasuringNeighbours::MeasuringNeighbours(int count, const std::string& option) {
 
 MeasuringNeighbours::~MeasuringNeighbours() {
     for (const Neighbour& neighbour : neighbours_) ::kill(neighbour.pid, SIGKILL);
-    for (const Neighbour& neighbour : neighbours_) ::waitpid(neighbour.pid, nullptr, 0);
+    for (const Neighbour& neighbour : neighbours_) launch::wait_for_end(neighbour.pid);
 }
 
 void MeasuringNeighbours::start(const std::vector<std::string>& command) {

@@ -102,7 +102,7 @@ class Agent {
     int signal_fd_;
     AgentWorkers workers_{
         [this](FrameKind kind, std::string payload) { send(kind, std::move(payload)); }};
-    Rendezvous rendezvous_;
+    MeetingSocket rendezvous_;
     NetworkProbe network_;
     PortWatch port_watch_;
     AgentHello node_;

@@ -16,8 +16,8 @@ namespace dslaunch::launch {
 
 // The facts and descriptors that the workers of an agent get from it.
 struct WorkerSources {
-    Rendezvous& rendezvous;  // AgentWorkers closes the socket once the workers have it
-    int64_t cores = 1;       // processors of this machine
+    MeetingSocket& rendezvous;  // AgentWorkers closes the socket once the workers have it
+    int64_t cores = 1;          // processors of this machine
     WorkerStdin stdin_of_rank_0;
     // CUDA_VISIBLE_DEVICES as a scheduler set it; nullopt if it is not set, for all GPUs.
     std::optional<std::string> visible_devices;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <link.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -245,10 +244,7 @@ std::vector<SharedLibrary> loaded_libraries(const std::string& file,
     err.write_end.reset();
     const std::string text = read_all(out.read_end.get());  // stderr is short enough for its pipe
     const std::string complaint = read_all(err.read_end.get());
-    int status = 0;
-    while (::waitpid(result.pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    if (wait_for_end(result.pid) != 0) {
         fail(ExitCode::kSetup, "{} cannot list the libraries of {}: {}", loader, file,
              printable(trim(complaint)));
     }

@@ -91,7 +91,7 @@ AgentHello look_at_node() {
     return hello;
 }
 
-Rendezvous open_rendezvous(const PrepareRequest& request, const std::string& arrival) {
+MeetingSocket open_rendezvous(const PrepareRequest& request, const std::string& arrival) {
     const std::string address = choose_address(request, arrival);
     std::string error;
     const auto list = look_up(address, request.port, AI_PASSIVE, &error);
@@ -125,7 +125,7 @@ ListenReply NetworkProbe::listen(const ListenRequest& request) {
             PrepareRequest prepare;
             prepare.address = address;
             prepare.port = request.port;
-            Rendezvous listener = open_rendezvous(prepare, {});
+            MeetingSocket listener = open_rendezvous(prepare, {});
             place.port = listener.where.port;
             place.numeric = local_address(listener.socket.get());
             place.interface = interface_of(interfaces, place.numeric);
@@ -231,7 +231,7 @@ void NetworkProbe::answer(UniqueFd socket) {
 
 std::vector<NetworkProbe::Watch> NetworkProbe::watch() const {
     std::vector<Watch> watched;
-    for (const Rendezvous& listener : listeners_) {
+    for (const MeetingSocket& listener : listeners_) {
         watched.push_back({listener.socket.get(), POLLIN});
     }
     for (const int guest : guests_.descriptors()) watched.push_back({guest, POLLIN});
@@ -245,7 +245,7 @@ std::vector<NetworkProbe::Watch> NetworkProbe::watch() const {
 }
 
 void NetworkProbe::ready(int fd) {
-    for (const Rendezvous& listener : listeners_) {
+    for (const MeetingSocket& listener : listeners_) {
         if (listener.socket.get() == fd) {
             return guests_.accept_from(fd, std::chrono::steady_clock::now());
         }
@@ -291,9 +291,9 @@ std::optional<ProbeReply> NetworkProbe::take_reply(Time now) {
     return reply;
 }
 
-Rendezvous NetworkProbe::keep(const std::string& address) {
-    Rendezvous kept;
-    for (Rendezvous& listener : listeners_) {
+MeetingSocket NetworkProbe::keep(const std::string& address) {
+    MeetingSocket kept;
+    for (MeetingSocket& listener : listeners_) {
         if (listener.where.address != address || address.empty()) continue;
         kept = std::move(listener);
         break;

@@ -22,14 +22,14 @@ namespace dslaunch::launch {
 [[nodiscard]] AgentHello look_at_node();
 
 // The socket on which rank 0 will accept the other ranks.
-struct Rendezvous {
+struct MeetingSocket {
     UniqueFd socket;  // listening, close-on-exec
     PrepareReply where;
 };
 
 // Binds and listens. Throws Error{kSetup} that names address and port when that fails.
-[[nodiscard]] Rendezvous open_rendezvous(const PrepareRequest& request,
-                                         const std::string& arrival_address);
+[[nodiscard]] MeetingSocket open_rendezvous(const PrepareRequest& request,
+                                            const std::string& arrival_address);
 
 // The sockets of one agent while the network is chosen.
 class NetworkProbe {
@@ -53,7 +53,7 @@ class NetworkProbe {
     [[nodiscard]] std::optional<Time> deadline() const;
     // Returns the socket at ADDRESS in blocking mode, with our own connections removed from its
     // queue; closes the other sockets.
-    [[nodiscard]] Rendezvous keep(const std::string& address);
+    [[nodiscard]] MeetingSocket keep(const std::string& address);
 
     // A descriptor to poll, and the events of poll() to wait for.
     struct Watch {
@@ -87,7 +87,7 @@ class NetworkProbe {
     void judge(Attempt& attempt);
     void decide(Attempt& attempt, std::string error);
 
-    std::vector<Rendezvous> listeners_;
+    std::vector<MeetingSocket> listeners_;
     Guests guests_{[this](UniqueFd socket) { answer(std::move(socket)); }};
     std::list<Answered> answered_;  // in the order of their answers
     std::vector<Attempt> attempts_;

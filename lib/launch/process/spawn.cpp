@@ -216,7 +216,7 @@ SpawnResult spawn(const SpawnRequest& request) {
     if (read_full(report.read_end.get(), bytes) != static_cast<ssize_t>(sizeof failure)) {
         return {pid, {}};
     }
-    ::waitpid(pid, nullptr, 0);
+    wait_for_end(pid);
     const bool is_there = failure.stage == Stage::kExec && failure.error_number != ENOENT;
     return {-1, failure_text(request, prepared, failure), is_there ? 126 : 127};
 }
@@ -253,13 +253,20 @@ int exit_code_of(int status) {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+int wait_for_end(pid_t pid) {
+    int status = 0;
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return exit_code_of(status);
+}
+
 std::optional<int> wait_or_kill(pid_t pid, milliseconds limit, bool is_group) {
     const auto end = steady_clock::now() + limit;
     int status = 0;
     while (::waitpid(pid, &status, WNOHANG) == 0) {
         if (steady_clock::now() > end) {
             ::kill(is_group ? -pid : pid, SIGKILL);
-            ::waitpid(pid, nullptr, 0);
+            wait_for_end(pid);
             return std::nullopt;
         }
         ::usleep(1'000);

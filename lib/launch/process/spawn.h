@@ -67,6 +67,9 @@ void set_variable(EnvironmentList& environment, const std::string& name, const s
 // Returns the exit code that a shell shows for STATUS, a result of waitpid(): 128+n for a signal.
 [[nodiscard]] int exit_code_of(int status);
 
+// Waits until PID, a child, has ended, and returns its exit code.
+int wait_for_end(pid_t pid);
+
 // Waits until PID, a child, has ended, and returns its exit code. After LIMIT it kills the child,
 // or its process group if IS_GROUP, and returns nothing.
 std::optional<int> wait_or_kill(pid_t pid, std::chrono::milliseconds limit, bool is_group = false);

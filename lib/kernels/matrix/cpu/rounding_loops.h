@@ -88,7 +88,7 @@ inline void keep_nibbles(uint8_t* group_codes, int64_t k, Floats wholes) {
 }
 
 // The numbers that codes stand for: x is about scale · code + low, with low <= 0.
-struct Grid {
+struct CodeGrid {
     Floats scale, low;
 };
 
@@ -132,7 +132,7 @@ inline GridSums sums_of(const PanelGroup& group, const PanelGroup& weights, int6
 }
 
 // Returns the grid with the least weighted squared error for the codes in SUMS, with low <= 0.
-inline Grid fitted(const GridSums& s) {
+inline CodeGrid fitted(const GridSums& s) {
     const Floats zero = fill(0), tiny = fill(1e-38F);
     const Floats determinant = larger(s.w * s.wll - s.wl * s.wl, tiny);
     const Floats scale = (s.w * s.wxl - s.wx * s.wl) / determinant;
@@ -140,7 +140,7 @@ inline Grid fitted(const GridSums& s) {
     return {where_less(zero, low, s.wxl / larger(s.wll, tiny), scale), smaller(low, zero)};
 }
 
-inline Floats error_of(const GridSums& s, Grid grid) {
+inline Floats error_of(const GridSums& s, CodeGrid grid) {
     const Floats two = fill(2);
     const Floats squares = grid.scale * grid.scale * s.wll + grid.low * grid.low * s.w + s.wxx;
     const Floats cross = grid.scale * grid.low * s.wl - grid.scale * s.wxl - grid.low * s.wx;
@@ -149,7 +149,7 @@ inline Floats error_of(const GridSums& s, Grid grid) {
 
 // Tries grids that are a little finer or coarser than the grid that spans the numbers. Fits each
 // grid to its codes (make_qkx2_quants of llama.cpp), and returns the grid with the least error.
-inline Grid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
+inline CodeGrid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
     const Floats zero = fill(0);
     Floats low = zero, high = group.at(0);
     for (int64_t k = 0; k < numel; ++k) {
@@ -157,13 +157,13 @@ inline Grid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_
         high = larger(group.at(k), high);
     }
     const Floats span = larger(high - low, fill(1e-38F));
-    Grid best{(high - low) / fill(15), low};
+    CodeGrid best{(high - low) / fill(15), low};
     Floats least = error_of(sums_of(group, weights, numel, low, fill(15) / span), best);
     constexpr int kSteps = 20;
     for (int step = 0; step <= kSteps; ++step) {
         const float levels = 14.0F + 0.1F * static_cast<float>(step);
         const GridSums sums = sums_of(group, weights, numel, low, fill(levels) / span);
-        const Grid grid = fitted(sums);
+        const CodeGrid grid = fitted(sums);
         const Floats error = error_of(sums, grid);
         const Floats scale = where_less(error, least, grid.scale, best.scale);
         // Codes of a fitted grid rise with the numbers, so a valid scale is positive.
@@ -200,7 +200,7 @@ void to_int4(const PanelSource& source, const PanelTarget& to) {
     for (int64_t g = 0; g < source.groups; ++g) {
         read_group(source, g, group);
         weigh(group, source.group, weights);
-        const Grid grid = best_grid(group, weights, source.group);
+        const CodeGrid grid = best_grid(group, weights, source.group);
         const Floats poison = largest_magnitudes(group, source.group) * fill(0);
         store(to.scratch + g * 2 * kLanes, grid.scale + poison);
         store(to.scratch + g * 2 * kLanes + kLanes, (fill(0) - grid.low) + poison);

@@ -38,7 +38,7 @@ class SshConnector {
 
   private:
     std::string bind_address_;
-    std::shared_ptr<addrinfo> addresses_;  // see Resolved
+    std::shared_ptr<addrinfo> addresses_;  // see ResolvedHost
     const addrinfo* next_ = nullptr;
     UniqueFd socket_;
     std::string failure_;

@@ -30,7 +30,7 @@ struct Question {
 struct SshResolver::State {
     std::mutex mutex;
     std::deque<Question> questions;
-    std::vector<Resolved> answers;
+    std::vector<ResolvedHost> answers;
     int threads = 0;
     UniqueFd wake;
 
@@ -46,7 +46,7 @@ struct SshResolver::State {
                 question = std::move(state->questions.front());
                 state->questions.pop_front();
             }
-            Resolved resolved{question.host, nullptr, {}};
+            ResolvedHost resolved{question.host, nullptr, {}};
             std::string error;
             resolved.addresses = look_up(question.name, question.port, 0, &error, question.family);
             if (!resolved.addresses)
@@ -76,7 +76,7 @@ int SshResolver::fd() const {
     return state_->wake.get();
 }
 
-std::vector<Resolved> SshResolver::take() {
+std::vector<ResolvedHost> SshResolver::take() {
     eventfd_t ignored = 0;
     ::eventfd_read(state_->wake.get(), &ignored);
     const std::lock_guard lock(state_->mutex);

@@ -11,7 +11,7 @@
 namespace dslaunch::launch {
 
 // The answer to one question of SshResolver::ask().
-struct Resolved {
+struct ResolvedHost {
     size_t host = 0;
     std::shared_ptr<addrinfo> addresses;  // shared only because the list's deleter is not a plain
                                           // delete
@@ -29,7 +29,7 @@ class SshResolver {
     // Returns a descriptor that is readable while answers wait.
     [[nodiscard]] int fd() const;
     // Returns the answers that have arrived since the last call.
-    [[nodiscard]] std::vector<Resolved> take();
+    [[nodiscard]] std::vector<ResolvedHost> take();
 
   private:
     struct State;

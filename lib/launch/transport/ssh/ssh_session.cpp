@@ -95,7 +95,7 @@ void SshSession::begin(SshResolver& resolver) {
     resolver.ask(index_, target_->host_name, target_->port, target_->address_family);
 }
 
-void SshSession::take_addresses(const Resolved& resolved) {
+void SshSession::take_addresses(const ResolvedHost& resolved) {
     if (state_ == State::kTunnel) return way_->take_addresses(resolved);
     if (state_ != State::kResolving) return;  // the session was given up meanwhile
     if (!resolved.error.empty()) return end(resolved.error);

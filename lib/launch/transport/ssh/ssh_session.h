@@ -37,7 +37,7 @@ class SshSession {
     // resolver.
     void begin(SshResolver& resolver);
     // Takes the answer of the resolver.
-    void take_addresses(const Resolved& resolved);
+    void take_addresses(const ResolvedHost& resolved);
     // Proceeds as far as possible now and adds the resulting events to EVENTS.
     void advance(std::vector<TransportEvent>& events);
     // Queues BYTES for the other side's input; close_input() ends that input after them.

@@ -37,7 +37,7 @@ SshWay::SshWay(size_t index, const SshTarget& target, const std::string& config_
 SshWay::~SshWay() {
     if (command_ <= 0) return;
     ::kill(-command_, SIGKILL);
-    ::waitpid(command_, nullptr, 0);
+    wait_for_end(command_);
 }
 
 void SshWay::begin(SshResolver& resolver) {
@@ -92,7 +92,7 @@ void SshWay::start_command() {
     set_blocking(command_errors_.get(), false);
 }
 
-void SshWay::take_addresses(const Resolved& resolved) {
+void SshWay::take_addresses(const ResolvedHost& resolved) {
     if (jump_ != nullptr) jump_->take_addresses(resolved);
 }
 

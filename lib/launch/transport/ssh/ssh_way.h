@@ -36,7 +36,7 @@ class SshWay {
 
     void begin(SshResolver& resolver);  // begins, or starts another attempt
     // These functions do the same as SshSession's, for the session with the other host.
-    void take_addresses(const Resolved& resolved);
+    void take_addresses(const ResolvedHost& resolved);
     void advance();
     // Returns, once, a socket that leads to the host; invalid while the path is not open.
     [[nodiscard]] UniqueFd take_connection();

@@ -64,7 +64,7 @@ class SshTransport final : public Transport {
             fail(ExitCode::kInternal, "poll failed: {}", errno_text(errno));
         }
         if (entries[1].revents != 0) {
-            for (const Resolved& resolved : resolver_.take()) {
+            for (const ResolvedHost& resolved : resolver_.take()) {
                 sessions_[resolved.host]->take_addresses(resolved);
                 touched_[resolved.host] = true;
             }

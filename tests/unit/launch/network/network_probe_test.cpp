@@ -186,7 +186,7 @@ TEST_CASE("the socket that is kept is clean, and nothing else listens any more")
     request.addresses = {"127.0.0.1", "127.0.0.2"};
     const ListenReply places = host.listen(request);
     const UniqueFd stranger = connected_to(places.places[0].port);  // waits in the queue
-    const Rendezvous kept = host.keep("127.0.0.1");
+    const MeetingSocket kept = host.keep("127.0.0.1");
     REQUIRE(kept.socket.valid());
     CHECK(kept.where.port == places.places[0].port);
     CHECK(host.watch().empty());

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/text/text_table.h"
+#include "launch/output/run_record.h"
 #include "launcher/jobs/report.h"
 
 namespace dslaunch::launcher {
@@ -125,15 +126,6 @@ ReportSection other_run_section() {
             "later one has written it"};
 }
 
-// Returns the run.json in FOLDER; nullopt if it cannot be read.
-std::optional<Json> read_run(const std::string& folder) {
-    try {
-        return Json::parse(read_file(folder + "/run.json", kFileBytesMax));
-    } catch (const std::exception&) {
-        return std::nullopt;
-    }
-}
-
 }  // namespace
 
 std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask) {
@@ -154,21 +146,21 @@ std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask) {
     if (job.step) section.facts.emplace_back("newest step", std::to_string(*job.step));
     std::vector<ReportSection> sections = {
         section, {"last messages of dslaunch", {}, launcher_lines(job.folder)}};
-    if (const auto run = read_run(job.output); run && !job.output.empty()) {
-        const bool is_own = run->is_object() && run->value("job_id", "") == job.id;
-        sections.push_back(is_own ? run_section(*run, mask) : other_run_section());
+    if (const auto run = launch::find_run_record(job.output); run && !job.output.empty()) {
+        sections.push_back(run->job_id == job.id ? run_section(run->json, mask)
+                                                 : other_run_section());
         add_rank_logs(job.output, sections);
     }
     return sections;
 }
 
 std::vector<ReportSection> folder_report(const std::string& folder, NameMask& mask) {
-    const auto run = read_run(folder);
+    const auto run = launch::find_run_record(folder);
     if (!run)
         fail(ExitCode::kInput,
              "{}: cannot read a run.json in this folder; is it the --output folder of a run?",
              printable(folder));
-    std::vector<ReportSection> sections = {run_section(*run, mask)};
+    std::vector<ReportSection> sections = {run_section(run->json, mask)};
     add_rank_logs(folder, sections);
     return sections;
 }

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "base/text.h"
 #include "base/text/option_name.h"
 #include "base/text/words.h"
+#include "launch/output/run_record.h"
 #include "launch/plan/secrets.h"
 #include "storage/huggingface/model_folder.h"
 
@@ -59,17 +59,6 @@ bool has_chat_template(const std::string& folder) {
            holds_word(folder + "/tokenizer_config.json", "\"chat_template\"");
 }
 
-// Reads the run.json in FOLDER. Returns the kind of prompts with which `generate` can use the
-// trained archive: "text", "ids", or an empty text if the archive cannot generate.
-std::string prompts_of_run(const std::string& folder) {
-    try {
-        const auto json = nlohmann::json::parse(read_file(folder + "/run.json", kConfigBytesMax));
-        return json.at("run").at("prompts").get<std::string>();
-    } catch (const std::exception&) {
-        return "";
-    }
-}
-
 }  // namespace
 
 std::string resume_command(std::span<const std::string> words, const RunOptions& options,
@@ -98,11 +87,11 @@ std::string use_command(const launch::JobSpec& spec, const RunOptions& options) 
     const auto folder = storage::model_folder_of(model);
     const bool is_adapter = !is_there(output + "/model.safetensors");
     if (!folder) {
-        const std::string prompts = is_adapter ? "" : prompts_of_run(output);
-        if (prompts.empty()) return "";
+        const auto run = is_adapter ? std::nullopt : launch::find_run_record(output);
+        if (!run || run->prompts.empty()) return "";
         std::string command =
             fmt::format("dslaunch generate {} {}", made,
-                        prompts == "ids" ? "--prompt-ids 5,17,2" : "--prompt \"…\"");
+                        run->prompts == "ids" ? "--prompt-ids 5,17,2" : "--prompt \"…\"");
         // The trained archive contains the code of the original model, so it needs the same trust.
         if (options.trust_model) command += " --trust-model";
         for (const std::string& library : options.op_libraries)

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "launch/output/run_record.h"
 #include "launch/plan/secrets.h"
 #include "launcher/report/run_log.h"
 #include "launcher/report/run_trace.h"
@@ -22,7 +23,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kRunFileBytesMax = 64U << 20;
 constexpr size_t kRanksListed = 256;
 
 std::string shown_text(const Json& value) {
@@ -143,8 +143,7 @@ const KnownJob* job_of_record(const Json& record, const KnownJob* job, RunFolder
 void read_run_file(const KnownJob* job, RunFolder& run) {
     Json record;
     try {
-        record = Json::parse(read_file(run.path + "/run.json", kRunFileBytesMax));
-        if (!record.is_object()) throw std::runtime_error("it is no JSON object");
+        record = launch::read_run_record(run.path).json;
         run.target = text_at(record, "target");
         run.world_size = integer_at(record, "world_size").value_or(0);
         read_hosts(record, run);

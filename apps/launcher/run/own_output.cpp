@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/error.h"
@@ -21,6 +20,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/metrics/metrics_file.h"
+#include "launch/output/run_record.h"
 #include "storage/checkpoint/file_tree.h"
 #include "storage/huggingface/named_place.h"
 
@@ -30,7 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRuns = "runs";
-constexpr size_t kOwnRunFileMax = 64U << 20;
 
 // Returns true if the run in FOLDER has trained a step or written weights or a checkpoint.
 bool has_results(const std::string& folder) {
@@ -106,10 +105,8 @@ std::vector<std::string> make_named_output(const RunOptions& options,
 // rank of it was started.
 bool has_only(const std::string& job, const std::string& folder) {
     std::error_code missing;
-    const std::string path = folder + "/run.json";
-    if (!fs::exists(path, missing)) return true;
-    const auto run = nlohmann::json::parse(read_file(path, kOwnRunFileMax));
-    return run.is_object() && run.value("job_id", "") == job;
+    return !fs::exists(folder + "/run.json", missing) ||
+           launch::read_run_record(folder).job_id == job;
 }
 
 // Returns true if the job's message fully explains an end with CODE, so that its few log lines

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/fd.h"
+#include "launch/output/run_record.h"
 #include "launcher/jobs/file_lines.h"
 
 namespace dslaunch::launcher {
@@ -19,14 +20,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kViewFileMax = 64U << 20;
-
-Json parsed_file(const std::string& path) {
-    try {
-        return Json::parse(read_file(path, kViewFileMax));
-    } catch (const std::exception&) {
-        return {};
-    }
-}
 
 // Returns the last whole lines of the file at PATH; empty if there is none.
 std::string last_lines_of(const std::string& path) {
@@ -65,25 +58,14 @@ RankView rank_view(const Json& entry, bool is_local) {
 }
 
 void read_ranks(JobView& view) {
-    const Json record = parsed_file(view.job.folder + "/ranks.json");
     try {
+        const Json record = Json::parse(read_file(view.job.folder + "/ranks.json", kViewFileMax));
         const bool is_local = view.job.is_here && view.job.transport == "local";
         for (const Json& entry : record.at("ranks"))
             view.ranks.push_back(rank_view(entry, is_local && view.job.lives));
-    } catch (const Json::exception&) {
+    } catch (const std::exception&) {  // there is no such file, or it has no ranks
         view.ranks.clear();
     }
-}
-
-// Returns the value of dslaunch.steps in RECORD, a run.json.
-std::optional<int64_t> planned_steps(const Json& record) {
-    try {
-        for (const Json& value : record.at("run").at("config").at("values"))
-            if (value.at("path") == "dslaunch.steps") return value.at("value").get<int64_t>();
-    } catch (const Json::exception&) {
-        // Rank 0 has not described its run yet.
-    }
-    return std::nullopt;
 }
 
 }  // namespace
@@ -109,23 +91,16 @@ std::optional<double> JobView::newest_growth(std::string_view name) const {
 
 std::optional<int64_t> PlannedSteps::of(const KnownJob& job) {
     std::error_code failed;
-    const std::string path = job.output + "/run.json";
-    const auto changed_at = std::filesystem::last_write_time(path, failed);
+    const auto changed_at = std::filesystem::last_write_time(job.output + "/run.json", failed);
     if (failed) return std::nullopt;
     auto found = known_.find(job.output);
     if (found == known_.end() || found->second.changed_at != changed_at) {
-        const Json record = parsed_file(path);
-        const std::string id = record.is_object() ? record.value("job_id", "") : "";
-        found =
-            known_.insert_or_assign(job.output, Known{changed_at, id, planned_steps(record)}).first;
+        const auto record = launch::find_run_record(job.output).value_or(launch::RunRecord());
+        found = known_.insert_or_assign(job.output, Known{changed_at, record.job_id, record.steps})
+                    .first;
     }
     // While a job sets up, the file of an earlier run is still there.
     return found->second.job == job.id ? found->second.steps : std::nullopt;
-}
-
-JobView view_job(const KnownJob& job) {
-    PlannedSteps planned;
-    return view_job(job, planned);
 }
 
 JobView view_job(const KnownJob& job, PlannedSteps& planned) {

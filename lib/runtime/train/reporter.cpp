@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/new_files.h"
+#include "base/text/json.h"
 #include "launch/protocol/control.h"
 #include "launch/protocol/messages.h"
 
@@ -112,10 +113,10 @@ class FileReporter final : public Reporter {
 
   private:
     void write_run_file(std::string_view result) const {
-        if (!output_.empty())
-            write_file_atomically(output_ + "/run.json",
-                                  fmt::format("{{\"run\": {}, \"result\": {}}}\n", info_, result),
-                                  0600);
+        if (output_.empty()) return;
+        JsonWriter json;
+        json.begin_object().key("run").raw(info_).key("result").raw(result).end_object();
+        write_file_atomically(output_ + "/run.json", json.text() + "\n", 0600);
     }
 
     std::string output_;

@@ -17,6 +17,11 @@ using namespace dslaunch::test;
 
 namespace {
 
+JobView view_of(const KnownJob& job) {
+    PlannedSteps planned;
+    return view_job(job, planned);
+}
+
 // Returns a running job with its files in FOLDER: 100 steps of 50 ms, step 40 done.
 KnownJob running_job(const TemporaryFolder& folder, int ranks) {
     KnownJob job;
@@ -66,7 +71,7 @@ std::string joined(const std::vector<std::string>& lines) {
 
 TEST_CASE("top shows steps, loss, speed, memory, links and ranks of a job") {
     TemporaryFolder folder;
-    const JobView view = view_job(running_job(folder, 2));
+    const JobView view = view_of(running_job(folder, 2));
     CHECK(view.step() == 40);
     CHECK(view.left_s() == 3.0);  // 60 steps of 50 ms
     CHECK(view.newest_growth("link_bytes.sent") == 1024.0);
@@ -90,7 +95,7 @@ TEST_CASE("top shows neither steps nor places of ranks once their job has ended"
     KnownJob job = running_job(folder, 2);
     job.state = "ended";
     job.lives = false;
-    const std::string text = joined(job_screen(view_job(job), 1100, {160, 0}));
+    const std::string text = joined(job_screen(view_of(job), 1100, {160, 0}));
     CHECK(mentions(text, "rank  host"));
     for (const char* word : {"where", "heard", "compute", "40.0"})
         CHECK_FALSE(mentions(text, word));
@@ -98,7 +103,7 @@ TEST_CASE("top shows neither steps nor places of ranks once their job has ended"
 
 TEST_CASE("no line of top is wider than the terminal, and ranks that do not fit are counted") {
     TemporaryFolder folder;
-    const JobView view = view_job(running_job(folder, 40));
+    const JobView view = view_of(running_job(folder, 40));
     for (const size_t columns : {80U, 100U, 200U}) {
         for (const std::string& line : job_screen(view, 1100, {columns, 24})) {
             CHECK(columns_of(line) <= columns);
@@ -123,7 +128,7 @@ TEST_CASE("top shows a job that has no files yet") {
     KnownJob job = running_job(folder, 1);
     job.output = folder.path() + "/none";
     job.folder = folder.path() + "/none";
-    const JobView view = view_job(job);
+    const JobView view = view_of(job);
     CHECK_FALSE(view.step().has_value());
     CHECK(mentions(joined(job_screen(view, 1001, {80, 24})), "no step yet"));
     CHECK(nlohmann::json::parse(views_json({&view, 1}, 1001))["jobs"][0]["loss"].is_null());

@@ -23,6 +23,7 @@
 #include "decoder/weights/decoder_weights.h"
 #include "storage/export/weight_export.h"
 #include "storage/files/atomic_file.h"
+#include "storage/huggingface/folder_files.h"
 #include "storage/huggingface/folder_weights.h"
 #include "storage/quantized/quantized_weight.h"
 
@@ -416,10 +417,8 @@ class FolderCompressor {
             write_file(path, to, name, file_of);
         }
         if (task_.folder->index_path.empty()) return;
-        nlohmann::ordered_json index;
-        index["metadata"]["total_size"] = result_.bytes_after;
-        for (const auto& [tensor, file] : file_of) index["weight_map"][tensor] = file;
-        write_text("model.safetensors.index.json", index.dump(2) + "\n");
+        storage::write_weight_index(fmt::format("{}/{}", out_, storage::kWeightIndex),
+                                    Bytes{result_.bytes_after}, file_of);
     }
 
     void write_file(const std::string& from, const std::string& to, const std::string& name,
@@ -474,11 +473,8 @@ class FolderCompressor {
         ignored_.insert(config_.names.at("head"));  // also if it shares the embedding's weight
         json["quantization_config"] =
             quantization_config(task_.form, groups_, {ignored_.begin(), ignored_.end()});
-        write_text(kConfig, json.dump(2) + "\n");
-    }
-
-    void write_text(const std::string& name, const std::string& text) const {
-        storage::AtomicFile file(fmt::format("{}/{}", out_, name), Bytes{std::ssize(text)});
+        const std::string text = json.dump(2) + "\n";
+        storage::AtomicFile file(fmt::format("{}/{}", out_, kConfig), Bytes{std::ssize(text)});
         file.write(text);
         file.commit();
     }

@@ -62,13 +62,6 @@ void require_room_for_shards(const FolderTask& task) {
     }
 }
 
-// Returns true if a run of the same task was killed while it filled OUT: config.json comes last.
-bool continues_in_out(const FolderTask& task) {
-    std::error_code missing;
-    return !fs::exists(out_of(task) + "/config.json", missing) &&
-           LayerFiles::has_layers(partial_of(task), options_text(task));
-}
-
 }  // namespace
 
 std::string out_of(const FolderTask& task) {
@@ -112,13 +105,15 @@ void require_compressible(const FolderTask& task) {
         fail(ExitCode::kInput, "{}: is a file, but the form {} is a folder: give another path",
              printable(out), task.form.name);
     const std::string partial = partial_of(task);
-    const int64_t others = LayerFiles::other_layers(partial, options_text(task));
-    if (others > 0 && !task.is_forced)
+    const LayerFiles::Found found = LayerFiles::find(partial, options_text(task));
+    if (found.others > 0 && !task.is_forced)
         fail(ExitCode::kInput,
              "{}: has {} of a run that was stopped, with other options or of another model: repeat "
              "its command to continue it, give another --output, or --force to begin again",
-             printable(partial), counted(others, "finished layer"));
-    storage::require_unused(out, task.is_forced || continues_in_out(task));
+             printable(partial), counted(found.others, "finished layer"));
+    // A run of the same task was killed while it filled OUT: config.json comes last.
+    const bool continues = found.own > 0 && !fs::exists(out + "/config.json", missing);
+    storage::require_unused(out, task.is_forced || continues);
     if (task.folder->index_path.empty()) {
         storage::require_room_for_model(out);
     } else {

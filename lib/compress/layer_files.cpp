@@ -53,39 +53,36 @@ std::vector<std::string> layer_files_in(const std::string& folder) {
     return paths;
 }
 
+// Counts the layer at PATH in FOUND. Returns true if a run with OPTIONS has finished it.
+bool note_layer(const std::string& path, const std::string& options, LayerFiles::Found& found) {
+    const std::optional<LayerRecord> record = read_record(path);
+    const bool is_own = record && record->options == options;
+    ++(is_own ? found.own : record ? found.others : found.damaged);
+    return is_own;
+}
+
 }  // namespace
 
 LayerFiles::LayerFiles(std::string folder, std::string options)
     : folder_(std::move(folder)), options_(std::move(options)) {
     storage::make_folder(folder_);
-    int64_t others = 0, damaged = 0;
+    Found found;
     std::error_code unreadable;
-    for (const std::string& path : layer_files_in(folder_)) {
-        const std::optional<LayerRecord> record = read_record(path);
-        if (record && record->options == options_) continue;
-        ++(record ? others : damaged);
-        fs::remove(path, unreadable);
-    }
-    if (others > 0)
+    for (const std::string& path : layer_files_in(folder_))
+        if (!note_layer(path, options_, found)) fs::remove(path, unreadable);
+    if (found.others > 0)
         log_warn("compress", "{}: {} made with other options or of another model: made again",
-                 folder_, counted(others, "finished layer"));
-    if (damaged > 0)
+                 folder_, counted(found.others, "finished layer"));
+    if (found.damaged > 0)
         log_warn("compress", "{}: {} cannot be read: made again", folder_,
-                 counted(damaged, "finished layer"));
+                 counted(found.damaged, "finished layer"));
 }
 
-bool LayerFiles::has_layers(const std::string& folder, const std::string& options) {
+LayerFiles::Found LayerFiles::find(const std::string& folder, const std::string& options) {
+    Found found;
     for (const std::string& path : layer_files_in(folder))
-        if (const auto record = read_record(path); record && record->options == options)
-            return true;
-    return false;
-}
-
-int64_t LayerFiles::other_layers(const std::string& folder, const std::string& options) {
-    return std::ranges::count_if(layer_files_in(folder), [&](const std::string& path) {
-        const auto record = read_record(path);
-        return record && record->options != options;
-    });
+        static_cast<void>(note_layer(path, options, found));
+    return found;
 }
 
 std::string LayerFiles::path(int64_t layer) const {

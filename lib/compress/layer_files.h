@@ -30,11 +30,14 @@ class LayerFiles {
     // removes damaged layers and the layers of a run with different options. Throws Error{kDisk}.
     LayerFiles(std::string folder, std::string options);
 
-    // Returns true if FOLDER has a finished layer of a run with OPTIONS.
-    [[nodiscard]] static bool has_layers(const std::string& folder, const std::string& options);
-    // Returns the number of finished layers in FOLDER of runs with other options.
-    [[nodiscard]] static int64_t other_layers(const std::string& folder,
-                                              const std::string& options);
+    // The numbers of finished layers in a folder.
+    struct Found {
+        int64_t own = 0;     // of a run with the same options
+        int64_t others = 0;  // of runs with other options
+        int64_t damaged = 0;
+    };
+    // Counts the layers in FOLDER; OPTIONS are the options of a run.
+    [[nodiscard]] static Found find(const std::string& folder, const std::string& options);
     // Returns the errors of LAYER's weights if the layer is finished.
     [[nodiscard]] std::optional<WeightErrors> finished(int64_t layer) const;
     // Writes a finished layer; complete or not at all.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -16,13 +17,11 @@
 #include "base/fd.h"
 #include "base/machine/disk_room.h"
 #include "base/text.h"
-#include "base/text/json.h"
 #include "storage/disk/output_place.h"
 #include "storage/export/floats.h"
 #include "storage/export/row_major.h"
 #include "storage/files/atomic_file.h"
 #include "storage/files/safetensors.h"
-#include "storage/huggingface/derived_buffers.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::storage {
@@ -235,7 +234,7 @@ class ShardFile {
 
 bool is_model_file(const std::string& name) {
     return matches("model.safetensors", name) || matches("model-*-of-*.safetensors", name) ||
-           name == "model.safetensors.index.json";
+           name == kWeightIndex;
 }
 
 std::vector<std::string> earlier_model(const std::string& folder) {
@@ -245,21 +244,6 @@ std::vector<std::string> earlier_model(const std::string& folder) {
         if (is_model_file(entry.path().filename().string())) found.push_back(entry.path().string());
     std::ranges::sort(found);
     return found;
-}
-
-void write_index(const std::string& path, const ExportReport& report,
-                 std::vector<std::pair<std::string, std::string>> file_of) {
-    std::ranges::sort(file_of);
-    JsonWriter json;
-    json.begin_object().key("metadata").begin_object();
-    json.field("total_size", report.bytes.value).end_object();
-    json.key("weight_map").begin_object();
-    for (const auto& [name, file] : file_of) json.field(name, file);
-    json.end_object().end_object();
-    const std::string text = json.text() + "\n";
-    AtomicFile file(path, Bytes{static_cast<int64_t>(text.size())});
-    file.write(text);
-    file.commit();
 }
 
 bool is_single_file(const ExportOptions& options) {
@@ -302,41 +286,11 @@ void check_room(const ExportOptions& options, Bytes need) {
              to_text(need), to_text(free));
 }
 
-// Does the same as the public config_files_of(), and sets ERROR if FOLDER cannot be listed.
-std::vector<std::string> config_files_of(const std::string& folder, std::error_code& error) {
-    static constexpr std::array<const char*, 11> kPatterns = {"config.json",
-                                                              "generation_config.json",
-                                                              "tokenizer*",
-                                                              "special_tokens_map.json",
-                                                              "added_tokens.json",
-                                                              "vocab.json",
-                                                              "vocab.txt",
-                                                              "merges.txt",
-                                                              "spiece.model",
-                                                              "chat_template.*",
-                                                              "preprocessor_config.json"};
-    std::vector<std::string> names;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-        const std::string name = entry.path().filename().string();
-        const bool wanted = std::ranges::any_of(
-            kPatterns, [&](const char* pattern) { return matches(pattern, name); });
-        std::error_code gone;
-        if (wanted && entry.is_regular_file(gone)) names.push_back(name);
-    }
-    // Chat templates other than the default one.
-    constexpr const char* kMoreTemplates = "additional_chat_templates";
-    std::error_code none;
-    for (const auto& entry : fs::directory_iterator(folder + "/" + kMoreTemplates, none))
-        if (entry.path().extension() == ".jinja")
-            names.push_back(fmt::format("{}/{}", kMoreTemplates, entry.path().filename().string()));
-    return names;
-}
-
 std::vector<std::string> copy_files(const std::string& from, const std::string& to,
                                     const std::function<bool(const std::string&)>& is_wanted) {
     std::vector<std::string> copied;
     std::error_code error;
-    for (const std::string& name : config_files_of(from, error)) {
+    for (const std::string& name : config_files_of(from, &error)) {
         if (!is_wanted(name)) continue;
         std::string text = read_file(fmt::format("{}/{}", from, name), size_t{1} << 30);
         if (name == "config.json") text = config_for_weights(from, std::move(text));
@@ -382,7 +336,7 @@ ExportReport export_weights(const TensorSource& source, const ExportOptions& opt
         if (path.ends_with(".json")) fs::remove(path, ignored);
     }
     const auto shards = split_up(std::move(leaving), source, options.shard_max);
-    std::vector<std::pair<std::string, std::string>> file_of;
+    std::map<std::string, std::string> file_of;
     for (size_t i = 0; i < shards.size(); ++i) {
         const std::string name = shard_name(i, shards.size());
         const std::string path =
@@ -392,13 +346,13 @@ ExportReport export_weights(const TensorSource& source, const ExportOptions& opt
         for (const Leaving& one : shards[i]) {
             for (const std::string& tensor : one.names) {
                 report.names.push_back(tensor);
-                file_of.emplace_back(tensor, name);
+                file_of.emplace(tensor, name);
             }
         }
     }
     if (shards.size() > 1) {
-        report.files.push_back(fmt::format("{}/model.safetensors.index.json", options.out));
-        write_index(report.files.back(), report, std::move(file_of));
+        report.files.push_back(options.out + "/" + kWeightIndex);
+        write_weight_index(report.files.back(), report.bytes, file_of);
     }
     for (const std::string& path : earlier) {
         std::error_code ignored;
@@ -440,11 +394,6 @@ Bytes parse_shard_bytes(const std::string& text, const char* option) {
         fail(ExitCode::kUsage, "{}: `{}` has no unit and would mean bytes: write {}GB or {}MB",
              option, printable(text), trim(number), trim(number));
     return Bytes{static_cast<int64_t>(*value * unit)};
-}
-
-std::vector<std::string> config_files_of(const std::string& folder) {
-    std::error_code ignored;
-    return config_files_of(folder, ignored);
 }
 
 std::vector<std::string> config_files_of_result(const std::string& model, bool adapters) {

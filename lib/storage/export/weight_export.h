@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/kinds/dtype.h"
 #include "storage/export/tensor_source.h"
+#include "storage/huggingface/folder_files.h"
 
 namespace dslaunch::storage {
 
@@ -56,9 +57,6 @@ void check_model_config(const std::string& from);
 // model's weights, and FROM has no file of that name. Such a file would stay in TO, although it
 // belongs to another model. TO may be missing.
 void require_room_for_config(const std::string& from, const std::string& to);
-// Returns the names of FOLDER's files that accompany a Hugging Face model's weights (config.json,
-// tokenizer*, …); an empty list if FOLDER cannot be listed.
-[[nodiscard]] std::vector<std::string> config_files_of(const std::string& folder);
 // Returns the names that must not exist in the output folder of a training of MODEL. If MODEL is a
 // folder, these are the files that the run copies from it. If MODEL is an archive, this is
 // config.json, because programs would take the result for a Hugging Face folder. Returns no name if

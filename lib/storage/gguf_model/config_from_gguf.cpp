@@ -38,7 +38,7 @@ class ConfigReader {
         }
     }
 
-    [[nodiscard]] std::string text() {
+    [[nodiscard]] std::string text(std::optional<DType> wanted) {
         refuse_other_values();
         json_["architectures"] = Json::array({family_->architecture});
         json_["model_type"] = family_->model_type;
@@ -50,7 +50,10 @@ class ConfigReader {
         }
         json_["vocab_size"] = vocabulary();
         json_["tie_word_embeddings"] = file_.find("output.weight") == nullptr;
-        json_["torch_dtype"] = dtype();
+        const DType type = wanted.value_or(dtype());
+        json_["torch_dtype"] = type == DType::kBF16  ? "bfloat16"
+                               : type == DType::kF16 ? "float16"
+                                                     : "float32";
         return json_.dump(2) + "\n";
     }
 
@@ -86,12 +89,12 @@ class ConfigReader {
     // Returns the type in which a decoder keeps the matrices: the largest tensor's type, or fp16 if
     // this tensor is quantized. A quantized number is the product of a small integer and fp16
     // numbers. From 2^-14 to 65504, fp16 stores it with a relative error of at most 2^-11.
-    [[nodiscard]] const char* dtype() const {
+    [[nodiscard]] DType dtype() const {
         const GgufForm form = std::ranges::max(file_.tensors, {}, [](const GgufTensor& tensor) {
                                   return tensor.bytes.size();
                               }).form;
-        if (form == GgufForm::kBf16) return "bfloat16";
-        return form == GgufForm::kF32 || form == GgufForm::kF64 ? "float32" : "float16";
+        if (form == GgufForm::kBf16) return DType::kBF16;
+        return form == GgufForm::kF32 || form == GgufForm::kF64 ? DType::kF32 : DType::kF16;
     }
 
     void gpt() {
@@ -434,8 +437,8 @@ class ConfigReader {
 
 }  // namespace
 
-std::string config_of_gguf(const GgufContent& file) {
-    return ConfigReader(file).text();
+std::string config_of_gguf(const GgufContent& file, std::optional<DType> dtype) {
+    return ConfigReader(file).text(dtype);
 }
 
 }  // namespace dslaunch::storage

@@ -4,6 +4,7 @@
 // [here] <-> gguf_model_writer.h, gguf_model_reader.h. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,10 @@ struct GgufFactors {
 // context, or one window if llama.cpp ignores the windows of this family.
 [[nodiscard]] int64_t gguf_context(const TransformerConfig& config, const GgufFamily& family);
 
-// Returns the config.json of the model in FILE, without the numbers of special tokens. Throws
+// Returns the config.json of the model in FILE, without the numbers of special tokens. DTYPE: the
+// type of the weights for which it is made; nothing: the type of FILE's largest tensor. Throws
 // Error{kInput} naming the file for a family that is not read, or values that a config.json of the
 // family cannot express.
-[[nodiscard]] std::string config_of_gguf(const GgufContent& file);
+[[nodiscard]] std::string config_of_gguf(const GgufContent& file, std::optional<DType> dtype = {});
 
 }  // namespace dslaunch::storage

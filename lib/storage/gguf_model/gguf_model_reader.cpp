@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <system_error>
@@ -23,6 +24,7 @@
 #include "storage/gguf/gguf_file.h"
 #include "storage/gguf_model/gguf_config.h"
 #include "storage/gguf_model/gguf_tokenizer.h"
+#include "storage/huggingface/folder_files.h"
 #include "storage/huggingface/gguf_names.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/transformer_config.h"
@@ -63,7 +65,8 @@ void require_whole(const GgufFile& file, const TransformerConfig& config,
              printable(path), printable(*there.begin()), config.architecture);
 }
 
-OpenedModel open(const std::string& path) {
+// DTYPE: the type of the weights that config.json names; nothing: FILE's own.
+OpenedModel open(const std::string& path, std::optional<DType> dtype) {
     OpenedModel model;
     model.file = std::make_shared<const GgufFile>(path);
     const GgufMetadata& values = model.file->metadata();
@@ -71,7 +74,7 @@ OpenedModel open(const std::string& path) {
         values.refuse("split.count",
                       "says that the model is split over several files, which is not supported; "
                       "join them with llama.cpp's gguf-split --merge");
-    const std::string config = config_of_gguf(model.file->content());
+    const std::string config = config_of_gguf(model.file->content(), dtype);
     model.config = parse_transformer_config(path, config);
     model.config.is_tied = model.file->content().find("output.weight") == nullptr;
     TokenizerTexts texts = tokenizer_of_gguf(model.file->content());
@@ -115,25 +118,12 @@ std::vector<std::byte> bytes_of(std::span<const float> numbers, DType dtype,
     return bytes;
 }
 
-// Returns the text of config.json with the type DTYPE of the weights.
-std::string with_dtype(std::string text, DType dtype) {
-    constexpr std::string_view kKey = "\"torch_dtype\": \"";
-    const size_t begin = text.find(kKey) + kKey.size();
-    const char* const name = dtype == DType::kBF16  ? "bfloat16"
-                             : dtype == DType::kF16 ? "float16"
-                                                    : "float32";
-    return text.replace(begin, text.find('"', begin) - begin, name);
-}
-
 // Removes an earlier model's files from FOLDER, the weights first. A folder that is not finished
 // then has no weights, and never mixes texts of two models.
 void remove_old_model(const std::string& folder) {
-    for (const char* name :
-         {"model.safetensors", "model.safetensors.index.json", "config.json", "tokenizer.json",
-          "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt",
-          "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
-          "chat_template.json", "generation_config.json", "vocab.txt", "spiece.model",
-          "preprocessor_config.json"}) {
+    std::vector<std::string> names = {"model.safetensors", kWeightIndex};
+    for (std::string& name : config_files_of(folder)) names.push_back(std::move(name));
+    for (const std::string& name : names) {
         std::error_code error;
         const std::string path = fmt::format("{}/{}", folder, name);
         fs::remove(path, error);
@@ -145,7 +135,7 @@ void remove_old_model(const std::string& folder) {
 
 int64_t import_gguf(const std::string& path, const std::string& folder,
                     const GgufImportOptions& options) {
-    const OpenedModel model = open(path);
+    const OpenedModel model = open(path, options.dtype);
     const std::vector<GgufModuleWeight>& weights = model.weights;
     std::vector<SafetensorsEntry> entries;
     for (const GgufModuleWeight& weight : weights)
@@ -153,10 +143,7 @@ int64_t import_gguf(const std::string& path, const std::string& folder,
     make_folder(folder);
     remove_old_model(folder);
     for (const NamedText& one : model.texts)
-        write_file_atomically(fmt::format("{}/{}", folder, one.name),
-                              one.name == std::string_view("config.json")
-                                  ? with_dtype(one.text, options.dtype)
-                                  : one.text);
+        write_file_atomically(fmt::format("{}/{}", folder, one.name), one.text);
     SafetensorsWriter writer(folder + "/model.safetensors", entries, {{"format", "pt"}});
     int64_t numel = 0;
     for (size_t i = 0; i < weights.size(); ++i) {
@@ -170,7 +157,7 @@ int64_t import_gguf(const std::string& path, const std::string& folder,
 }
 
 GgufFolder::GgufFolder(const std::string& path) {
-    const OpenedModel model = open(path);
+    const OpenedModel model = open(path, std::nullopt);
     std::error_code error;
     std::string pattern = (fs::temp_directory_path(error) / "dslaunch-gguf-XXXXXX").string();
     if (error || ::mkdtemp(pattern.data()) == nullptr)

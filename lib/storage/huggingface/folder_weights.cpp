@@ -11,7 +11,7 @@
 #include "base/kinds/shape_text.h"
 #include "base/text.h"
 #include "storage/gguf/gguf_file.h"
-#include "storage/huggingface/derived_buffers.h"
+#include "storage/huggingface/folder_files.h"
 #include "storage/huggingface/gguf_names.h"
 #include "storage/huggingface/model_folder.h"
 

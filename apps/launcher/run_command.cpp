@@ -30,6 +30,7 @@
 #include "launch/supervise/job.h"
 #include "launcher/jobs/known_jobs.h"
 #include "launcher/jobs/next_command.h"
+#include "launcher/links/other_tools.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/parse_run.h"
 #include "launcher/options/run_options.h"
@@ -121,35 +122,16 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                            edit_distance(word, *near)};
 }
 
-// Refuses WORD if it is a verb for which dslaunch has an option, or another program whose work
-// dslaunch does with a subcommand.
-void refuse_advised(const std::string& word) {
-    static const std::map<std::string, std::string> kAdvice = {
-        {"resume", "to continue a run, use: dslaunch MODEL --data FILE -o RUN --resume"},
-        {"continue", "to continue a run, use: dslaunch MODEL --data FILE -o RUN --resume"},
-        {"profile",
-         "`dslaunch plan MODEL` forecasts the cost of each module, and a training with --set "
-         "flops_profiler.enabled=true measures it"},
-        {"tensorboard",
-         "a training with --set tensorboard.enabled=true writes event files; to show them, install "
-         "tensorboard (pip install tensorboard), or use `dslaunch report --html RUN`"},
-        {"update", "dslaunch does not update itself: install the new version"},
-        {"upgrade", "dslaunch does not update itself: install the new version"},
-        {"deepspeed", "leave it out, since dslaunch starts the ranks: dslaunch MODEL --data FILE"},
-        {"torchrun", "leave it out, since dslaunch starts the ranks: dslaunch MODEL --data FILE"},
-        {"accelerate", "leave it out, since dslaunch starts the ranks: dslaunch MODEL --data FILE"},
-        {"axolotl", "to fine-tune a model: dslaunch MODEL --data FILE --lora r=16"},
-        {"trl", "to fine-tune a model: dslaunch MODEL --data FILE --lora r=16"},
-        {"llama-cli", "for text from a model: dslaunch generate MODEL --prompt TEXT"},
-        {"llama-server", "for a server: dslaunch serve MODEL"},
-        {"vllm", "for a server: dslaunch serve MODEL"},
-        {"ollama", "for a server: dslaunch serve MODEL"},
-        {"lm_eval", "for scores: dslaunch eval MODEL --data FILE"},
-        {"llama-quantize", "for fewer bits: dslaunch compress MODEL --to q4_k_m -o NEW.gguf"},
-        {"gguf", "for a GGUF file: dslaunch compress MODEL --to q8_0 -o NEW.gguf"}};
-    const auto advice = kAdvice.find(word);
-    if (advice != kAdvice.end())
-        fail(ExitCode::kUsage, "`{}` is not a subcommand: {}", word, advice->second);
+// Refuses TARGET if it is a command of another program whose work dslaunch does: a program that is
+// not installed, or one that would start a job's ranks once for each rank.
+void refuse_other_tool(const launch::JobSpec& spec, const RunOptions& options, bool run_is_named) {
+    const bool is_here =
+        spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
+    const bool launches = !run_is_named && is_other_launcher(spec.target, options.arguments);
+    if (!launches && (!is_here || is_in_path(spec.target))) return;
+    const std::string advice = other_tool_advice(spec.target, options.arguments);
+    if (!advice.empty())
+        fail(ExitCode::kUsage, "`{}` is not a subcommand: {}", printable(spec.target), advice);
 }
 
 // Returns the first of WORDS, quoted for a shell.
@@ -174,10 +156,8 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
     const bool here =
         spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
     const std::string next = options.arguments.empty() ? "" : options.arguments.front();
-    if (here && !is_in_path(target)) {
-        storage::refuse_download(target, next);
-        refuse_advised(target);
-    }
+    if (here && !is_in_path(target)) storage::refuse_download(target, next);
+    refuse_other_tool(spec, options, run_is_named);
     // `convert` and `list` are programs too, so only subcommands' names compete with a program, and
     // `kill`, whose arguments would be processes of each host.
     const auto guess =
@@ -228,9 +208,13 @@ void require_script(const RunOptions& options, const launch::JobSpec& spec) {
         return;
     }
     const std::string path = path_of_target(spec);
-    if (access(path.c_str(), F_OK) != 0)
-        fail(ExitCode::kInput, "{}: this script does not exist; --chdir starts in another folder",
-             printable(path));
+    if (access(path.c_str(), F_OK) == 0) return;
+    if (const std::string advice = other_tool_advice(spec.target, options.arguments);
+        !advice.empty())
+        fail(ExitCode::kUsage, "{}: this script does not exist; with dslaunch, {}",
+             printable(spec.target), advice);
+    fail(ExitCode::kInput, "{}: this script does not exist; --chdir starts in another folder",
+         printable(path));
 }
 
 // Refuses a TARGET that is a folder, but not a Hugging Face model.

@@ -163,7 +163,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
              "the subcommand must come first: dslaunch config che"},
             {{"vllm", "serve", "MODELS/gpt.pt"},
              64,
-             "`vllm` is not a subcommand: for a server: dslaunch serve MODEL"},
+             "`vllm` is not a subcommand: for a server: dslaunch serve "},
             {{"DIR/folder"}, 66, "DIR/folder: is a folder without a config.json"},
             {{"--resume", "DIR/folder", "MODELS/gpt.pt"},
              64,
@@ -239,7 +239,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
              "config; DIR/two added as a"},
             {{"pack", "DIR/mine.pt", "--config", "DIR/good.json", "-o", "DIR/other.pt"},
              0,
-             "dslaunch: DIR/other.pt: written; the config inside is now DIR/good.json"},
+             "dslaunch: DIR/other.pt: written; the config inside is now a copy of DIR/good.json"},
         });
 }
 

@@ -539,11 +539,9 @@ TEST_CASE("NaN is never a result of eval, and never in the user's file") {
 TEST_CASE("questions in the form of ARC are the same questions with labels") {
     const Judged judged;
     const std::string plain = judged.in("plain.jsonl"), labels = judged.in("labels.jsonl");
-    write_file(plain,
-               "{\"prompt\": \"Question: t3\\nAnswer:\", \"choices\": [\" t4\", \" t5\", \" t6\"], "
-               "\"answer\": 1}\n"
-               "{\"prompt\": \"Question: t7\\nAnswer:\", \"choices\": [\" t4\", \" t8\"], "
-               "\"answer\": 0}");
+    write_file(plain, R"(
+{"prompt": "Question: t3\nAnswer:", "choices": [" t4", " t5", " t6"], "answer": 1}
+{"prompt": "Question: t7\nAnswer:", "choices": [" t4", " t8"], "answer": 0})");
     const auto line = [](auto question, auto texts, auto names, auto key) {
         return fmt::format(
             "{{\"question\": \"{}\", \"choices\": {{\"text\": {}, \"label\": {}}}, \"answerKey\": "
@@ -551,19 +549,21 @@ TEST_CASE("questions in the form of ARC are the same questions with labels") {
             question, texts, names, key);
     };
     const std::string three = R"(["t4", "t5", "t6"])", letters = R"(["A", "B", "C"])";
-    write_file(labels, line("t3", three, letters, "B") +
-                           line("t7", "[\"t4\", \"t8\"]", "[\"1\", \"2\"]", "1"));
-    const Judgement expected = judged.run({"eval", judged.model(), "--choices", plain, "--json"}),
-                    found = judged.run({"eval", judged.model(), "--choices", labels, "--json"});
-    INFO(found.err);
+    const std::string first = line("t3", three, letters, "B"),
+                      second = line("t7", "[\"t4\", \"t8\"]", "[\"1\", \"2\"]", "1");
+    const Judgement expected = judged.run({"eval", judged.model(), "--choices", plain, "--json"});
     REQUIRE(expected.code == 0);
-    CHECK(found.out == expected.out);
+    for (const std::string& form : {first + second, "[" + first + "," + second + "]"}) {
+        write_file(labels, form);
+        CHECK(judged.run({"eval", judged.model(), "--choices", labels, "--json"}).out ==
+              expected.out);
+    }
     for (const std::string& bad :
          {line("t3", three, letters, "D"), line("t3", three, "[\"A\", \"B\"]", "B"),
           line("t3", "[\"t4\", 5, \"t6\"]", letters, "B")}) {
         write_file(labels, bad);
         CHECK_THAT(judged.run({"eval", judged.model(), "--choices", labels}).err,
-                   Catch::Contains("labels.jsonl:1: the line is not a question"));
+                   Catch::Contains("labels.jsonl:1: this is not a question"));
     }
 }
 

@@ -22,6 +22,8 @@
 #include "config/schema/schema.h"
 #include "launcher/run/commands.h"
 #include "storage/disk/output_place.h"
+#include "storage/files/mapped_file.h"
+#include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
 
 namespace dslaunch::launcher {
@@ -128,10 +130,30 @@ config::ResolveOptions resolve_options(const CheckArguments& arguments) {
     return options;
 }
 
+// Reads the config FILE or, if FILE is a model's archive, the config that is packed in it. Throws
+// Error{kConfig} if the archive contains no config.
+config::TrainConfig read_config(const std::string& file) {
+    constexpr const char* kConfigName = "ds_config.json";
+    constexpr std::string_view kZip = "PK\x03\x04";
+    std::error_code unreadable;
+    if (!std::filesystem::is_regular_file(file, unreadable)) return config::load_config(file);
+    const storage::MappedFile mapped(file);
+    const auto bytes = mapped.bytes();
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (!text.starts_with(kZip)) return config::load_config(file);
+    const storage::ZipArchive archive(file);
+    const auto packed = archive.extra(kConfigName);
+    if (!packed)
+        fail(ExitCode::kConfig,
+             "{0}: no config is packed in this archive; `dslaunch pack {0} --config FILE` adds one",
+             printable(file));
+    return config::parse_config(*packed, fmt::format("{}:{}", file, kConfigName));
+}
+
 int check_config(const CheckArguments& arguments) {
     config::Resolved resolved;
     try {
-        config::TrainConfig config = config::load_config(arguments.file);
+        config::TrainConfig config = read_config(arguments.file);
         for (const std::string& assignment : arguments.overrides)
             config::apply_override(config, assignment);
         if (arguments.steps > 0)
@@ -160,7 +182,11 @@ void declare_check(CommandLine& app, CheckArguments& parsed) {
                       "zero_optimization.stage=3"},
          .exit_codes = "65 when the config has problems.",
          .docs = "docs/config-keys.md"});
-    check.add("FILE", parsed.file, "ds_config.json, or a YAML file with the same keys").required();
+    check
+        .add("FILE", parsed.file,
+             "ds_config.json, a YAML file with the same keys, or a model in which a config is "
+             "packed")
+        .required();
     check.add("--all", parsed.all, "also show keys that have their default value");
     check.add("--json", parsed.json, "print one JSON object with all keys");
     check.add("--world-size N", parsed.world_size, "number of ranks, used to compute batch sizes")

@@ -5,18 +5,19 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/byte_size.h"
+#include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "base/text/option_name.h"
 #include "base/text/words.h"
 #include "config/resolve/option_overrides.h"
 #include "launch/machine/machine_topology.h"
 #include "launch/transport/join/join_endpoint.h"
-#include "launcher/options/number_advice.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -24,11 +25,15 @@ namespace {
 int64_t number(const std::string& value, int64_t least, int64_t most) {
     const auto parsed = parse_int(value);
     if (!parsed || *parsed < least || *parsed > most) {
-        const bool is_fraction = !parsed && parse_double(value) && value.find('.') != value.npos;
+        const std::optional<double> other = parsed ? std::nullopt : parse_double(value);
+        const bool is_fraction = other && value.find('.') != value.npos;
+        const bool is_share = other && *other > 0 && *other < 1;
         fail(ExitCode::kUsage, "`{}` is not a {}number from {} {}{}", printable(value),
              is_fraction ? "whole " : "", least,
              most == std::numeric_limits<int64_t>::max() ? "upwards" : fmt::format("to {}", most),
-             parsed ? "" : plain_advice(value, least, most) + foreign_number_advice(value));
+             is_share ? "; a share of the whole is not accepted"
+             : parsed ? ""
+                      : plain_advice(value, least, most) + foreign_number_advice(value));
     }
     return *parsed;
 }
@@ -117,6 +122,27 @@ void set_output(RunOptions& o, const std::string& value) {
 void set_time_limit(RunOptions& o, const std::string& value) {
     if (!seconds_advice(value).empty()) fail_seconds(value, "1 on");
     set_number(o, "dslaunch.save.time_limit", value, 1);
+}
+
+// Refuses VALUE of --set, which has no key or no `=`.
+[[noreturn]] void fail_setting(const std::string& value) {
+    for (const char* ending : {".json", ".hjson", ".yaml", ".yml"})
+        if (value.ends_with(ending))
+            fail(ExitCode::kUsage, "`{0}` is not KEY=VALUE; to use this config: --config {0}",
+                 printable(value));
+    if (value.starts_with('{'))
+        fail(ExitCode::kUsage,
+             "`{}` is not KEY=VALUE: give each value with its own --set, such as --set "
+             "zero_optimization.stage=2, or write the JSON into a file for --config",
+             printable(value));
+    if (const size_t colon = value.find(':'); colon != std::string::npos && colon > 0)
+        fail(ExitCode::kUsage, "`{}` is not KEY=VALUE: write `=` for the first `:`: --set {}={}",
+             printable(value), printable(value.substr(0, colon)),
+             printable(trim(std::string_view(value).substr(colon + 1))));
+    fail(ExitCode::kUsage,
+         "`{0}` is not KEY=VALUE, such as train_batch_size=8 (in one word, without blanks around "
+         "`=`)",
+         printable(value));
 }
 
 void set_lora(RunOptions& o, const std::string& value) {
@@ -371,7 +397,7 @@ constexpr OptionRow kRows[] = {
     {"seed", Group::kTraining, "N", "seed of all random numbers; default: 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
     {"config,deepspeed-config,deepspeed-config-file", Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET or beside it", [](O& o, V& v) { o.config = v; }},
     {"set", Group::kTraining, "KEY=VALUE", "override one value of the config, such as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
-         if (v.find('=') == std::string::npos || v.front() == '=') fail(ExitCode::kUsage, "`{}` is not KEY=VALUE, such as train_batch_size=8", printable(v));
+         if (v.find('=') == std::string::npos || v.front() == '=') fail_setting(v);
          o.set.push_back(v); }, true},
     {"resume", Group::kTraining, "[DIR]", "continue from the newest complete checkpoint in --output, from the one in DIR, or with =best from the best one", [](O& o, V& v) { set_resume(o, v); }},
     {"new-data", Group::kTraining, "", "with --resume: continue with other data than the checkpoint's, from the first sample", [](O& o, V&) { o.new_data = true; }},

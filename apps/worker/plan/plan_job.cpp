@@ -229,7 +229,7 @@ void print_tables(const job::JobSetup& setup, const PlanArguments& arguments) {
     fmt::print("output: runs/{}-DATE, unless --output names a folder\n",
                storage::run_name(arguments.job.model_path));
     if (arguments.forecast) print_forecast(setup, arguments);
-    if (!arguments.forecast)
+    if (!arguments.forecast && setup.estimate.empty())
         fmt::print("time of a step: --forecast {} it\n",
                    setup.on_gpu ? "predicts" : "measures and predicts");
     fmt::print("{}\n{}\n", plan::plan_summary(setup.plan),

@@ -112,18 +112,44 @@ nlohmann::json without_labels(const nlohmann::json& json) {
             {"answer", static_cast<uint64_t>(answer - labels.begin())}};
 }
 
-std::vector<Question> read_questions(const EvalArguments& arguments, const TextFiles& files) {
+// One entry of the file of questions.
+struct Entry {
+    nlohmann::json json;
+    int64_t number = 0;  // of its line, or of the element in a list, counted from 1
+};
+
+// Reads FILE, lines of JSON or one list of JSON. Throws Error{kInput}.
+std::vector<Entry> read_entries(const std::string& file) {
     using Json = nlohmann::json;
-    std::ifstream in(arguments.choices);
+    std::ifstream in(file);
     if (!in)
-        fail(ExitCode::kInput, "--choices {}: cannot be read: {}", printable(arguments.choices),
+        fail(ExitCode::kInput, "--choices {}: cannot be read: {}", printable(file),
              errno_text(errno));
-    std::vector<Question> questions;
+    std::vector<Entry> entries;
     int64_t number = 0;
+    if ((in >> std::ws).peek() == '[') {
+        Json list = Json::parse(in, nullptr, false);
+        if (!list.is_array())
+            fail(ExitCode::kInput, "--choices {}: begins with `[`, but is not a list of JSON",
+                 printable(file));
+        for (Json& json : list) entries.push_back({std::move(json), ++number});
+        return entries;
+    }
+    in.clear();
+    in.seekg(0);  // blank lines at the begin count too
     for (std::string line; std::getline(in, line);) {
         ++number;
-        if (trim(line).empty()) continue;
-        const Json json = without_labels(Json::parse(line, nullptr, false));
+        if (!trim(line).empty()) entries.push_back({Json::parse(line, nullptr, false), number});
+    }
+    return entries;
+}
+
+std::vector<Question> read_questions(const EvalArguments& arguments, const TextFiles& files) {
+    using Json = nlohmann::json;
+    std::vector<Question> questions;
+    for (const Entry& entry : read_entries(arguments.choices)) {
+        const int64_t number = entry.number;
+        const Json json = without_labels(entry.json);
         const auto refuse = [&](const char* why) {
             fail(
                 ExitCode::kInput,
@@ -136,7 +162,7 @@ std::vector<Question> read_questions(const EvalArguments& arguments, const TextF
             !json["answer"].is_number_unsigned())
             refuse(has_letter(json) ? "the answer is a text: write the index of the right choice, "
                                       "counted from 0 (A is 0)"
-                                    : "the line is not a question");
+                                    : "this is not a question");
         Question question;
         question.answer = json["answer"].get<size_t>();
         if (question.answer >= json["choices"].size())

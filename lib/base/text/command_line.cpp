@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cfloat>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <type_traits>
@@ -114,6 +117,7 @@ std::string short_numbers(const std::string& range) {
     for (std::string& word : words)
         if (const auto number = parse_double(word); number && word.find('.') != word.npos)
             word = fmt::format("{:g}", *number);
+    if (words.size() == 3 && words[2] == fmt::format("{:g}", DBL_MAX)) return words[0] + " upwards";
     return join(words, " ");
 }
 
@@ -131,11 +135,21 @@ std::string plain_words(const std::string& what) {
         return fmt::format("{}: `{}` is none of {}{}", option, value, join(known, ", "),
                            guess_text(value, known));
     }
+    // CLI11 checked the range before, so a number was given where a whole one is wanted.
+    if (const size_t is = rest.find(" = "); option == "Could not convert" && is != rest.npos) {
+        const std::string value = rest.substr(is + 3);
+        return fmt::format(
+            "{}: `{}` is not a whole number{}", rest.substr(0, is), value,
+            parse_double(value) ? plain_advice(value, 0, INT64_MAX) : foreign_number_advice(value));
+    }
     if (rest.starts_with("At Most 1 required but received ")) return option + " is given twice";
     const size_t range = rest.find(" not in range ");
-    if (rest.starts_with("Value ") && range != rest.npos)
-        return fmt::format("{}: `{}` is not a number from {}", option, rest.substr(6, range - 6),
-                           short_numbers(rest.substr(range + 14)));
+    if (rest.starts_with("Value ") && range != rest.npos) {
+        const std::string value = rest.substr(6, range - 6);
+        return fmt::format("{}: `{}` is not a number from {}{}", option, value,
+                           short_numbers(rest.substr(range + 14)),
+                           parse_double(value) ? "" : foreign_number_advice(value));
+    }
     return what;
 }
 
@@ -268,7 +282,8 @@ Declared& Declared::at_least(int64_t least) {
     const auto check = [least](const std::string& value) {
         const auto number = parse_double(value);
         if (number && *number >= static_cast<double>(least)) return std::string();
-        return fmt::format("`{}` is not a number from {} upwards", printable(value), least);
+        return fmt::format("`{}` is not a number from {} upwards{}", printable(value), least,
+                           number ? "" : foreign_number_advice(value));
     };
     option_->check(CLI::Validator(check, ""));
     return *this;
@@ -421,6 +436,84 @@ size_t CommandLine::count(const std::string& name) const {
 
 bool CommandLine::chose(const std::string& name) const {
     return app_.got_subcommand(name);
+}
+
+std::string foreign_number_advice(const std::string& value) {
+    for (const char* dash : {"\u2010", "\u2011", "\u2012", "\u2013", "\u2014", "\u2212"})
+        if (value.find(dash) != std::string::npos)
+            return "; its dash is not a minus sign: type `-`";
+    const std::string word = lower(value);
+    for (const char* other : {"all", "none", "auto", "default", "max", "random", "true", "false"})
+        if (word == other) return "; for the default, leave the option out";
+    if (value.find_first_of(",_") != std::string::npos) {
+        const std::vector<std::string> parts = split(value, ',');
+        const bool is_list = std::ranges::all_of(parts, [](const std::string& part) {
+            return parse_double(part) && part.find_first_of(".e") != std::string::npos;
+        });
+        return parts.size() > 1 && is_list
+                   ? "; give one number"
+                   : "; write numbers with a decimal point and without thousands separators: "
+                     "2.5e-4, 1000";
+    }
+    if (value.ends_with('%'))
+        return "; a percentage is not accepted: give the number itself, which for a share is from "
+               "0 to 1";
+    std::string digits = value;
+    std::erase(digits, '-');
+    if (digits.size() + 2 == value.size() && digits.size() == 8 && parse_int(digits))
+        return fmt::format("; write one number: {}", digits);
+    const size_t end = value.find_first_not_of("0123456789.");
+    if (end == std::string::npos || end == 0) return "";
+    const std::string number = value.substr(0, end), unit = value.substr(end);
+    if (!parse_double(number)) return "";
+    if (lower(unit) == "k" && parse_int(number))
+        return fmt::format("; write {}000, or a power of two, without the {}", number, unit);
+    for (const char* time : {"s", "m", "h", "d", "sec", "min"})
+        if (unit == time) return "; this is a plain number (of steps, rows or tokens), not a time";
+    const bool is_word =
+        std::ranges::all_of(unit, [](unsigned char c) { return std::isalpha(c) != 0; });
+    return is_word ? fmt::format("; write the number alone, without {}", unit) : "";
+}
+
+std::string plain_advice(const std::string& value, int64_t least, int64_t most) {
+    constexpr double kExactMax = 9e15;
+    const auto other = parse_double(value);
+    if (!other || !(std::abs(*other) < kExactMax) || std::floor(*other) != *other) return "";
+    const auto whole = static_cast<int64_t>(*other);
+    return whole < least || whole > most ? "" : fmt::format("; write {}", whole);
+}
+
+std::string seconds_advice(const std::string& value) {
+    double seconds = 0;
+    const std::vector<std::string> parts = split(value, ':');
+    if (parts.size() == 2 || parts.size() == 3) {
+        for (const std::string& part : parts) {
+            const auto number = parse_int(part);
+            if (!number || *number < 0) return "";
+            seconds = seconds * 60 + static_cast<double>(*number);
+        }
+    } else {
+        std::string digits;
+        bool has_unit = false;
+        for (const char c : lower(value)) {
+            const double unit = c == 's'   ? 1
+                                : c == 'm' ? 60
+                                : c == 'h' ? 3600
+                                : c == 'd' ? 86'400
+                                           : 0;
+            if (unit == 0) {
+                digits += c;
+                continue;
+            }
+            const auto number = parse_double(digits);
+            if (!number || !(*number >= 0)) return "";
+            seconds += *number * unit;
+            digits.clear();
+            has_unit = true;
+        }
+        if (!has_unit || !digits.empty()) return "";
+    }
+    return fmt::format("; give the time in seconds: {}", seconds);
 }
 
 }  // namespace dslaunch

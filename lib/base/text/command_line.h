@@ -98,4 +98,16 @@ class CommandLine {
     std::vector<std::unique_ptr<CommandLine>> subcommands_;
 };
 
+// Returns advice if VALUE, which should be a number, is a number with a unit, a percent sign, a
+// date or a word: "; its dash is not a minus sign: …". Otherwise returns an empty text.
+[[nodiscard]] std::string foreign_number_advice(const std::string& value);
+
+// Returns "; write 10" if VALUE is a whole number from LEAST to MOST in another spelling, such as
+// 1e1. Otherwise returns an empty text.
+[[nodiscard]] std::string plain_advice(const std::string& value, int64_t least, int64_t most);
+
+// Returns "; give the time in seconds: 600" for a time with a unit, such as 10m or 1h30m, or for
+// 00:10:00. Returns an empty text for anything else.
+[[nodiscard]] std::string seconds_advice(const std::string& value);
+
 }  // namespace dslaunch

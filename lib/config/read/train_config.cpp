@@ -276,9 +276,9 @@ TrainConfig parse_config(std::string_view text, const std::string& name) {
     std::optional<Value> root;
     if (text.starts_with("PK\x03\x04")) {
         refuse(
-            "is an archive, but a config must be a .json or .yaml file. A config that is packed in "
-            "a "
-            "model needs no --config: training the model uses it");
+            "is an archive, but a config must be a .json or .yaml file. Training a model uses the "
+            "config that is packed in it, without --config; `dslaunch config check MODEL` shows "
+            "it");
     } else if (text.size() > kConfigBytesMax) {
         refuse(fmt::format("has {} bytes, but a config may have at most {}", text.size(),
                            kConfigBytesMax));
@@ -332,6 +332,11 @@ void apply_override(TrainConfig& config, std::string_view assignment, const Orig
     }
     TrainConfig scratch = empty_config();
     std::string_view text = assignment.substr(equals + 1);
+    if (origin == "--set" && trim(text).empty())
+        fail(ExitCode::kUsage,
+             "{0} {1}: the value is missing (an empty variable of the shell?); to use the default, "
+             "leave {0} {1} out, or write {1}null",
+             origin, assignment);
     auto value = text.size() > kConfigBytesMax ? std::nullopt : read_yaml(scratch, text, origin);
     if (!value || !scratch.problems.empty()) {
         std::string why = scratch.problems.empty() ? "too long" : scratch.problems.front().message;

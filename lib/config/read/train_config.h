@@ -34,7 +34,7 @@ struct TrainConfig {
 // Sets a value by "a.b=c", where c is read as a YAML scalar or flow ([1, 2], {"x": 1}). ORIGIN is
 // printed as the place where it was given. An option such as --steps is the override
 // apply_override(config, "dslaunch.steps=10", "--steps"). Throws Error{kUsage} if there is no '=',
-// a part of the path is empty, or the value cannot be parsed.
+// a part of the path is empty, --set has no value, or the value cannot be parsed.
 void apply_override(TrainConfig& config, std::string_view assignment,
                     const Origin& origin = "--set");
 

@@ -179,4 +179,10 @@ std::string other_lora_text(const LoraConfig& lora, std::string_view json) {
                        now.empty() ? ", but --lora is not given" : ", not with " + now, then);
 }
 
+std::string begun_data(std::string_view json) {
+    const std::map<std::string, Begun> values = all_values_of(json);
+    const auto data = values.find("dslaunch.data.train");
+    return data == values.end() ? "" : data->second.value.text;
+}
+
 }  // namespace dslaunch::config

@@ -22,6 +22,10 @@ namespace dslaunch::config {
 // once changed.
 void take_begun(TrainConfig& config, const std::vector<std::string>& begun, bool is_pretrained);
 
+// Returns the file of training data, dslaunch.data.train, that JSON names, a resolved config; empty
+// if it names none.
+[[nodiscard]] std::string begun_data(std::string_view json);
+
 // Compares RESOLVED with the earlier run that JSON describes. Returns "--set KEY=VALUE" for each
 // number that has its usual value (resolve_usual.cpp) in RESOLVED, but had a different, unusual
 // value in the earlier run. VALUE is the earlier value.

@@ -421,7 +421,7 @@ void resolve_data(KeyReader& keys, RunConfig& run) {
     }
     data.shuffle = keys.take_bool("dslaunch.data.shuffle");
     data.eval_fraction = keys.take_number("dslaunch.data.eval_fraction");
-    if (data.eval_fraction >= 1)
+    if (data.eval_fraction == 1)  // the schema refuses more
         keys.problem("dslaunch.data.eval_fraction",
                      "must be below 1: nothing would be left to train on");
     if (!data.eval_path.empty() && data.eval_fraction > 0) {

@@ -246,6 +246,21 @@ void kept_types(KeyReader& keys, RunConfig& run) {
     keys.record(param_dtype, *value, value->origin);
 }
 
+// Returns the problem of a config that has both types. If an option asks for one type, names the
+// place of the other.
+std::string both_text(KeyReader& keys) {
+    const Value *const fp16 = keys.given("fp16.enabled"), *const bf16 = keys.given("bf16.enabled");
+    const auto is_option = [](const Value* value) {
+        return value != nullptr && value->origin.starts_with("--");
+    };
+    if (fp16 == nullptr || bf16 == nullptr || is_option(fp16) == is_option(bf16))
+        return "fp16.enabled is also true: enable only one of the two";
+    const bool wants_bf16 = is_option(bf16);
+    return fmt::format("fp16.enabled is also true ({}): for {}, add --set {}.enabled=false",
+                       wants_bf16 ? fp16->origin : bf16->origin, wants_bf16 ? "bf16" : "fp16",
+                       wants_bf16 ? "fp16" : "bf16");
+}
+
 }  // namespace
 
 void resolve_precision(KeyReader& keys, RunConfig& run) {
@@ -253,8 +268,7 @@ void resolve_precision(KeyReader& keys, RunConfig& run) {
     const bool fp16 = take_half(keys, "fp16.enabled", DType::kF16, "bf16.enabled");
     const bool bf16 =
         takes_weights_type(keys) || take_half(keys, "bf16.enabled", DType::kBF16, "fp16.enabled");
-    if (fp16 && bf16)
-        keys.problem("bf16.enabled", "fp16.enabled is also true: enable only one of the two");
+    if (fp16 && bf16) keys.problem("bf16.enabled", both_text(keys));
     const std::string autocast = "torch_autocast.enabled";
     const bool uses_apex = takes_apex(keys);
     if (uses_apex && (fp16 || bf16 || keys.is_true(autocast)))

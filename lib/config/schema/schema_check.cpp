@@ -10,6 +10,7 @@
 #include "base/text/foreign_names.h"
 #include "config/read/quoteless.h"
 #include "config/schema/asking_sections.h"
+#include "config/schema/meant_value.h"
 #include "config/schema/schema.h"
 
 namespace dslaunch::config {
@@ -190,14 +191,18 @@ class Checker {
         } else if (foreign != nullptr && foreign->key.starts_with(path + ".")) {
             // A key in a section below needs its whole path, which --set takes too.
             const std::string_view rest = foreign->key.substr(path.size() + 1);
-            message += fmt::format(", did you mean `{}`?",
-                                   rest.find('.') == rest.npos ? rest : foreign->key);
+            message += fmt::format(", did you mean `{}`{}?",
+                                   rest.find('.') == rest.npos ? rest : foreign->key,
+                                   set_text(std::string(foreign->key), value));
+        } else if (const std::string joined = joined_name_text(name); !joined.empty()) {
+            message += joined;
         } else if (auto near = nearest(name, siblings)) {
-            message += fmt::format(", did you mean `{}`?", *near);
-        } else if (auto home = other_home(name)) {
-            message += fmt::format(", did you mean `{}`?", *home);
+            message += fmt::format(", did you mean `{}`{}?", *near,
+                                   set_text(child_path(path, *near), value));
         } else if (const ForeignName* inner = path.empty() ? foreign_inside(value) : nullptr) {
             message += fmt::format(" that contains `{}`: {}", inner->name, place_text(*inner));
+        } else if (auto home = other_home(name)) {
+            message += fmt::format(", did you mean `{}`{}?", *home, set_text(*home, value));
         } else if (!path.empty() && siblings.size() <= kSiblingsShownMax) {
             message += fmt::format("; the keys of `{}` are {}", path, join(siblings, ", "));
         }
@@ -209,9 +214,7 @@ class Checker {
         if (is_auto(value) && key.type != KeyType::kObject && takes_auto(key)) return;
         if (!fits_type(key.type, value)) {
             const std::vector<std::string> keys = key_names(path);
-            const std::string meant = key.type == KeyType::kObject   ? meant_object(path, value)
-                                      : path == "dslaunch.save.best" ? "\"eval_loss\""
-                                                                     : "";
+            const std::string meant = meant_setting(path, value);
             const bool lists_keys = key.type == KeyType::kObject && meant.empty() &&
                                     !keys.empty() && keys.size() <= kSiblingsShownMax;
             return report(path,
@@ -233,22 +236,6 @@ class Checker {
         if (quiet || key.status != KeyStatus::kNotYet) return;
         if (asks_by_presence(path) && value.items.empty()) return;
         if (!same_value(value, default_value(key))) report(path, key.note, value);
-    }
-
-    // Returns the object that the user probably meant by VALUE, a word or a number in place of the
-    // section PATH: `true` means a switch, `2` a stage, `"cpu"` a device. Returns "" if PATH has no
-    // such key.
-    [[nodiscard]] static std::string meant_object(const std::string& path, const Value& value) {
-        const bool is_word = value.is(Kind::kString), is_switch = value.is(Kind::kBool);
-        if ((is_switch || is_auto(value)) && find_key(path + ".enabled") != nullptr)
-            return fmt::format("{{\"enabled\": {}}}", is_switch ? shown(value) : "\"auto\"");
-        if (value.is(Kind::kInt) && find_key(path + ".stage") != nullptr)
-            return fmt::format("{{\"stage\": {}}}", shown(value));
-        if ((is_word || is_switch) && find_key(path + ".device") != nullptr)
-            return fmt::format("{{\"device\": \"{}\"}}", is_word         ? value.text
-                                                         : value.boolean ? "cpu"
-                                                                         : "none");
-        return "";
     }
 
     void elements(const std::string& path, const Value& value, bool quiet) {

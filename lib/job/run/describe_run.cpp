@@ -244,6 +244,8 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
     tell("training", exchange_line(setup));
     tell("training", lag_line(setup));
     if (!facts.output.empty()) log_info("output", "{}", output_text(setup, facts.output));
+    if (setup.config_origin.ends_with(":ds_config.json"))
+        log_info("config", "{}, which is packed in the model", setup.config_origin);
     const std::string differences = config::differences_text(setup.resolved);
     log_detail("config", "{}{}", setup.config_origin,
                differences.empty() ? ", with all values at their defaults"

@@ -151,12 +151,29 @@ void JobSaving::require_same_numbers() const {
          reader_->folder(), join(began, " "));
 }
 
+// Returns the files of training data that the checkpoint's run and this run name; empty if both
+// have the same name, or if the earlier one is not recorded.
+std::string JobSaving::data_names() const {
+    const auto plain = [](const std::string& path) {
+        return std::filesystem::path(path).lexically_normal().string();
+    };
+    const std::string before = plain(config::begun_data(reader_->checkpoint().config_json));
+    const std::string now = plain(setup_.config().data.train_path);
+    if (before.empty() || before == now) return "";
+    return fmt::format("it trained on {}, and --data is {}", printable(before), printable(now));
+}
+
 // Compares the data on rank 0 and shares the result with all ranks.
 void JobSaving::require_same_data() {
     std::string difference;
     const storage::DataMark& saved = reader_->checkpoint().data;
     const bool first = place().rank() == 0;
     if (first) difference = data_difference(saved, data_);
+    if (const std::string names = first ? data_names() : "";
+        !difference.empty() && !names.empty()) {
+        log_detail("checkpoint", "{}", difference);
+        difference = names;
+    }
     difference = comms_.job().all_gather(difference).front();
     begins_data_ = !difference.empty();
     if (begins_data_ && !options_.new_data)

@@ -103,6 +103,7 @@ class JobSaving {
     void require_same_masks() const;
     void require_same_numbers() const;
     void require_same_data();
+    [[nodiscard]] std::string data_names() const;
     void require_choice() const;
     void describe_resume() const;
     [[nodiscard]] bool sets_aside() const;

@@ -98,7 +98,8 @@ struct JobSetup {
     std::unique_ptr<graph::SegmentedModel> segmented;
     std::optional<runtime::DataSets> data;
     plan::ModelInfo model_info;
-    JobSharing sharing;  // the ranks that work together on a micro batch, and their shares
+    std::string estimate;  // why model_info is an estimate; empty: it was measured
+    JobSharing sharing;    // the ranks that work together on a micro batch, and their shares
     // All fields below describe the ranks that train the same parameters. In a pipeline, these are
     // the ranks of a stage; with tensor parallelism, the ranks with the same shares.
     runtime::PipelinePlace place;

@@ -29,6 +29,7 @@
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/job_wire.h"
+#include "job/setup/long_samples.h"
 #include "job/setup/lower_options.h"
 #include "job/setup/parameter_rules.h"
 #include "job/setup/trial_batch.h"
@@ -264,25 +265,6 @@ void require_micro_batch(const JobSetup& setup, bool is_first) {
     if (is_first) log_warn("data", "{}: each micro batch repeats some rows", text);
 }
 
-// Warns if samples have more tokens than the model was made for, and the model has no table of
-// positions (rotary positions). The model then trains at positions that it has never seen.
-void warn_of_length(const JobSetup& setup) {
-    const int64_t tokens = setup.data->train.tokens_read();
-    const int64_t positions = graph::longest_sequence(setup.model->module());
-    if (positions == 0 || tokens <= positions ||
-        graph::position_table(setup.segmented->lowered(), *setup.model))
-        return;
-    const bool are_rows = setup.data->train.tokens_per_sample() == 0;
-    log_warn(
-        "data",
-        "{}: samples have {} tokens, but the model is made for {} (max_position_embeddings in "
-        "its config.json), and `generate` and `serve` use no more: {} {}",
-        are_rows ? printable(setup.data->train.path()) : fmt::format("--context {}", tokens),
-        tokens, positions,
-        are_rows ? "make rows with `dslaunch data prepare --context` of at most" : "give --context",
-        positions);
-}
-
 // Opens the data and checks what can be checked before the model runs.
 void open_and_check_data(JobSetup& setup, const JobArguments& arguments,
                          const runtime::Topology& place) {
@@ -364,19 +346,6 @@ std::string exported_sizes_text(const JobSetup& setup, const std::vector<c10::IV
     return "";
 }
 
-// Refuses samples with more tokens than the model has positions.
-void require_positions(const JobSetup& setup, int64_t tokens) {
-    const auto table = graph::position_table(setup.segmented->lowered(), *setup.model);
-    const int64_t positions = table ? table->rows : graph::longest_sequence(setup.model->module());
-    if (positions == 0 || tokens <= positions) return;
-    const bool are_rows = setup.data && setup.data->train.tokens_per_sample() == 0;
-    fail(ExitCode::kInput, "{}: the model has {} positions{}, but samples have {} tokens: {} {}{}",
-         are_rows ? printable(setup.data->train.path()) : fmt::format("--context {}", tokens),
-         positions, table ? fmt::format(" ({})", table->name) : "", tokens,
-         are_rows ? "make shorter rows with `dslaunch data prepare --context" : "give --context",
-         positions, are_rows ? "`" : " or less");
-}
-
 // Returns advice after a batch of samples of TOKENS tokens has failed; empty if the data are rows
 // or TOKENS is 0.
 std::string context_text(const JobSetup& setup, int64_t tokens) {
@@ -400,8 +369,7 @@ plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IVal
         if (setup.data && setup.sharing.place.size == 1) blame_indices(setup, batch);
         if (has_labels) blame_labels(setup, batch);
         if (has_pairs_without_loss(setup)) fail_pairs(setup);
-        const int64_t tokens =
-            setup.data ? setup.data->train.tokens_read() : setup.config().data.context;
+        const int64_t tokens = sample_tokens(setup);
         require_positions(setup, tokens);
         fail(error.code(), "{}: the first batch does not pass through the model{}: {}{}{}",
              setup.data ? printable(setup.data->train.path()) : "assumed tokens",
@@ -518,6 +486,26 @@ FoundConfig begin_setup(JobSetup& setup, const JobArguments& arguments,
     return found;
 }
 
+// Measures a pass over BATCH or, if the plan of a large batch needs an estimate, replaces BATCH by
+// the shorter one that was run.
+void measure_step(JobSetup& setup, const JobArguments& arguments, const runtime::Topology& place,
+                  std::vector<c10::IValue>& batch) {
+    graph::LossFacts loss;
+    const auto measure = [&](const std::vector<c10::IValue>& values) {
+        return measure_batch(setup, graph::on_device(values, setup.segmented->lowered().device),
+                             place, &loss);
+    };
+    if (!arguments.plan_only || setup.sharing.place.size > 1) {
+        setup.model_info = measure(batch);
+        if (!arguments.plan_only) require_trainable(setup, loss);
+        return;
+    }
+    PlanMeasurement measured = measure_for_plan(setup, batch, measure);
+    setup.model_info = std::move(measured.info);
+    setup.estimate = std::move(measured.estimate);
+    batch = std::move(measured.batch);
+}
+
 }  // namespace
 
 config::RunConfig config_of_job(const JobArguments& arguments, const runtime::Topology& place) {
@@ -566,9 +554,10 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
              "prepare` writes");
     tell_begin(arguments, "reading the data");
     if (!assume_tokens) read_data(setup, found, arguments, place, context);
+    if (assume_tokens && place.rank() == 0) warn_of_length(setup);
     if (arguments.plan_only && context.value > 0 && place.rank() == 0)
         log_info("plan", "{} tokens per sample: {} (--context)", context.value, context.why);
-    const std::vector<c10::IValue> batch = trial_batch(setup);
+    std::vector<c10::IValue> batch = trial_batch(setup);
     check_pipeline(setup);
     check_sharing(setup);
     setup.place = place_in_stages(config, place);
@@ -580,9 +569,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
         share_job(setup, arguments, batch, place.rank() == 0);
     }
     tell_begin(arguments, "measuring time and memory of a step");
-    graph::LossFacts loss;
-    setup.model_info = measure_batch(setup, graph::on_device(batch, device), place, &loss);
-    if (!arguments.plan_only) require_trainable(setup, loss);
+    measure_step(setup, arguments, place, batch);
     tell_begin(arguments, "planning a step");
     mark_exact_gradients(config.zero.wire, *setup.model, setup.model_info);
     setup.update_rules = parameter_rules(config, *setup.model);

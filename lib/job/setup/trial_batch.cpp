@@ -13,6 +13,7 @@
 #include <limits>
 #include <system_error>
 
+#include "base/error.h"
 #include "graph/lower/target_count.h"
 #include "graph/lowered/lowered_graph.h"
 #include "graph/models/text_model.h"
@@ -77,6 +78,11 @@ int64_t longest_in_file(const config::DataConfig& data) {
 }  // namespace
 
 std::vector<c10::IValue> trial_batch(const JobSetup& setup, TrialTokens tokens) {
+    if (!setup.estimate.empty())
+        fail(ExitCode::kSetup,
+             "{}, so only a plan without --forecast, --search, --stages, --tensor and --sequence "
+             "can be made: leave these out, or give a smaller --context or --micro-batch",
+             setup.estimate);
     const int64_t rows = setup.config().batch.micro_rows;
     if (setup.data) return batch_with_targets(setup, rows);
     const int64_t context = setup.config().data.context;

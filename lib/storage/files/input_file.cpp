@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
+#include "base/text/words.h"
 #include "base/text_bytes.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/mapped_file.h"
@@ -175,8 +176,12 @@ std::string about_text(const std::string& path, const std::string& model,
     if (is_json(bytes))
         return fmt::format(
             "contains JSON, not tokens. First convert it to rows of tokens with the tokenizer of "
-            "{}: {}",
-            model.empty() ? "a Hugging Face folder" : "the model", rows_command(path, model));
+            "{}: {}{}",
+            model.empty() ? "a Hugging Face folder" : "the model", rows_command(path, model),
+            model.empty() ? fmt::format("; or, for a model whose tokens are bytes: dslaunch tokens "
+                                        "bytes {0} -o {0}.tokens",
+                                        shell_word(path))
+                          : "");
     if (!model.empty())
         return fmt::format(
             "is text, not tokens. First convert it to rows of tokens with the model's tokenizer: "

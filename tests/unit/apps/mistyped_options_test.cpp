@@ -47,7 +47,13 @@ TEST_CASE("numbers with a unit or with separators are answered with what to writ
           {"--save-interval 10m", "`10m` is not a number from 0 upwards; this is a plain number"},
           {"--save-interval 0.5", "`0.5` is not a whole number from 0 upwards"},
           {"--steps 1_000", "without thousands separators: 2.5e-4, 1000"},
-          {"--steps 1e4", "write 10000"}})
+          {"--steps 1e4", "write 10000"},
+          {"--steps 10%", "a percentage is not accepted"},
+          {"--warmup-steps 0.1", "a share of the whole is not accepted"},
+          {"--lr 1e-4,1e-5", "`1e-4,1e-5` is not a number above 0; give one number"},
+          {"--lr auto", "for the default, leave the option out"},
+          {"--keep 3x", "write the number alone, without x"},
+          {"--seed 2026-11-30", "write one number: 20261130"}})
         CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains(here));
     CHECK_THAT(refusal("t.pt --steps\u00a05"), Catch::Contains("a non-breaking space (U+00A0)"));
     CHECK_THAT(refusal("t.pt --steps many"), Catch::EndsWith("is not a number from 1 upwards"));

@@ -211,7 +211,7 @@ TEST_CASE("what is wrong with model, config or data is said before anything star
                Catch::Contains("--lora: dslaunch.lora.r: must be"));
     write_file(folder.path() + "/c.json", R"({"dslaunch": {"data": "text.bin"}})");
     CHECK_THAT(refusal(folder, with_config, ExitCode::kConfig),
-               Catch::Contains("an object {…} with keys of train, eval, context"));
+               Catch::Contains("an object {…}, not the string \"text.bin\": write {\"train\""));
     write_file(folder.path() + "/c.json", R"({"train_bach_size": 4, "fp17": {}})");
     const std::string both = refusal(folder, with_config, ExitCode::kConfig);
     CHECK_THAT(both, Catch::Contains("train_bach_size: unknown key"));

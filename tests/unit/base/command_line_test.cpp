@@ -65,6 +65,11 @@ TEST_CASE("a bad command line is told in which subcommand, and what was meant") 
         {{"pack", "--out", "x"}, "pack: unknown option `--out`, did you mean `--out-file`?"},
         {{"pack", "a", "--rank", "-1"},
          "pack: --rank: `-1` is not a number from 0 upwards; --help lists the options"},
+        {{"pack", "a", "--rank", "1e3"},
+         "pack: --rank: `1e3` is not a whole number; write 1000; --help lists the options"},
+        {{"pack", "a", "--rank", "4k"},
+         "pack: --rank: `4k` is not a number from 0 upwards; write 4000, or a power of two, "
+         "without the k; --help lists the options"},
         {{"pack", "a", "\x1b[2J"}, "pack: unexpected `\\x1b[2J`"},
         {{"pack", "a", "--rank"}, "pack: --rank needs a value; --help lists the options"},
     };

@@ -37,7 +37,7 @@ EncodedLine LineEncoder::encode(const SampleLine& line) const {
     EncodedLine made;
     made.sample.reason = line.reason;
     if (!line.reason.empty()) return made;
-    text::ChatLine parsed = text::parse_chat_line(line.text);
+    text::ParsedRow parsed = text::parse_row(line.text);
     if (!parsed.sample) {
         made.sample.reason = parsed.reason;
         return made;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "text/chat/chat_line.h"
+#include "text/chat/row_form.h"
 #include "text/chat_template/template_files.h"
 #include "text/rows/encode_sample.h"
 #include "text/tokenizer/tokenizer.h"

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "text/chat/chat_line.h"
+#include "text/chat/row_form.h"
 
 namespace dslaunch::worker {
 namespace {

@@ -13,8 +13,8 @@
 #include "base/text/file_faults.h"
 #include "base/text/json.h"
 #include "storage/huggingface/named_place.h"
-#include "text/chat/chat_line.h"
 #include "text/chat/row_columns.h"
+#include "text/chat/row_form.h"
 
 namespace dslaunch::worker {
 
@@ -287,7 +287,7 @@ bool SampleLines::add_line(std::vector<SampleLine>& lines) {
 bool SampleLines::add_object(std::vector<SampleLine>& lines) {
     std::string text;
     try {
-        if (!objects_->next(text, text::kChatLineBytesMax + 1)) return false;
+        if (!objects_->next(text, text::kRowBytesMax + 1)) return false;
     } catch (const Error& error) {
         fail(error.code(), "{}: {}", printable(path()), error.what());
     }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "plan/layout/state_chunks.h"
+#include "plan/layout/swap_buffers.h"
 
 namespace dslaunch::plan {
 namespace {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "plan/layout/swap_buffers.h"
 #include "plan/step/chunk_passes.h"
 #include "plan/step/held_tensors.h"
 #include "plan/step/parameter_gathers.h"

@@ -10,7 +10,7 @@
 
 namespace dslaunch::text {
 
-// The reason why a row is refused, as an exception. parse_chat_line() catches it.
+// The reason why a row is refused, as an exception. parse_row() catches it.
 class RowFault : public std::runtime_error {
   public:
     explicit RowFault(const std::string& reason) : std::runtime_error(reason) {}

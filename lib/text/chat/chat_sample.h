@@ -1,5 +1,5 @@
 // A sample of training text: the contents of a row, whatever form the row has. Data path:
-// chat_line.h -> [here] -> segments.h. Values only.
+// row_form.h -> [here] -> segments.h. Values only.
 #pragma once
 
 #include <string>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "text/chat/chat_line.h"
+#include "text/chat/row_form.h"
 #include "text/chat_template/chat_template.h"
 
 namespace dslaunch::text {

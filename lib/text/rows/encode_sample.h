@@ -1,5 +1,5 @@
 // The tokens of a sample of training text. Each token is learned or only read. Data path:
-// chat_line.h -> segments.h -> [here] -> row_packer.h. Pure; any thread.
+// row_form.h -> segments.h -> [here] -> row_packer.h. Pure; any thread.
 #pragma once
 
 #include <cstdint>

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "text/subword/growth.h"
-
 namespace dslaunch::text {
 
 TokenizerParts::TokenizerParts(const JsonPlace& place) {
@@ -32,37 +29,7 @@ TokenizerParts::TokenizerParts(const JsonPlace& place) {
         const auto text = text_of(static_cast<int32_t>(id));
         specials[static_cast<size_t>(id)] = text && added.is_special(*text);
     }
-    refuse_explosions(place);
-}
-
-// Runs the steps on a text of common characters. A tokenizer that makes texts grow too much is
-// refused here, when it is read, instead of failing at each text.
-void TokenizerParts::refuse_explosions(const JsonPlace& place) const {
-    std::string text = "\u00e9\u4e2d";
-    for (char c = ' '; c <= '~'; ++c) text += c;
-    const auto look_at = [&](const char* field, const auto& work) {
-        try {
-            if (place.has(field)) work();
-        } catch (const Error& error) {
-            place.at(field).refuse(error.what());
-        }
-    };
-    look_at("normalizer", [&] {
-        NormalText normal = normal_text(text, 0, grown_max(text.size()));
-        for (const auto& step : normalizers) step->apply(normal);
-    });
-    look_at("pre_tokenizer", [&] {
-        SplitText pieces;
-        const NormalText normal = normal_text(text, 0, grown_max(text.size()));
-        pieces.begin(normal.text, normal.from, normal.bytes_max);
-        for (const auto& step : pre_tokenizers.steps) step->apply(pieces);
-    });
-    look_at("decoder", [&] {
-        DecoderRun run(decoder);
-        std::string out;
-        for (int i = 0; i < 2; ++i) run.push(text, out);
-        run.finish(out);
-    });
+    refuse_growth_of_text(place);
 }
 
 std::optional<std::string_view> TokenizerParts::text_of(int32_t id) const {

@@ -83,7 +83,7 @@ struct TokenizerParts {
     mutable ScratchPool pool;
 
   private:
-    void refuse_explosions(const JsonPlace& place) const;
+    void refuse_growth_of_text(const JsonPlace& place) const;
     void encode_plain(TextPart part, EncodeScratch& scratch) const;
     void encode_normal(TextPart part, EncodeScratch& scratch) const;
     void encode_piece(PieceRange piece, EncodeScratch& scratch) const;

@@ -68,7 +68,7 @@ void check_segments(const ChatSample& sample, const ChatTemplate* chat,
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
     using namespace dslaunch;
     const std::string_view line(reinterpret_cast<const char*>(data), length);
-    const ChatLine row = parse_chat_line(line);
+    const ParsedRow row = parse_row(line);
     if (!row.sample) {
         fuzz::check_shown(row.reason);
         return 0;

@@ -71,7 +71,7 @@ class Chats {
   private:
     static EncodedSample encode(const Json& line, const EncodeRules& rules,
                                 PreferenceSide side = PreferenceSide::kChosen) {
-        const ChatLine parsed = parse_chat_line(line.dump());
+        const ParsedRow parsed = parse_row(line.dump());
         INFO(parsed.reason);
         REQUIRE(parsed.sample);
         return encode_sample(*parsed.sample, rules, side);

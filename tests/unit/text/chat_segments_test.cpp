@@ -188,7 +188,7 @@ std::string shown(const SegmentedText& text) {
 
 SegmentedText segments_of(const char* line, const char* source,
                           const SegmentOptions& options = {}) {
-    const ChatLine row = parse_chat_line(line);
+    const ParsedRow row = parse_row(line);
     INFO(row.reason);
     REQUIRE(row.sample);
     if (source == nullptr) return render_segments(*row.sample, nullptr, options);

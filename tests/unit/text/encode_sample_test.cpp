@@ -35,7 +35,7 @@ struct Encoded {
 
 Encoded encoded(const char* line, const char* source, EncodeRules rules = {.end_tokens = {2, 7}},
                 PreferenceSide side = PreferenceSide::kChosen) {
-    const ChatLine row = parse_chat_line(line);
+    const ParsedRow row = parse_row(line);
     INFO(row.reason);
     REQUIRE(row.sample);
     std::optional<ChatTemplates> chat;

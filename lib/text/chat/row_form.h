@@ -18,16 +18,16 @@ inline constexpr std::string_view kReadColumns =
     "input) and its answer (output, response, completion, answer or solution); chosen and rejected";
 
 // A sample, or the reason why there is none. The reason names the fault and its place in the line.
-struct [[nodiscard]] ChatLine {
+struct [[nodiscard]] ParsedRow {
     std::optional<ChatSample> sample;
     std::vector<std::string> unread;  // the columns that the sample does not need
     std::string reason;
 };
 
 // The size of the longest line that is read.
-constexpr size_t kChatLineBytesMax = size_t{64} << 20;
+constexpr size_t kRowBytesMax = size_t{64} << 20;
 
 // Returns the sample of LINE, or a reason. Throws only if memory runs out.
-ChatLine parse_chat_line(std::string_view line);
+ParsedRow parse_row(std::string_view line);
 
 }  // namespace dslaunch::text

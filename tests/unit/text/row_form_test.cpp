@@ -1,5 +1,5 @@
 // Rows of training text: the form of a line, its content, and the reasons to refuse a line.
-#include "text/chat/chat_line.h"
+#include "text/chat/row_form.h"
 #include "support/catch.h"
 #include "text/chat/chat_messages.h"
 #include "text/chat_template/values/compare.h"
@@ -300,7 +300,7 @@ constexpr BadRow kBadRows[] = {
 TEST_CASE("a row's form is found and its conversation read") {
     for (const GoodRow& row : kGoodRows) {
         INFO(row.line);
-        const ChatLine line = parse_chat_line(row.line);
+        const ParsedRow line = parse_row(row.line);
         INFO(line.reason);
         REQUIRE(line.sample);
         CHECK(chat_format_name(line.sample->format) == std::string(chat_format_name(row.format)));
@@ -313,14 +313,14 @@ TEST_CASE("a row's form is found and its conversation read") {
 TEST_CASE("a row that cannot be trained is refused with the place") {
     for (const BadRow& row : kBadRows) {
         INFO(row.line);
-        const ChatLine line = parse_chat_line(row.line);
+        const ParsedRow line = parse_row(row.line);
         CHECK(!line.sample);
         CHECK_THAT(line.reason, Catch::Contains(row.reason));
     }
 }
 
 TEST_CASE("a message says whether it is learned") {
-    const ChatLine line = parse_chat_line(
+    const ParsedRow line = parse_row(
         R"({"conversations": [{"from": "human", "value": "a", "weight": 0.0},
             {"from": "gpt", "value": "b", "weight": 0.0}, {"from": "human", "value": "a"},
             {"from": "gpt", "value": "b", "weight": 1.0}, {"from": "gpt", "value": "b",
@@ -346,14 +346,14 @@ TEST_CASE("text that goes on is told from a question and its answer") {
              {R"({"prompt": [{"role": "user", "content": "p"}], "chosen": "c", "rejected": "r"})",
               false}}) {
         INFO(row);
-        const ChatLine line = parse_chat_line(row);
+        const ParsedRow line = parse_row(row);
         REQUIRE(line.sample);
         CHECK(line.sample->is_continued == is_continued);
     }
 }
 
 TEST_CASE("columns that are not read are named, but for copies of what is read") {
-    const auto unread = [](const char* row) { return parse_chat_line(row).unread; };
+    const auto unread = [](const char* row) { return parse_row(row).unread; };
     using Names = std::vector<std::string>;
     CHECK(unread(R"({"text": "t", "id": 5, "label": 1, "empty": ""})") == Names{"id", "label"});
     CHECK(unread(R"({"prompt": "a", "messages": [{"role": "user", "content": "a"},
@@ -364,16 +364,16 @@ TEST_CASE("columns that are not read are named, but for copies of what is read")
 
 TEST_CASE("tools come as a list or as its JSON, with the template's own variables") {
     for (const char* tools : {R"([{"name": "t"}])", R"("[{\"name\": \"t\"}]")"}) {
-        const ChatLine line = parse_chat_line(
+        const ParsedRow line = parse_row(
             std::string(R"({"query": "q", "response": "r", "chat_template_kwargs": {"x": 1}, )") +
             "\"tools\": " + tools + "}");
         REQUIRE(line.sample);
         CHECK(line.sample->tools.items().size() == 1);
         CHECK(line.sample->more.size() == 1);
     }
-    CHECK(parse_chat_line(R"({"query": "q", "response": "r", "tools": ""})")
+    CHECK(parse_row(R"({"query": "q", "response": "r", "tools": ""})")
               .sample->tools.is(jinja::ValueKind::kNone));
-    const ChatLine line = parse_chat_line(R"({"query": "q", "response": "r",
+    const ParsedRow line = parse_row(R"({"query": "q", "response": "r",
                                               "chat_template_kwargs": {"tools": []}})");
     CHECK(!line.sample);
     CHECK_THAT(line.reason, Catch::Contains("`tools` is set by dslaunch"));
@@ -393,7 +393,7 @@ TEST_CASE("an answer that says nothing is noticed") {
         {R"({"text": "t"})", false}};
     for (const auto& [line, is_empty] : cases) {
         CAPTURE(line);
-        const ChatLine parsed = parse_chat_line(line);
+        const ParsedRow parsed = parse_row(line);
         REQUIRE(parsed.sample);
         CHECK(parsed.sample->has_empty_answer == is_empty);
     }
@@ -404,7 +404,7 @@ TEST_CASE("a call of a tool of another form becomes OpenAI's") {
              "[{\"name\": \"f\", \"arguments\": {\"x\": 1}}]"}]})",
                             R"({"messages": [{"role": "assistant", "content": null,
              "function_call": {"name": "f", "arguments": {"x": 1}}}]})"}) {
-        const ChatLine line = parse_chat_line(row);
+        const ParsedRow line = parse_row(row);
         INFO(line.reason);
         REQUIRE(line.sample);
         jinja::Meter meter{jinja::Limits{}};

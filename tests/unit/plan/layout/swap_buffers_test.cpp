@@ -1,4 +1,4 @@
-#include "plan/layout/state_chunks.h"
+#include "plan/layout/swap_buffers.h"
 
 #include <map>
 #include <set>

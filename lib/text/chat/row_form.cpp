@@ -1,4 +1,4 @@
-#include "text/chat/chat_line.h"
+#include "text/chat/row_form.h"
 
 #include <fmt/format.h>
 
@@ -67,7 +67,7 @@ class RowReader {
   public:
     explicit RowReader(const Value& row) : row_(row), columns_(row) {}
 
-    ChatLine run() {
+    ParsedRow run() {
         if (!row_.is(ValueKind::kDict)) throw RowFault("the line is not a JSON object");
         read_format();
         const bool is_text = sample_.format == ChatFormat::kText;
@@ -83,7 +83,7 @@ class RowReader {
             require_words(sample_.messages, better_);
             require_words(sample_.rejected, worse_);
         }
-        ChatLine line;
+        ParsedRow line;
         line.unread = columns_.unread(sample_);
         line.sample = std::move(sample_);
         return line;
@@ -513,12 +513,12 @@ class RowReader {
 
 }  // namespace
 
-ChatLine parse_chat_line(std::string_view line) {
-    ChatLine result;
+ParsedRow parse_row(std::string_view line) {
+    ParsedRow result;
     try {
-        if (line.size() > kChatLineBytesMax)
+        if (line.size() > kRowBytesMax)
             throw RowFault(fmt::format("the line has {} bytes, but at most {} are supported",
-                                       line.size(), kChatLineBytesMax));
+                                       line.size(), kRowBytesMax));
         if (trim(line).empty()) throw RowFault("the line is empty");
         const Value row = jinja::value_of_json(line);
         result = RowReader(row).run();

@@ -2,11 +2,14 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "base/screen.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
@@ -31,13 +34,20 @@ struct ExportArguments {
     storage::ExportOptions options;
 };
 
+// Returns PATH and the two folders above it. The folder of the run that saved the checkpoint at
+// PATH is one of them.
+std::array<std::filesystem::path, 3> places_above(const std::string& path) {
+    const std::filesystem::path place =
+        (std::filesystem::absolute(path) / "").lexically_normal().parent_path();
+    return {place, place.parent_path(), place.parent_path().parent_path()};
+}
+
 // Returns true if the run that saved the checkpoint at PATH trained an archive, not a Hugging Face
 // folder.
 bool trained_archive(const std::string& path) {
-    std::filesystem::path place = std::filesystem::absolute(path).lexically_normal();
-    for (int above = 0; above < 3; ++above, place = place.parent_path())
-        if (storage::archive_of_job(place.string())) return true;
-    return false;
+    return std::ranges::any_of(places_above(path), [](const std::filesystem::path& place) {
+        return storage::archive_of_job(place.string()).has_value();
+    });
 }
 
 // Returns the folder of the run that saved the checkpoint at PATH if the run has written its
@@ -46,13 +56,10 @@ std::string config_of_run(const std::string& path, const std::string& out) {
     std::error_code ignored;
     if (out.ends_with(".safetensors") || std::filesystem::exists(out + "/config.json", ignored))
         return "";
-    std::filesystem::path place = path;
-    for (int above = 0; above < 3; ++above, place = place.parent_path()) {
-        if (place.empty()) place = ".";
+    for (const std::filesystem::path& place : places_above(path))
         if (std::filesystem::exists(place / "config.json", ignored) &&
             std::filesystem::exists(place / "checkpoints", ignored))
-            return place.string();
-    }
+            return path_from_here(place.string());
     return "";
 }
 

@@ -19,6 +19,7 @@
 #include "config/resolve/option_overrides.h"
 #include "config/resolve/resolve.h"
 #include "launch/machine/gpu_use.h"
+#include "launch/output/run_record.h"
 #include "launch/supervise/restart_rules.h"
 #include "launcher/options/machine.h"
 #include "launcher/run/job_monitors.h"
@@ -271,20 +272,18 @@ bool has_checkpoint(const launch::JobSpec& spec) {
 // Warns if the run to resume was of a model with another name: the checkpoint's weights are used,
 // not the weights of the model that is named now.
 void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec) {
-    const std::string path = spec.output_directory + "/run.json";
-    if (options.resume != "auto" || spec.output_directory.empty() || !exists(path)) return;
-    const auto run = nlohmann::json::parse(read_file(path, size_t{1} << 30), nullptr, false);
-    if (!run.is_object() || !run.contains("target") || !run["target"].is_string()) return;
+    if (options.resume != "auto" || spec.output_directory.empty()) return;
+    const auto run = launch::find_run_record(spec.output_directory);
+    if (!run || run->target.empty()) return;
     const auto name_of = [](const std::string& target) {
         return std::filesystem::path(target + "/").parent_path().filename().string();
     };
-    const std::string before = run["target"];
     if (spec.transport == launch::TransportKind::kLocal && !has_checkpoint(spec)) return;
-    if (name_of(before) != name_of(spec.target))
+    if (name_of(run->target) != name_of(spec.target))
         log_warn("checkpoint",
                  "the run in {} trained {}: training continues from its checkpoint's weights, not "
                  "from those of {}",
-                 printable(spec.output_directory), printable(before), printable(spec.target));
+                 printable(spec.output_directory), printable(run->target), printable(spec.target));
 }
 
 // Returns the step of the newest checkpoint in SPEC's output if a resumed run of STEPS has nothing

@@ -199,6 +199,9 @@ TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpee
     CHECK(own.code == 0);
     CHECK_THAT(own.err, Catch::Contains("copied these files from " + made.output +
                                         ": config.json tokenizer.json"));
+    const std::string step = made.steps[0] + "/";  // as a shell completes it
+    CHECK_THAT(run(made.folder, {"ckpt", "export", step, out + "5", "--format", "hf"}).err,
+               Catch::Contains("copied these files from " + made.output));
     // OUT's own config.json stays.
     write_file(out + "4/config.json", "[]");
     CHECK(run(made.folder, {"ckpt", "export", made.output, out + "4", "--format", "hf"}).code == 0);

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/loop_on_threads.h"
+#include "base/machine/loop_on_threads.h"
 #include "base/path.h"
 #include "base/screen.h"
 #include "base/terminal/progress.h"

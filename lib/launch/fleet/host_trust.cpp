@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "base/loop_on_threads.h"
+#include "base/machine/loop_on_threads.h"
 #include "base/text.h"
 #include "launch/network/interfaces.h"
 #include "launch/transport/ssh/known_hosts.h"

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/kinds/half_arrays.h"
-#include "base/loop_on_threads.h"
+#include "base/machine/loop_on_threads.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "storage/gguf/block_numbers.h"

@@ -4,9 +4,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <fstream>
-#include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -18,6 +15,7 @@
 #include "storage/huggingface/named_place.h"
 #include "worker/data/token_rows.h"
 #include "worker/roles.h"
+#include "worker/text/choice_questions.h"
 #include "worker/text/decoder_session.h"
 #include "worker/text/held_out.h"
 #include "worker/text/text_files.h"
@@ -59,136 +57,6 @@ void declare(CommandLine& app, EvalArguments& arguments) {
     app.add("--json", arguments.json, "print the result as JSON");
     declare_decoder(app, arguments.decoder);
     declare_cpu(app, arguments.decoder);
-}
-
-struct Question {
-    std::vector<int32_t> prompt;
-    std::vector<std::vector<int32_t>> choices;
-    std::vector<size_t> bytes;  // the lengths of the choices' texts
-    size_t answer = 0;
-};
-
-// Moves the common beginning of the choices into the prompt. Before this call, each choice is a
-// whole text, which includes the prompt. After it, the prompt is the tokens with which all choices
-// begin, so that all compared likelihoods follow the same prompt.
-void split_off_prompt(Question& question) {
-    std::vector<int32_t>& prompt = question.prompt;
-    for (const std::vector<int32_t>& whole : question.choices)
-        prompt.erase(std::ranges::mismatch(prompt, whole).in1, prompt.end());
-    for (std::vector<int32_t>& choice : question.choices)
-        choice.erase(choice.begin(), choice.begin() + std::ssize(prompt));
-}
-
-// Returns true for a question whose answer is a text, such as "B".
-bool has_letter(const nlohmann::json& json) {
-    return json.is_object() && json.contains("prompt") && json.contains("choices") &&
-           json.contains("answer") && json["answer"].is_string();
-}
-
-// Returns JSON, a question in the form of ARC, {"question": text, "choices": {"text": [texts],
-// "label": [texts]}, "answerKey": label}, in the form that read_questions() explains. Returns JSON
-// itself if it has another form. lm-evaluation-harness writes the same texts around the question.
-nlohmann::json without_labels(const nlohmann::json& json) {
-    using Json = nlohmann::json;
-    const auto is_text = [](const Json& one) { return one.is_string(); };
-    if (!json.is_object() || !json.contains("question") || !json["question"].is_string() ||
-        !json.contains("answerKey") || !json["answerKey"].is_string() ||
-        !json.contains("choices") || !json["choices"].is_object())
-        return json;
-    const Json texts = json["choices"].value("text", Json()),
-               labels = json["choices"].value("label", Json());
-    if (!texts.is_array() || !labels.is_array() || texts.size() != labels.size() ||
-        !std::ranges::all_of(texts, is_text))
-        return json;
-    const auto answer = std::ranges::find(labels, json["answerKey"]);
-    if (answer == labels.end()) return json;
-    Json choices = Json::array();
-    for (const Json& choice : texts) {
-        const auto text = choice.get<std::string>();
-        choices.push_back((text.starts_with(' ') ? "" : " ") + text);
-    }
-    return {{"prompt", fmt::format("Question: {}\nAnswer:", json["question"].get<std::string>())},
-            {"choices", choices},
-            {"answer", static_cast<uint64_t>(answer - labels.begin())}};
-}
-
-// One entry of the file of questions.
-struct Entry {
-    nlohmann::json json;
-    int64_t number = 0;  // of its line, or of the element in a list, counted from 1
-};
-
-// Reads FILE, lines of JSON or one list of JSON. Throws Error{kInput}.
-std::vector<Entry> read_entries(const std::string& file) {
-    using Json = nlohmann::json;
-    std::ifstream in(file);
-    if (!in)
-        fail(ExitCode::kInput, "--choices {}: cannot be read: {}", printable(file),
-             errno_text(errno));
-    std::vector<Entry> entries;
-    int64_t number = 0;
-    if ((in >> std::ws).peek() == '[') {
-        Json list = Json::parse(in, nullptr, false);
-        if (!list.is_array())
-            fail(ExitCode::kInput, "--choices {}: begins with `[`, but is not a list of JSON",
-                 printable(file));
-        for (Json& json : list) entries.push_back({std::move(json), ++number});
-        return entries;
-    }
-    in.clear();
-    in.seekg(0);  // blank lines at the begin count too
-    for (std::string line; std::getline(in, line);) {
-        ++number;
-        if (!trim(line).empty()) entries.push_back({Json::parse(line, nullptr, false), number});
-    }
-    return entries;
-}
-
-std::vector<Question> read_questions(const EvalArguments& arguments, const TextFiles& files) {
-    using Json = nlohmann::json;
-    std::vector<Question> questions;
-    for (const Entry& entry : read_entries(arguments.choices)) {
-        const int64_t number = entry.number;
-        const Json json = without_labels(entry.json);
-        const auto refuse = [&](const char* why) {
-            fail(
-                ExitCode::kInput,
-                "{}:{}: {}; expected {{\"prompt\": text, \"choices\": [texts], \"answer\": index}}",
-                printable(arguments.choices), number, why);
-        };
-        if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string() ||
-            !json.contains("choices") || !json["choices"].is_array() ||
-            json["choices"].size() < 2 || !json.contains("answer") ||
-            !json["answer"].is_number_unsigned())
-            refuse(has_letter(json) ? "the answer is a text: write the index of the right choice, "
-                                      "counted from 0 (A is 0)"
-                                    : "this is not a question");
-        Question question;
-        question.answer = json["answer"].get<size_t>();
-        if (question.answer >= json["choices"].size())
-            refuse("the answer is not the index of a choice; the first choice has the index 0");
-        const auto prompt = json["prompt"].get<std::string>();
-        const decoder::TextCodec& codec = files.require_codec(kTokenizerWanted);
-        for (const Json& choice : json["choices"]) {
-            if (!choice.is_string()) refuse("a choice is not a string");
-            const auto text = choice.get<std::string>();
-            question.choices.push_back(codec.encode(prompt + text, /*is_rendered=*/false));
-            question.bytes.push_back(text.size());
-        }
-        question.prompt = codec.encode(prompt, /*is_rendered=*/false);
-        if (question.prompt.empty()) refuse("the prompt has no tokens");
-        split_off_prompt(question);
-        if (question.prompt.empty())
-            refuse(
-                "the prompt's first token changes when a choice follows it; use a longer prompt");
-        for (const std::vector<int32_t>& choice : question.choices)
-            if (choice.empty()) refuse("a choice has no tokens");
-        questions.push_back(std::move(question));
-        if (std::ssize(questions) == arguments.samples_max) break;
-    }
-    if (questions.empty())
-        fail(ExitCode::kInput, "{}: has no questions", printable(arguments.choices));
-    return questions;
 }
 
 // A model's log-probabilities of both answers, for each pair in a file of rows.
@@ -318,35 +186,16 @@ class Evaluation {
             100 * static_cast<double>(sum.likeliest) / targets_total);
     }
 
-    // Answers each question by the likelihood of its choices, and a second time by their likelihood
-    // per byte.
-    void choices(const std::vector<Question>& questions) {
-        Progress progress("eval", "answering", std::ssize(questions), "questions");
-        int64_t answered = 0, right = 0, right_by_byte = 0;
-        for (const Question& question : questions) {
-            size_t best = 0, best_by_byte = 0;
-            std::vector<double> losses;
-            for (const std::vector<int32_t>& choice : question.choices)
-                losses.push_back(loss_of(question.prompt, choice));
-            const auto by_byte = [&](size_t i) {
-                return losses[i] / static_cast<double>(question.bytes[i]);
-            };
-            for (size_t i = 1; i < losses.size(); ++i) {
-                if (losses[i] < losses[best]) best = i;
-                if (by_byte(i) < by_byte(best_by_byte)) best_by_byte = i;
-            }
-            right += best == question.answer ? 1 : 0;
-            right_by_byte += best_by_byte == question.answer ? 1 : 0;
-            progress.done(++answered);
-        }
+    void choices(const std::vector<ChoiceQuestion>& questions) {
+        const ChoiceScore score = score_choices(questions, scorer_);
         const auto total = static_cast<double>(questions.size());
         json_.field("questions", questions.size());
-        json_.field("right", static_cast<double>(right) / total);
-        json_.field("right_by_byte", static_cast<double>(right_by_byte) / total);
+        json_.field("right", static_cast<double>(score.right) / total);
+        json_.field("right_by_byte", static_cast<double>(score.right_by_byte) / total);
         text_ += fmt::format(
             "{} questions: {:.1f} % right by likelihood, {:.1f} % by likelihood per byte\n",
-            questions.size(), 100 * static_cast<double>(right) / total,
-            100 * static_cast<double>(right_by_byte) / total);
+            questions.size(), 100 * static_cast<double>(score.right) / total,
+            100 * static_cast<double>(score.right_by_byte) / total);
     }
 
     void begin() { json_.begin_object(); }
@@ -356,14 +205,6 @@ class Evaluation {
     }
 
   private:
-    double loss_of(const std::vector<int32_t>& prompt, const std::vector<int32_t>& choice) {
-        std::vector<int32_t> tokens = prompt;
-        tokens.insert(tokens.end(), choice.begin(), choice.end() - 1);
-        std::vector<int32_t> targets(prompt.size() - 1, decoder::kNoTarget);
-        targets.insert(targets.end(), choice.begin(), choice.end());
-        return scorer_.score(tokens, targets).loss;
-    }
-
     const EvalArguments& arguments_;
     decoder::TextScorer scorer_;
     JsonWriter json_;
@@ -395,7 +236,7 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
         return session.finish();
     }
     std::optional<HeldOut> data;
-    std::vector<Question> questions;
+    std::vector<ChoiceQuestion> questions;
     int64_t longest = 1;
     if (!arguments.data.empty()) {
         data.emplace(held_out_file(arguments), "eval", session.context(),
@@ -405,8 +246,8 @@ void evaluate(const EvalArguments& arguments, RankProcess& process) {
     }
     if (!arguments.choices.empty()) {
         const TextFiles files(session.text_folder(), session.folder().config.vocabulary);
-        questions = read_questions(arguments, files);
-        for (const Question& question : questions)
+        questions = read_choice_questions(arguments.choices, arguments.samples_max, files);
+        for (const ChoiceQuestion& question : questions)
             for (const std::vector<int32_t>& choice : question.choices)
                 longest = std::max(longest, std::ssize(question.prompt) + std::ssize(choice));
     }

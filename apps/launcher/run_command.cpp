@@ -48,6 +48,7 @@
 #include "storage/files/input_file.h"
 #include "storage/files/mapped_file.h"
 #include "storage/huggingface/named_place.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -143,6 +144,12 @@ std::string command_text(std::span<const std::string> words) {
     return printable(text) + (words.size() > kWordsMax ? " ..." : "");
 }
 
+std::string path_of_target(const launch::JobSpec& spec) {
+    return (std::filesystem::path(spec.working_directory) / spec.target)
+        .lexically_normal()
+        .string();
+}
+
 // Refuses a program whose name resembles a subcommand's name, unless `run` was written: `dslaunch
 // ls` does not mean /usr/bin/ls on every host. If no program has the name, more wrong letters are
 // allowed, as in `dslaunch gnrtae m.pt`.
@@ -156,7 +163,10 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
     const bool here =
         spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
     const std::string next = options.arguments.empty() ? "" : options.arguments.front();
-    if (here && !is_in_path(target)) storage::refuse_download(target, next);
+    if (here && !is_in_path(target)) {
+        refuse_moved_output(path_from_here(path_of_target(spec)));
+        storage::refuse_download(target, next);
+    }
     refuse_other_tool(spec, options, run_is_named);
     // `convert` and `list` are programs too, so only subcommands' names compete with a program, and
     // `kill`, whose arguments would be processes of each host.
@@ -195,12 +205,6 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
          printable(target), guess->name);
 }
 
-std::string path_of_target(const launch::JobSpec& spec) {
-    return (std::filesystem::path(spec.working_directory) / spec.target)
-        .lexically_normal()
-        .string();
-}
-
 // Refuses a missing script; otherwise Python would report it once for each rank.
 void require_script(const RunOptions& options, const launch::JobSpec& spec) {
     if (spec.target_kind != launch::TargetKind::kPython || options.module ||
@@ -227,10 +231,6 @@ void refuse_folder(const launch::JobSpec& spec) {
     }
     const std::string path = path_from_here(path_of_target(spec));
     static_cast<void>(storage::model_at(path));  // throws, saying what the folder contains
-    fail(ExitCode::kInput,
-         "{}: is a folder without a config.json, so it is not a Hugging Face model; TARGET must be "
-         "a Hugging Face folder, a model file (train.pt2, train.pt), a script or a program",
-         printable(path));
 }
 
 void require_output_folder(const launch::JobSpec& spec) {
@@ -264,6 +264,7 @@ int refuse_data_as_program(const launch::JobSpec& spec) {
         (spec.target.find('/') == spec.target.npos && is_in_path(spec.target)) ||
         !std::filesystem::is_regular_file(path, unreadable) || access(path.c_str(), X_OK) == 0)
         return 0;
+    storage::refuse_part(path);
     try {
         storage::require_target(path);
     } catch (const Error& error) {
@@ -300,9 +301,8 @@ int find_program(const launch::JobSpec& spec, bool trains) {
     if (is_path ? access(path_of_target(spec).c_str(), F_OK) == 0 : is_in_path(target)) return 0;
     std::error_code unreadable;
     if (trains || std::filesystem::is_symlink(path_of_target(spec), unreadable)) {
-        const std::string near = near_file_text(path_of_target(spec));
-        if (!near.empty()) fail(ExitCode::kInput, "{}: no such model{}", printable(target), near);
-        storage::fail_missing_model(target);
+        refuse_moved_output(path_of_target(spec));
+        storage::fail_missing_model(path_from_here(path_of_target(spec)));
     }
     if (is_path) {
         print_message(fmt::format("dslaunch: error: {}: this program does not exist{}",
@@ -327,6 +327,7 @@ void refuse_model_as_program(const launch::JobSpec& spec) {
         access(path.c_str(), R_OK) != 0 || access(path.c_str(), X_OK) == 0) {
         return;
     }
+    storage::refuse_part(path);
     storage::require_model(path);
     fail(ExitCode::kUsage,
          "{}: a model's file name must end with .pt or .pt2; rename it: mv {} {}.pt",

@@ -10,6 +10,7 @@
 #include "base/text/help_page.h"
 #include "launch/agent/agent_command.h"
 #include "launch/transport/tree/relay.h"
+#include "launcher/jobs/known_jobs.h"
 #include "launcher/options/parse_run.h"
 
 namespace dslaunch::launcher {
@@ -21,13 +22,25 @@ int own(CommandWords words) {
     return Command(words.subspan(1));
 }
 
+// Refuses a model or adapter in WORDS that was the output of a job and is not there any more.
+void refuse_moved_outputs(CommandWords words) {
+    const bool has_verb = words.front() == "model" || words.front() == "data";
+    for (size_t i = 1; i < words.size(); ++i) {
+        const bool is_named = words[i - 1] == "--model" || words[i - 1] == "--adapter";
+        const bool is_place = i == 1 ? !has_verb : i == 2 && has_verb;
+        if ((is_named || is_place) && !words[i].starts_with('-')) refuse_moved_output(words[i]);
+    }
+}
+
 // Becomes dsworker in the role that has the subcommand's name; dsworker can read models.
 int worker_role(CommandWords words) {
+    refuse_moved_outputs(words);
     become_worker(words);
 }
 
 // Runs the role as a job if WORDS choose ranks; otherwise becomes dsworker, as worker_role() does.
 int shared_role(CommandWords words) {
+    refuse_moved_outputs(words);
     if (chooses_ranks(words)) return run_role(words);
     become_worker(words);
 }

@@ -164,7 +164,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"vllm", "serve", "MODELS/gpt.pt"},
              64,
              "`vllm` is not a subcommand: for a server: dslaunch serve "},
-            {{"DIR/folder"}, 66, "DIR/folder: is a folder without a config.json"},
+            {{"DIR/folder"}, 66, "DIR/folder: is an empty folder, not a model"},
             {{"--resume", "DIR/folder", "MODELS/gpt.pt"},
              64,
              "to resume from a folder, write --resume=DIR"},
@@ -210,7 +210,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"data", "prepare", "DIR/text.txt", "--model", "MODELS/gpt.pt", "--context", "8", "-o",
               "DIR/r.safetensors"},
              66,
-             "is a file; expected the folder of a Hugging Face model"},
+             "needs the folder of a Hugging Face model"},
             {{"tokens", "bytes", "DIR/text.txt", "-o", "DIR/two"},
              66,
              "already exists; use --force"},
@@ -229,7 +229,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
              "`pull`: dslaunch does not download models. Download it: hf downl"},
             {{"data", "show", "DIR/rows.jsonl", "--model", "DIR/folder"},
              66,
-             "dslaunch data prepare DIR/rows.jsonl --model DIR/folder --pack"},
+             "DIR/folder: is an empty folder, but `--model` needs the folder of a"},
             {{"model", "new", "gpt", "--size", "tiny", "-o", "DIR/inputs/x.pt"},
              72,
              "DIR/inputs/x.pt: the folder DIR/inputs does not exist; make it: mkdir -p DIR/inputs"},
@@ -442,10 +442,12 @@ TEST_CASE("what is no checkpoint cannot be resumed from, and is told for what it
         arguments.push_back("--resume=" + path);
         return arguments;
     };
-    check_rows(folder, {{resumed_from("MODELS/gpt.pt"), 73,
-                         "gpt.pt: is a file, but a checkpoint is a fold"},
-                        {resumed_from("MODELS/../deepspeed/bf16-0"), 73,
-                         "it is a DeepSpeed checkpoint: convert it with `dslaunch ckpt import`"}});
+    check_rows(folder,
+               {{resumed_from("MODELS/gpt.pt"), 73,
+                 "gpt.pt: is a model's archive, not a checkpoint: give the"},
+                {resumed_from("MODELS/../deepspeed/bf16-0"), 73,
+                 "is a DeepSpeed checkpoint, and --resume continues dslaunch's own: dslaunch ckpt "
+                 "import"}});
 }
 
 TEST_CASE("a limit of file sizes ends a job by its name, not by a signal") {

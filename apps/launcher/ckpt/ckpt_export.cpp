@@ -19,6 +19,7 @@
 #include "storage/export/weight_export.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -111,6 +112,11 @@ void check_out(const ExportArguments& arguments) {
              "{0}: a checkpoint is not written as GGUF; write a folder with --format hf, then: "
              "dslaunch compress FOLDER --to q8_0 -o {0}",
              printable(out));
+    if (arguments.format == "hf" && out.ends_with(".safetensors"))
+        fail(ExitCode::kUsage,
+             "{0}: --format hf makes a folder with config.json and tokenizer: give a name without "
+             "this ending, such as {1}; for a single file of weights, leave out --format hf",
+             printable(out), printable(out.substr(0, out.size() - sizeof(".safetensors") + 1)));
     for (const char* ending : {".pt", ".pt2", ".pth", ".bin", ".ckpt", ".onnx", ".npz", ".h5"})
         if (out.ends_with(ending))
             fail(ExitCode::kUsage, "{}: OUT must be a folder or a file NAME.safetensors{}",
@@ -123,11 +129,8 @@ void require_whole_model(const storage::TensorSource& source, const ExportArgume
     const storage::Checkpoint* const checkpoint = source.checkpoint();
     if (arguments.format != "hf" || checkpoint == nullptr || checkpoint->base_fingerprint.empty())
         return;
-    fail(ExitCode::kUsage,
-         "{}: its run trained adapters (--lora), so it does not contain a whole model: `dslaunch "
-         "model merge MODEL {} -o {}` makes one; the adapter itself is in the run's folder "
-         "`adapter`",
-         printable(source.path()), printable(arguments.path), printable(arguments.options.out));
+    const storage::Place place = storage::place_at(arguments.path);
+    storage::refuse_place(place, storage::PlaceUse::kModel, ExitCode::kUsage);
 }
 
 // Refuses the config of another model: SOURCE's embedding must have as many tokens as the config.

@@ -11,9 +11,11 @@
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "launcher/ckpt/ckpt_parts.h"
+#include "storage/export/source_of_path.h"
 #include "storage/foreign/import.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -52,6 +54,29 @@ std::string next_command(const ImportArguments& arguments) {
             : "");
 }
 
+// Refuses the folder SOURCE if it has checkpoints of dslaunch, which have more than its weights.
+void refuse_own_checkpoints(storage::FileTree& tree, const std::string& source) {
+    const storage::Place place = storage::place_at(source);
+    if (place.kind == storage::PlaceKind::kCheckpoint ||
+        place.kind == storage::PlaceKind::kCheckpoints)
+        storage::refuse_place(place, storage::PlaceUse::kForeign);
+    const bool is_run = place.kind == storage::PlaceKind::kUnsavedRun ||
+                        place.kind == storage::PlaceKind::kModel ||
+                        place.kind == storage::PlaceKind::kArchiveRun;
+    if (!is_run || !storage::holds_checkpoints(tree, source)) return;
+    const std::string run = printable(source);
+    const std::string weights = fmt::format("{}/model.safetensors", run);
+    const std::string model = storage::target_of_run(source);
+    std::error_code unreadable;
+    fail(ExitCode::kInput,
+         "{0}: is the folder of a run of dslaunch, whose checkpoints need no import: dslaunch {1} "
+         "--data FILE --output {0} --resume continues it{2}",
+         run, model.empty() ? "MODEL" : printable(model),
+         std::filesystem::exists(source + "/model.safetensors", unreadable)
+             ? fmt::format("; to import only its weights: dslaunch ckpt import {} NEW", weights)
+             : "");
+}
+
 void run_import(const ImportArguments& arguments) {
     const std::string& source = arguments.options.source;
     std::error_code unreadable;
@@ -64,6 +89,7 @@ void run_import(const ImportArguments& arguments) {
     storage::ImportOptions options = arguments.options;
     options.root = fmt::format("{}/checkpoints", arguments.out);
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
+    refuse_own_checkpoints(*tree, source);
     if (!arguments.force && tree->list(options.root) &&
         !storage::CheckpointStore(*tree, options.root, 0).list().empty())
         fail(ExitCode::kInput,

@@ -85,6 +85,48 @@ std::string newest_text(const std::vector<KnownJob>& jobs) {
     return names.empty() ? "" : ". The newest are " + join(names, ", ");
 }
 
+// Returns true if the words of process PID are `dslaunch serve` and the model at PATH.
+bool serves(pid_t pid, const std::string& path) {
+    const std::string place = fmt::format("/proc/{}/", pid);
+    const std::vector<std::string> words = split(launch::text_or_empty(place + "cmdline"), '\0');
+    if (words.size() < 3 || words[1] != "serve") return false;
+    std::error_code missing;
+    const std::filesystem::path folder = std::filesystem::read_symlink(place + "cwd", missing);
+    return std::any_of(words.begin() + 2, words.end(), [&](const std::string& word) {
+        return !word.empty() && std::filesystem::equivalent(folder / word, path, missing) &&
+               !missing;
+    });
+}
+
+// Returns a sentence about servers, which are not jobs, and the process that serves the model at
+// PATH.
+std::string server_text(const std::string& path) {
+    std::string text = ". A server that `dslaunch serve` started is not a job: ";
+    for (const pid_t pid : launch::all_processes())
+        if (launch::process_owner(pid) == ::getuid() && serves(pid, path))
+            return text + fmt::format(
+                              "process {0} serves {1}; Ctrl-C in its terminal ends it, or "
+                              "kill {0}",
+                              pid, printable(path));
+    return text + "Ctrl-C in its terminal ends it";
+}
+
+// Returns the folder in PLACES whose run.json is JOB's; "" if there is none.
+std::string folder_with_run(const std::vector<std::string>& places, const std::string& job) {
+    for (const std::string& place : places) {
+        std::error_code unreadable;
+        std::filesystem::directory_iterator entry(place, unreadable), end;
+        for (; entry != end; entry.increment(unreadable)) {
+            const std::string run = (entry->path() / "run.json").string();
+            if (!std::filesystem::is_regular_file(run, unreadable)) continue;
+            const Json json = Json::parse(launch::text_or_empty(run, kRecordBytesMax), nullptr,
+                                          /*allow_exceptions=*/false);
+            if (json.is_object() && json.value("job_id", "") == job) return entry->path().string();
+        }
+    }
+    return "";
+}
+
 }  // namespace
 
 int64_t KnownJob::hosts_in_use() const {
@@ -141,11 +183,12 @@ KnownJob find_job(const std::string& state_directory, const std::string& text) {
     if (found.empty() && std::filesystem::exists(text, unreadable))
         fail(ExitCode::kUsage,
              "`{}` is not a job's id, and no recorded job has it as its --output folder{}; "
-             "`dslaunch ps --all` lists the jobs",
+             "`dslaunch ps --all` lists the jobs{}",
              printable(text),
              std::filesystem::is_directory(text + "/logs", unreadable)
                  ? fmt::format(" (the output of its ranks is in {}/logs)", printable(text))
-                 : "");
+                 : "",
+             server_text(text));
     if (!launch::is_job_id(text))
         fail(ExitCode::kUsage,
              "`{}` is not a job's id; `dslaunch ps --all` lists the jobs and their ids",
@@ -158,6 +201,23 @@ KnownJob find_job(const std::string& state_directory, const std::string& text) {
     for (const KnownJob& job : found) ids.push_back(job.id);
     fail(ExitCode::kUsage, "`{}` is the beginning of the ids of {} jobs: {}; give more letters",
          text, ids.size(), join(ids, ", "));
+}
+
+void refuse_moved_output(const std::string& path) {
+    std::error_code missing;
+    const std::string state = launch::state_directory(launch::own_environment());
+    if (path.empty() || state.empty() || std::filesystem::exists(path, missing)) return;
+    const std::vector<KnownJob> jobs = read_jobs(state);
+    const KnownJob* const job = job_of_output(jobs, path);
+    // A file in a folder that still exists was mistyped.
+    if (job == nullptr || std::filesystem::exists(job->output, missing)) return;
+    const std::string now = folder_with_run({folder_of(job->output), "."}, job->id);
+    fail(ExitCode::kInput, "{}: was the --output folder of job {} ({}), and was {}",
+         printable(path), job->id, state_text(*job),
+         now.empty() ? "moved or removed: give its new place"
+                     : fmt::format("renamed: give {}",
+                                   printable(path_from_here(
+                                       std::filesystem::weakly_canonical(now, missing).string()))));
 }
 
 void remove_old_jobs(const std::string& state_directory) {

@@ -57,6 +57,10 @@ inline constexpr size_t kKeptJobs = 100;
 // several ids begin with TEXT.
 [[nodiscard]] KnownJob find_job(const std::string& state_directory, const std::string& text);
 
+// Throws Error{kInput} if PATH does not exist, but was the --output folder of a recorded job. The
+// message says where the folder is now, if it is beside PATH or in the current folder.
+void refuse_moved_output(const std::string& path);
+
 // Removes the records of ended jobs, except the newest kKeptJobs. Never throws.
 void remove_old_jobs(const std::string& state_directory);
 

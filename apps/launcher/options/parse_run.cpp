@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "base/text/option_name.h"
 #include "base/text/words.h"
@@ -18,6 +19,7 @@
 #include "storage/files/input_file.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -126,8 +128,10 @@ void require_model_here(const RunOptions& o, launch::TargetKind kind) {
         (o.verifies && !std::filesystem::exists(path, unreadable)))
         storage::fail_missing_model(o.target);
     if (std::filesystem::is_directory(path, unreadable) && resume_advice(o, o.target).empty())
-        static_cast<void>(storage::model_at(path));
-    if (access(path.c_str(), X_OK) != 0) storage::require_target(path);
+        static_cast<void>(storage::model_at(path_from_here(path)));
+    if (access(path.c_str(), X_OK) == 0) return;
+    storage::refuse_part(path_from_here(path));
+    storage::require_target(path);
 }
 
 // Refuses a config or recipe that is given as the model. TARGET may be the first word after

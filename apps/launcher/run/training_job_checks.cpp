@@ -31,6 +31,7 @@
 #include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -328,16 +329,34 @@ void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spe
              "{}init={}; to continue the run that wrote it, give --resume with --output RUN",
              printable(path), has_r ? fmt::format("r={},", adapter["r"].dump()) : "", word);
     }
+    const storage::Place place = storage::place_at(path_from_here(path));
+    if (place.kind == storage::PlaceKind::kDeepSpeed)
+        storage::refuse_place(place, storage::PlaceUse::kResume, ExitCode::kCheckpoint);
     if (exists(path + "/trainer_state.json"))
         fail(ExitCode::kCheckpoint,
              "--resume: {} is a checkpoint of Hugging Face's Trainer: you can train its weights as "
              "a model (dslaunch {} --data FILE), but dslaunch cannot read its optimizer states",
              printable(path), word);
-    if (path.ends_with(".safetensors") && exists(path))
+    const bool is_file = place.kind == storage::PlaceKind::kFile ||
+                         place.kind == storage::PlaceKind::kFileOfModel ||
+                         place.kind == storage::PlaceKind::kFileOfCheckpoint;
+    if (path.ends_with(".safetensors") && place.kind == storage::PlaceKind::kFileOfModel)
         fail(ExitCode::kCheckpoint,
-             "--resume: {} contains only weights, so it is not a checkpoint: train the folder that "
-             "contains it as a model (dslaunch FOLDER --data FILE)",
-             printable(path));
+             "--resume: {} contains only weights, so it is not a checkpoint: train the model's "
+             "folder instead: dslaunch {} --data FILE",
+             printable(place.path), printable(place.whole));
+    if (is_file || place.kind == storage::PlaceKind::kModels)
+        storage::refuse_place(place, storage::PlaceUse::kCheckpoint, ExitCode::kCheckpoint);
+}
+
+// Refuses to continue a checkpoint of DeepSpeed in OUTPUT, where training would begin at step 0,
+// and an OUTPUT of the form RUN/best, which names a checkpoint.
+void refuse_checkpoint_output(const RunOptions& options, const std::string& output) {
+    const storage::Place place = storage::place_at(path_from_here(output));
+    const bool is_deepspeed =
+        !options.resume.empty() && place.kind == storage::PlaceKind::kDeepSpeed;
+    if (is_deepspeed || (place.kind == storage::PlaceKind::kCheckpoint && !exists(output)))
+        storage::refuse_place(place, storage::PlaceUse::kResume, ExitCode::kCheckpoint);
 }
 
 // Sets the values that options give.
@@ -411,6 +430,7 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
     if (!resolved.config.lora.init.empty()) require_adapter(resolved.config.lora.init, found, spec);
     // Hosts with disks of their own check again.
     if (!spec.output_directory.empty()) {
+        refuse_checkpoint_output(options, spec.output_directory);
         const bool has_adapters = resolved.config.lora.on();
         storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory,
                                        !options.resume.empty(),

@@ -192,7 +192,7 @@ void print_parameters(const graph::Model& model) {
 
 void run_show(const ShowArguments& arguments) {
     graph::load_op_libraries(arguments.op_libraries);
-    const std::string path = storage::model_at(arguments.model);
+    const std::string path = storage::model_form_at(arguments.model);
     graph::Model model =
         graph::Model::load(path, graph::Weights::kIfThere, graph::trust_of(arguments.trust_model));
     const ModuleNode root = tree_of(model);

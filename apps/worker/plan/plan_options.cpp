@@ -196,7 +196,7 @@ void add_plan_options(CommandLine& app, PlanArguments& arguments) {
 }
 
 void settle_plan_options(const CommandLine& app, PlanArguments& arguments) {
-    arguments.job.model_path = storage::model_at(arguments.job.model_path);
+    arguments.job.model_path = storage::model_form_at(arguments.job.model_path);
     for (const std::string& rule : arguments.tensor_rules)
         arguments.tensor.rules.patterns.push_back(parse_tensor_rule_option(rule));
     MeshArguments& mesh = arguments.mesh;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -31,30 +32,48 @@ bool may_be_meant(const fs::path& name, const fs::path& other) {
     return !is_known || other.extension() == ending || other.stem() == name.stem();
 }
 
+using Fits = std::function<bool(const std::string&)>;
+
 // Returns the entry of PATH's folder whose name resembles PATH's name most, or is the same; "" if
 // there is none. A file of a model that is split into several is no other file's mistyped name.
-std::string near_entry(const fs::path& path) {
+std::string near_entry(const fs::path& path, const Fits& fits) {
+    constexpr size_t kBeginningMin = 3;
     std::error_code unreadable;
     const std::string name = path.filename().string();
     if (fs::exists(path, unreadable)) return name;
-    if (name.size() < 3 || name.find("-of-") != std::string::npos) return "";
+    if (name.find("-of-") != std::string::npos) return "";
     std::vector<std::string> names;
     fs::directory_iterator entry(folder_of(path.string()), unreadable);
     for (; entry != fs::directory_iterator() && names.size() < kEntriesMax;
          entry.increment(unreadable))
-        if (may_be_meant(name, entry->path().filename()))
+        if (!fits || fits((path.parent_path() / entry->path().filename()).string()))
             names.push_back(entry->path().filename().string());
-    return nearest(name, names).value_or("");
+    std::ranges::sort(names);
+    const auto first = [&](auto is_meant) {
+        const auto found = std::ranges::find_if(names, is_meant);
+        return found == names.end() ? std::string() : *found;
+    };
+    const auto is_same = [&](const std::string& other) { return lower(other) == lower(name); };
+    const auto has_ending = [&](const std::string& other) {
+        return fs::path(other).stem() == name && fs::path(other).has_extension();
+    };
+    if (std::string found = first(is_same); !found.empty()) return found;
+    if (std::string found = first(has_ending); !found.empty()) return found;
+    if (name.size() < kBeginningMin) return "";
+    const auto is_longer = [&](const std::string& other) { return other.starts_with(name); };
+    if (std::string found = fits ? first(is_longer) : ""; !found.empty()) return found;
+    std::vector<std::string> likely;
+    for (const std::string& other : names)
+        if (may_be_meant(name, other)) likely.push_back(other);
+    return nearest(name, likely).value_or("");
 }
 
 }  // namespace
 
-std::string near_file_text(const std::string& path) {
+std::string near_file(const std::string& path, const Fits& fits) {
     std::error_code unreadable;
     fs::path place(path);
-    if (fs::exists(place, unreadable)) return "";
-    if (const fs::path to = fs::read_symlink(place, unreadable); !to.empty())
-        return fmt::format("; it is a link to {}, which does not exist", printable(to.string()));
+    if (place.empty() || fs::exists(place, unreadable)) return "";
     if (!place.has_filename()) place = place.parent_path();
     // If folders of the path do not exist either, corrects their names too, from the outermost one
     // on.
@@ -64,18 +83,27 @@ std::string near_file_text(const std::string& path) {
         place = place.parent_path();
     }
     for (;;) {
-        const std::string near = near_entry(place);
+        const std::string near = near_entry(place, rest.empty() ? fits : nullptr);
         if (near.empty()) return "";
         place = place.parent_path() / near;
         const fs::path meant = rest.empty() ? place : place / rest;  // with "" it would end in /
         if (fs::exists(meant, unreadable))
-            return fmt::format("; did you mean `{}`?", printable(meant.string()));
+            return !fits || fits(meant.string()) ? meant.string() : "";
         if (rest.empty()) return "";
         place /= *rest.begin();
         fs::path inner;
         for (auto part = std::next(rest.begin()); part != rest.end(); ++part) inner /= *part;
         rest = inner;
     }
+}
+
+std::string near_file_text(const std::string& path) {
+    std::error_code unreadable;
+    if (fs::exists(path, unreadable)) return "";
+    if (const fs::path to = fs::read_symlink(path, unreadable); !to.empty())
+        return fmt::format("; it is a link to {}, which does not exist", printable(to.string()));
+    const std::string near = near_file(path);
+    return near.empty() ? "" : fmt::format("; did you mean `{}`?", printable(near));
 }
 
 std::string missing_folder_text(const std::string& path) {

@@ -2,14 +2,21 @@
 // of a file that was never downloaded. No state; may read a folder.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
 namespace dslaunch {
 
-// Returns "; did you mean `OTHER`?" if PATH does not exist, but the path OTHER, with similar names
-// of file and folders, exists. Returns "; it is a link to PLACE, which does not exist" if PATH is a
-// link to a missing file. Otherwise returns "".
+// Returns the path of similar names of file and folders that exists, if PATH does not exist; "" if
+// there is none. Names are similar if few letters, only small and capital letters, or only an
+// ending differ. If FITS is given, the result satisfies it, and may also be a longer name that
+// begins with PATH's name: FITS says that the result is of the kind that was meant.
+[[nodiscard]] std::string near_file(const std::string& path,
+                                    const std::function<bool(const std::string&)>& fits = nullptr);
+
+// Returns "; did you mean `OTHER`?" with OTHER from near_file(). Returns "; it is a link to PLACE,
+// which does not exist" if PATH is a link to a missing file. Otherwise returns "".
 [[nodiscard]] std::string near_file_text(const std::string& path);
 
 // Returns "the folder FOLDER does not exist; make it: mkdir -p FOLDER" if the folder in which a new

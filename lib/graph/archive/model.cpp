@@ -23,6 +23,7 @@
 #include "storage/files/input_file.h"
 #include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::graph {
 
@@ -171,10 +172,7 @@ Model Model::load(const std::string& path, Weights weights, Trust trust,
         fail(ExitCode::kInput, "{}: cannot be opened: {}", printable(path), errno_text(errno));
     const bool in_folder = storage::model_folder_of(path).has_value();
     if (S_ISDIR(status.st_mode) && !in_folder)
-        fail(ExitCode::kInput,
-             "{}: is a folder without a config.json, not a model (Hugging Face's folders have one; "
-             "torch.export.save and torch.jit.save write files)",
-             printable(path));
+        storage::refuse_place(storage::place_at(path), storage::PlaceUse::kModel);
     DSL_CHECK(in_folder || layers.empty(), "{}: only a folder's layers can be chosen", path);
     if (!in_folder) storage::require_model(path);
     try {

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/adapter/linear_layers.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/memory/memory_order.h"
 #include "plan/layout/tensor_share.h"
@@ -124,6 +125,10 @@ SavedState::Wanted SavedState::wanted(int parameter, int buffer) const {
     };
     if (parameter >= 0) {
         take(model_.parameters()[parameter]);
+        // The model of a folder has one name for a table that is its output layer too; the
+        // state_dict in PyTorch has both.
+        if (const std::string head = graph::tied_head_of(model_, parameter); !head.empty())
+            wanted.names.push_back(head + ".weight");
     } else {
         take(model_.buffers()[buffer]);
     }
@@ -196,7 +201,7 @@ void SavedState::require_equal(const Wanted& wanted, const Home& home, int other
         return;
     fail(ExitCode::kCheckpoint,
          "{}: {} and {} are one tensor in the model, but have different values in the checkpoint, "
-         "which a run with untied tensors wrote",
+         "which a model with two separate tensors wrote: give that model",
          reader_.folder(), first.name, second.name);
 }
 

@@ -11,7 +11,7 @@
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/manifest.h"
 #include "storage/checkpoint/shard_header.h"
-#include "storage/checkpoint/step_folder.h"
+#include "storage/named/step_folder.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -30,8 +30,7 @@ std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& fol
 // Returns true if a folder with these ENTRIES is a DeepSpeed checkpoint, or a step's folder in one.
 bool is_deepspeed(const std::vector<FolderEntry>& entries) {
     return std::any_of(entries.begin(), entries.end(), [](const FolderEntry& entry) {
-        return entry.is_folder ? entry.name.starts_with("global_step")
-                               : entry.name.ends_with("_model_states.pt");
+        return is_deepspeed_entry(entry.name, entry.is_folder);
     });
 }
 
@@ -238,12 +237,12 @@ CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path) {
         fail(ExitCode::kCheckpoint,
              "{}: has no checkpoint: it contains neither {} nor step-N folders nor checkpoints/{}",
              printable(path), kManifestName,
-             is_universal(*entries)
-                 ? "; it is a universal checkpoint of DeepSpeed: convert it with `dslaunch ckpt "
-                   "import`"
-             : is_deepspeed(*entries)
-                 ? "; it is a DeepSpeed checkpoint: convert it with `dslaunch ckpt import`"
-                 : "; give the --output folder of a run");
+             is_universal(*entries) || is_deepspeed(*entries)
+                 ? fmt::format("; it is a {} checkpoint: convert it with `dslaunch ckpt import {} "
+                               "NEW`",
+                               is_universal(*entries) ? "universal DeepSpeed" : "DeepSpeed",
+                               printable(path))
+                 : std::string("; give the --output folder of a run"));
     return {folder, ""};
 }
 

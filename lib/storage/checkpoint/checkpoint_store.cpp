@@ -17,7 +17,7 @@
 #include "base/text/words.h"
 #include "base/text_bytes.h"
 #include "storage/checkpoint/manifest.h"
-#include "storage/checkpoint/step_folder.h"
+#include "storage/named/step_folder.h"
 
 namespace dslaunch::storage {
 namespace {

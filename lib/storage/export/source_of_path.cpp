@@ -15,8 +15,10 @@
 #include "base/text.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/checkpoint/checkpoint_store.h"
+#include "storage/files/input_file.h"
 #include "storage/files/safetensors.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -209,11 +211,9 @@ std::unique_ptr<TensorSource> open_checkpoint(FileTree& tree, const std::string&
 
 std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree, const std::string& path) {
     if (is_file(path)) {
-        if (path.ends_with(".safetensors")) return open_safetensors(path, {path});
-        fail(ExitCode::kInput,
-             "{}: is not a .safetensors file; give a checkpoint's folder, a .safetensors file, or "
-             "a folder with model.safetensors",
-             path);
+        if (path.ends_with(".safetensors") && !is_file_of_rows(path))
+            return open_safetensors(path, {path});
+        refuse_place(place_at(path), PlaceUse::kCheckpoint);
     }
     if (!holds_checkpoints(tree, path)) {
         if (const auto files = safetensors_files_of(path); !files.empty())

@@ -20,7 +20,8 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr const char* kMakeOne =
-    "make a model in Python from the module that has these weights: "
+    "weights of a Hugging Face model belong in the folder with its config.json: give that folder; "
+    "for other weights, make a model in Python from the module that has these weights: "
     "torch.export.save(torch.export.export(module, example_inputs), \"train.pt2\"), or "
     "torch.jit.save(torch.jit.script(module), \"train.pt\")";
 
@@ -103,14 +104,13 @@ std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
                    two_commands(path);
         case FileKind::kPickle:
             return std::string(
-                       "is a pickle written by torch.save: it has weights, but not the graph that "
-                       "training needs; ") +
+                       "is a pickle written by torch.save: it has weights, but not the model's "
+                       "graph; ") +
                    model_of_weights(path);
         case FileKind::kSafetensors:
             if (holds_rows(path, bytes))
                 return "contains rows of tokens, not a model; " + as_data(path);
-            return std::string(
-                       "contains weights (safetensors), but not the graph that training needs; ") +
+            return std::string("contains weights (safetensors), but not the model's graph; ") +
                    model_of_weights(path);
         case FileKind::kOnnx:
             return std::string(
@@ -299,6 +299,32 @@ bool has_model_name(std::string_view path) {
 
 bool is_row_file(std::string_view path) {
     return path.ends_with(".safetensors") || path.ends_with(".npy");
+}
+
+bool is_file_of_rows(const std::string& path) {
+    try {
+        const MappedFile file(path);
+        return file_kind(file.bytes()) == FileKind::kSafetensors && holds_rows(path, file.bytes());
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+std::string file_text(const std::string& path) {
+    try {
+        const MappedFile file(path);
+        const FileKind kind = file_kind(file.bytes());
+        if (kind == FileKind::kNoDownload) return download_fault(text_in(file.bytes()));
+        if (kind == FileKind::kSafetensors)
+            return is_file_of_rows(path) ? "contains rows of tokens"
+                                         : "contains weights (safetensors)";
+        const std::string_view text = text_in(file.bytes());
+        const bool is_short_text =
+            kind == FileKind::kOther && !text.empty() && printable(trim(text)) == trim(text);
+        return fmt::format("is {}", file_kind_name(is_short_text ? FileKind::kText : kind));
+    } catch (const Error&) {
+        return "is a file that cannot be read";
+    }
 }
 
 void require_model(const std::string& path) {

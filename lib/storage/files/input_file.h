@@ -17,6 +17,13 @@ namespace dslaunch::storage {
 // file contains tokens.
 [[nodiscard]] bool is_row_file(std::string_view path);
 
+// Returns true if the file at PATH is a .safetensors file with rows of training data, not weights.
+[[nodiscard]] bool is_file_of_rows(const std::string& path);
+
+// Returns the words that say what the file at PATH is: "is text", "contains rows of tokens", "is a
+// web page instead of the file: …".
+[[nodiscard]] std::string file_text(const std::string& path);
+
 // Throws Error{kInput} that begins with PATH if its content is of a known kind but is neither a
 // TorchScript archive nor an exported program. The message says what it is and how to make a model
 // of it in one line. Accepts a file that cannot be read: the code that reads it later reports the

@@ -17,9 +17,13 @@
 #include "storage/checkpoint/shard_writer.h"
 #include "storage/export/floats.h"
 #include "storage/export/source_of_path.h"
+#include "storage/files/file_kind.h"
+#include "storage/files/input_file.h"
+#include "storage/files/mapped_file.h"
 #include "storage/foreign/deepspeed_model.h"
 #include "storage/foreign/universal_source.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -50,6 +54,14 @@ Opened open_source(const ImportOptions& options, ForeignFormat format) {
     opened.notes.emplace_back(
         "it contains only weights: optimizer, step and schedule start from the beginning");
     return opened;
+}
+
+// Returns true if the file at PATH is a pickle, as torch.save writes it, or has the name of one.
+bool is_pickle_file(const std::string& path) {
+    std::error_code error;
+    return fs::is_regular_file(path, error) &&
+           (path.ends_with("/pytorch_model.bin") || path == "pytorch_model.bin" ||
+            file_kind(MappedFile(path).bytes()) == FileKind::kPickle);
 }
 
 std::string mapped(const std::string& name, const CheckpointTensor& tensor,
@@ -163,6 +175,7 @@ std::string_view foreign_format_name(ForeignFormat format) {
 ForeignFormat detect_foreign_format(const std::string& path) {
     std::error_code error;
     if (!fs::exists(path, error)) fail(ExitCode::kInput, "{}: no such file or folder", path);
+    if (is_file_of_rows(path)) refuse_place(place_at(path), PlaceUse::kForeign);
     if (path.ends_with(".safetensors")) return ForeignFormat::kSafetensors;
     std::string pickled = path;
     if (fs::is_directory(path, error)) {
@@ -180,7 +193,7 @@ ForeignFormat detect_foreign_format(const std::string& path) {
         if (has_weights) return ForeignFormat::kSafetensors;
         pickled = path + "/pytorch_model.bin";
     }
-    if ((pickled.ends_with(".bin") || pickled.ends_with(".pt")) && fs::exists(pickled, error))
+    if (is_pickle_file(pickled))
         fail(ExitCode::kInput,
              "{0}: is a pickled state_dict, which is not supported. Convert it, with one name for "
              "each tied weight, and give model.safetensors: python3 -c 'import torch, "
@@ -188,11 +201,7 @@ ForeignFormat detect_foreign_format(const std::string& path) {
              "torch.load(\"{0}\").items() if not (w.data_ptr() in seen or "
              "seen.add(w.data_ptr()))}}, \"model.safetensors\")'",
              pickled);
-    fail(ExitCode::kInput,
-         "{}: is not a supported checkpoint: expected a DeepSpeed folder with `latest` or "
-         "*_model_states.pt, a folder with model.safetensors or model.safetensors.index.json, or a "
-         ".safetensors file",
-         path);
+    refuse_place(place_at(path), PlaceUse::kForeign);
 }
 
 ImportReport import_checkpoint(FileTree& tree, const ImportOptions& options) {

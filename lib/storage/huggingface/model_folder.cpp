@@ -18,6 +18,7 @@
 #include "base/text_bytes.h"
 #include "storage/files/mapped_file.h"
 #include "storage/huggingface/text_part.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::storage {
 
@@ -162,18 +163,7 @@ void require_weights(const ModelFolder& folder) {
                  "{}: its weights are pickles ({}), which are not supported; convert them in "
                  "Python: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)",
                  printable(place), pickle);
-    const fs::directory_iterator steps(fs::path(place) / "checkpoints", unreadable);
-    if (std::any_of(begin(steps), end(steps), [](const fs::directory_entry& entry) {
-            return entry.path().filename().string().starts_with("step-");
-        }))
-        fail(ExitCode::kInput,
-             "{0}: has no weights, but checkpoints of a run; to take the weights from the newest: "
-             "dslaunch ckpt export {0} NEW --format hf, then give NEW",
-             printable(place));
-    fail(ExitCode::kInput,
-         "{}: has no weights: expected model.safetensors, or model.safetensors.index.json and its "
-         "files; `dslaunch plan` works without weights",
-         printable(place));
+    refuse_place(place_at(path_from_here(place)), PlaceUse::kModel);
 }
 
 namespace {

@@ -9,9 +9,12 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
+#include "storage/files/file_kind.h"
 #include "storage/files/input_file.h"
+#include "storage/files/mapped_file.h"
 #include "storage/gguf/gguf_file.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -72,15 +75,51 @@ std::optional<std::string> adapter_in(const std::string& folder) {
     return std::nullopt;
 }
 
-// Returns the model for which the adapter in FOLDER was trained, as the adapter's config names it.
-std::string base_of(const std::string& folder) {
+// Returns true if the JSON in the file at PATH describes a model.
+bool describes_model(const std::string& path) {
     try {
-        const auto json = nlohmann::json::parse(
-            read_file(fmt::format("{}/{}", folder, kConfigOfAdapter), kConfigBytesMax));
-        const auto name = json.at("base_model_name_or_path").get<std::string>();
-        return name.empty() ? "MODEL" : printable(name);
-    } catch (const std::exception&) {
-        return "MODEL";
+        const auto json =
+            nlohmann::json::parse(read_file(path, kConfigBytesMax), nullptr, /*exceptions=*/false);
+        return json.is_object() && (json.contains("model_type") || json.contains("architectures"));
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+// Returns true if the file at PATH is a model's archive, or is named like one: its reader then says
+// what is wrong with it.
+bool may_be_archive(const std::string& path) {
+    if (path.ends_with(".pt") || path.ends_with(".pt2") || path.ends_with(".gguf")) return true;
+    const FileKind kind = file_kind(MappedFile(path).bytes());
+    return kind == FileKind::kTorchScript || kind == FileKind::kExportedProgram ||
+           kind == FileKind::kGguf;
+}
+
+// Returns the model that PATH stands for. If it NEEDS_WEIGHTS, refuses a model without weights that
+// a run has left.
+std::string model_at(const std::string& path, bool needs_weights) {
+    if (!is_there(path)) fail_missing_model(path);
+    const PlaceUse use = needs_weights ? PlaceUse::kModel : PlaceUse::kForm;
+    const Place place = place_at(path);
+    switch (place.kind) {
+        case PlaceKind::kModel:
+        case PlaceKind::kConfigOnly:
+            return path;
+        case PlaceKind::kArchiveRun:
+            return (std::filesystem::path(path) / kArchiveOfJob).string();
+        case PlaceKind::kFile:
+        case PlaceKind::kFileOfModel:
+            if (path.ends_with(".json")) {
+                if (!needs_weights && describes_model(path)) return path;
+                refuse_place(place, use);
+            }
+            require_model(path);
+            if (place.kind == PlaceKind::kFileOfModel || !may_be_archive(path))
+                refuse_place(place, use);
+            return path;
+        default:
+            if (!needs_weights && model_folder_of(path)) return path;
+            refuse_place(place, use);
     }
 }
 
@@ -105,9 +144,13 @@ void fail_missing_model(const std::string& path) {
              "{}: is a URL, but dslaunch reads only local files and folders: download it first, "
              "and give the name of what is then here",
              printable(path));
-    const std::string near = near_file_text(path);
+    if (const Place place = place_at(path); place.kind != PlaceKind::kMissing)
+        refuse_place(place, PlaceUse::kModel);
     std::error_code missing;
     const bool is_link = std::filesystem::is_symlink(path, missing);
+    const std::string model = is_link ? "" : near_model(path);
+    const std::string near = model.empty() ? near_file_text(path)
+                                           : fmt::format("; did you mean `{}`?", printable(model));
     const std::string name = std::filesystem::path(path).filename().string();
     if (!is_link && is_hub_name(path))
         fail(ExitCode::kInput,
@@ -154,50 +197,11 @@ std::optional<std::string> archive_of_job(const std::string& path) {
 }
 
 std::string model_at(const std::string& path) {
-    if (!is_there(path)) fail_missing_model(path);
-    if (model_folder_of(path)) return path;
-    if (!is_folder(path)) {
-        require_model(path);
-        return path;
-    }
-    if (auto archive = archive_of_job(path)) return *std::move(archive);
-    if (const auto adapter = adapter_in(path))
-        fail(ExitCode::kInput,
-             "{0}: contains an adapter, not a model. To make one model of it and the model that it "
-             "was trained with: dslaunch model merge {1} {0} -o NEW. Or give {1} with --adapter "
-             "{0} to generate, eval or serve",
-             printable(path), base_of(*adapter));
-    if (is_folder(std::filesystem::path(path) / "checkpoints"))
-        fail(ExitCode::kInput,
-             "{0}: is the folder of a job that has not written its weights; to take them from its "
-             "newest checkpoint: dslaunch ckpt export {0} NEW",
-             printable(path));
-    const std::filesystem::path place = std::filesystem::path(path).lexically_normal();
-    for (const std::filesystem::path& job :
-         {place.parent_path(), place.parent_path().parent_path()})
-        if (!job.empty() && archive_of_job(job.string()))
-            fail(ExitCode::kInput,
-                 "{0}: is a folder inside the job {1}; to use its trained model, give {1}",
-                 printable(path), printable(job.string()));
-    std::error_code unreadable;
-    for (std::filesystem::directory_iterator entry(place / "snapshots", unreadable), end;
-         entry != end; entry.increment(unreadable))
-        if (model_folder_of(entry->path().string()))
-            fail(ExitCode::kInput,
-                 "{}: is a folder of the Hugging Face cache, and the model is a snapshot in it: "
-                 "give {}",
-                 printable(path), printable(entry->path().string()));
-    for (const char* weights : {"model.safetensors", "model.safetensors.index.json"})
-        if (is_there(place / weights))
-            fail(ExitCode::kInput,
-                 "{0}: has weights but no config.json: copy config.json and the tokenizer's files "
-                 "from the folder of the model that was trained; `dslaunch ckpt export RUN NEW "
-                 "--format hf --config-from FOLDER` does both",
-                 printable(path));
-    fail(ExitCode::kInput,
-         "{}: is a folder without a config.json, not a model (a Hugging Face folder has one; "
-         "torch.export.save and torch.jit.save write a file)",
-         printable(path));
+    return model_at(path, /*needs_weights=*/true);
+}
+
+std::string model_form_at(const std::string& path) {
+    return model_at(path, /*needs_weights=*/false);
 }
 
 std::string folder_model_at(const std::string& path, std::string_view command) {
@@ -225,35 +229,16 @@ std::string adapter_at(const std::string& path) {
     if (path.empty()) return path;
     if (auto adapter = adapter_in(path)) return *std::move(adapter);
     if (!is_there(path)) fail_missing_model(path);
-    const std::string above = std::filesystem::path(path).parent_path().string();
-    if (!is_folder(path) && adapter_in(above.empty() ? "." : above))
-        fail(ExitCode::kInput, "{}: is a file of an adapter: give the adapter's folder, {}",
-             printable(path), above.empty() ? "." : printable(above));
-    const bool is_model = !is_folder(path) || model_folder_of(path) || archive_of_job(path);
-    fail(ExitCode::kInput,
-         "{}: is {}not an adapter: it contains neither {} nor {}/; a job with --lora writes an "
-         "adapter to its --output folder",
-         printable(path), is_model ? "a model, " : "", kConfigOfAdapter, kAdapterOfJob);
+    refuse_place(place_at(path), PlaceUse::kAdapter);
 }
 
 std::string tokenizer_folder_at(const std::string& path) {
     if (!is_there(path)) fail_missing_model(path);
-    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-    if (!is_folder(path) && is_there(folder / "tokenizer.json"))
-        fail(ExitCode::kInput, "{}: belongs to a model: give the model's folder, {}",
-             printable(path), folder.empty() ? "." : printable(folder.string()));
-    if (const auto adapter = adapter_in(path); adapter && !is_there(path + "/tokenizer.json"))
-        fail(ExitCode::kInput,
-             "{}: contains an adapter, which has no tokenizer: give the model that it was trained "
-             "with, {}",
-             printable(path), base_of(*adapter));
     if (is_gguf_file(path)) require_model(path);  // says how to make a folder of it
-    if (!is_folder(path))
-        fail(ExitCode::kInput,
-             "{}: is a file; expected the folder of a Hugging Face model with a tokenizer.json. To "
-             "use bytes as tokens: dslaunch tokens bytes FILE -o FILE.tokens",
-             printable(path));
-    return path;
+    if (is_there(std::filesystem::path(path) / "tokenizer.json")) return path;
+    const Place place = place_at(path);
+    if (place.kind == PlaceKind::kModel || place.kind == PlaceKind::kConfigOnly) return path;
+    refuse_place(place, PlaceUse::kTokenizer);
 }
 
 std::string run_name(const std::string& path, const std::string& folder) {
@@ -264,6 +249,8 @@ std::string run_name(const std::string& path, const std::string& folder) {
         place = std::filesystem::weakly_canonical(place, missing);
         if (!place.has_filename()) place = place.parent_path();
     }
+    if (place.extension() == ".json" && place.has_parent_path() && !is_folder(place))
+        place = place.parent_path();  // the config.json of a model
     const bool is_archive = place.extension() == ".pt" || place.extension() == ".pt2";
     std::string name;
     for (const char c :

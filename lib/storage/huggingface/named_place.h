@@ -23,6 +23,10 @@ namespace dslaunch::storage {
 // next command to use.
 [[nodiscard]] std::string model_at(const std::string& path);
 
+// Does the same for a command that needs no weights: PATH may also be a config.json, or a folder
+// without weights.
+[[nodiscard]] std::string model_form_at(const std::string& path);
+
 // Returns model_at(PATH). Throws Error{kInput} also if the result is an archive, which COMMAND
 // ("serve") cannot read.
 [[nodiscard]] std::string folder_model_at(const std::string& path, std::string_view command);

@@ -343,6 +343,12 @@ TEST_CASE("misuse says what is missing and what to do") {
          ExitCode::kUsage,
          "OUT must be a folder or a file NAME.safetensors"},
         {{"ckpt", "import", empty.path(), made.output}, ExitCode::kInput, "--force"},
+        {{"ckpt", "import", made.output, out},
+         ExitCode::kInput,
+         "dslaunch MODEL --data FILE --output " + made.output + " --resume continues it"},
+        {{"ckpt", "export", made.output, out + ".safetensors", "--format", "hf"},
+         ExitCode::kUsage,
+         "give a name without this ending, such as " + out + ";"},
         {{"zero_to_fp32", empty.path(), out}, ExitCode::kInput, empty.path()}};
     for (const Case& one : cases) {
         const Ran ran = run(made.folder, one.words);

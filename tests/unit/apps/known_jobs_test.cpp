@@ -4,7 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
 #include "launch/jobs/job_record.h"
@@ -115,6 +118,57 @@ TEST_CASE("a job is found by its output folder and by a file in it, and its end 
     CHECK(state_text(find_job(folder.path(), "first")) == "failed (66 input)");
     CHECK(state_text(find_job(folder.path(), "second")) == "ok");
     CHECK(state_text(find_job(folder.path(), "third")) == "interrupted");
+}
+
+TEST_CASE(
+    "a run that was renamed or removed is told with its job, and its new name if it is near") {
+    const TemporaryFolder folder;
+    const std::string run = folder.path() + "/run";
+    record_job(folder.path(), "job-7", 0, run);
+    ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);
+    std::filesystem::create_directory(folder.path() + "/dslaunch");
+    std::filesystem::rename(folder.path() + "/jobs", folder.path() + "/dslaunch/jobs");
+    const auto told = [&](const std::string& path) {
+        return error_of(ExitCode::kInput, [&] { refuse_moved_output(path); });
+    };
+    CHECK(told(run) == run +
+                           ": was the --output folder of job job-7 (ok), and was moved or "
+                           "removed: give its new place");
+    CHECK(told(run + "-other") == "accepted");
+    std::filesystem::create_directories(folder.path() + "/best");
+    std::ofstream(folder.path() + "/best/run.json") << R"({"job_id": "job-7"})";
+    CHECK_THAT(told(run), Catch::EndsWith("was renamed: give " + folder.path() + "/best"));
+    // A file that is missing in the run is not a run that was moved.
+    std::filesystem::create_directories(run);
+    CHECK(told(run) == "accepted");
+    CHECK(told(run + "/adapter") == "accepted");
+    ::unsetenv("XDG_STATE_HOME");
+}
+
+TEST_CASE("a path that is not a job's is told that servers are not jobs, and which one serves it") {
+    const TemporaryFolder folder;
+    const std::string model = folder.path() + "/model";
+    const std::string followed = folder.path() + "/log";
+    std::filesystem::create_directory(model);
+    std::ofstream(followed) << "";
+    CHECK_THAT(refusal(folder.path(), model),
+               Catch::EndsWith("A server that `dslaunch serve` started is not a job: Ctrl-C in its "
+                               "terminal ends it"));
+    // A process with the words of a server, which follows a file until it is ended.
+    const pid_t server = ::fork();
+    if (server == 0) {
+        ::execlp("tail", "dslaunch", "serve", model.c_str(), "-f", followed.c_str(), nullptr);
+        ::_exit(1);
+    }
+    const std::string expected = fmt::format("process {} serves {}", server, model);
+    std::string told;
+    for (int tries = 0; tries < 500 && told.find(expected) == std::string::npos; ++tries) {
+        told = refusal(folder.path(), model);
+        ::usleep(10'000);
+    }
+    ::kill(server, SIGKILL);
+    ::waitpid(server, nullptr, 0);
+    CHECK_THAT(told, Catch::Contains(expected));
 }
 
 TEST_CASE("damaged records are passed over, and a record cannot speak for another job") {

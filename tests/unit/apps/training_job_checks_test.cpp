@@ -154,7 +154,7 @@ TEST_CASE("what others call a checkpoint is refused, with the way to begin from 
     }
     write_file(folder.path() + "/w.safetensors", "weights");
     CHECK_THAT(refusal(folder, {"--resume=w.safetensors"}, ExitCode::kCheckpoint),
-               Catch::Contains("contains only weights"));
+               Catch::Contains("w.safetensors: is text, not a checkpoint"));
     CHECK_THAT(refusal(folder, {"--data", "models/m.pt,b"}, ExitCode::kInput),
                Catch::Contains("must be a single file; `dslaunch data prepare`"));
 }

@@ -215,6 +215,8 @@ TEST_CASE("a folder whose files do not belong together is refused by the weight'
         fs::create_directories(folder + "/checkpoints");
         CHECK_THAT(refusal(folder), Contains("has no weights: expected model.safetensors"));
         fs::create_directory(folder + "/checkpoints/step-2");
+        CHECK_THAT(refusal(folder), Contains("has no weights: expected model.safetensors"));
+        std::ofstream(folder + "/checkpoints/step-2/manifest.json") << "{}";
         CHECK_THAT(refusal(folder),
                    Contains("dslaunch ckpt export " + folder + " NEW --format hf"));
         fs::remove_all(folder + "/checkpoints");
@@ -245,7 +247,7 @@ TEST_CASE("a folder whose files do not belong together is refused by the weight'
     SECTION("no config.json") {
         const std::string folder = copy_of("qwen3", temporary);
         fs::remove(folder + "/config.json");
-        CHECK_THAT(refusal(folder), Contains("is a folder without a config.json"));
+        CHECK_THAT(refusal(folder), Contains("has weights but no config.json"));
     }
     SECTION("a file that is cut off") {
         const std::string folder = copy_of("qwen3", temporary);

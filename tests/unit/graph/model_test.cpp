@@ -218,7 +218,7 @@ TEST_CASE("what is no TorchScript archive is refused by name") {
         "TorchScript archive";
     const Row rows[] = {
         {folder.path() + "/absent.pt", "No such file or directory"},
-        {folder.path(), "is a folder without a config.json, not a model"},
+        {folder.path(), "is a folder with models in it: give one of them: "},
         {write("empty.pt", ""), "not a usable archive: 0 bytes are too few for a zip"},
         {write("garbage.pt", std::string(5000, '\x5a')), no_directory},
         {write("text.pt", "import torch\n"),

@@ -1,4 +1,4 @@
-#include "storage/checkpoint/step_folder.h"
+#include "storage/named/step_folder.h"
 
 #include <fmt/core.h>
 
@@ -21,6 +21,12 @@ std::optional<StepFolder> parse_step_folder(std::string_view name) {
     if (rest.starts_with(".tmp-")) return StepFolder{*step, StepFolderKind::kUnfinished};
     if (rest.starts_with(".old-")) return StepFolder{*step, StepFolderKind::kReplaced};
     return std::nullopt;
+}
+
+bool is_deepspeed_entry(std::string_view name, bool is_folder) {
+    if (is_folder) return name.starts_with("global_step");
+    return name.ends_with("_model_states.pt") || name.ends_with("_optim_states.pt") ||
+           name == "latest_universal";
 }
 
 }  // namespace dslaunch::storage

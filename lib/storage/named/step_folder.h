@@ -26,4 +26,8 @@ struct StepFolder {
 // Returns the step and the kind of the folder NAME; nothing for any other name.
 [[nodiscard]] std::optional<StepFolder> parse_step_folder(std::string_view name);
 
+// Returns true if a checkpoint of DeepSpeed, or its folder of a step, contains a file or folder
+// NAME that is typical of it.
+[[nodiscard]] bool is_deepspeed_entry(std::string_view name, bool is_folder);
+
 }  // namespace dslaunch::storage

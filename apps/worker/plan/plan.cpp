@@ -15,6 +15,7 @@
 #include "job/predict/job_forecast.h"
 #include "job/setup/job_layout.h"
 #include "job/setup/set_up_job.h"
+#include "job/setup/trial_batch.h"
 #include "runtime/compute/rank_device.h"
 #include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
@@ -108,6 +109,8 @@ int plan_main(int argc, char** argv) {
         if (config.device == config::DeviceChoice::kCuda) runtime::check_gpu_support(config);
         return c10::Device(c10::kCPU);
     };
+    // The command that started this process beside it has warned already.
+    if (arguments.beside_ranks > 0) set_log_level(LogLevel::kError);
     if (arguments.beside_ranks == 0) warn_of_unread_config(arguments.job);
     const runtime::Topology place = place_of(arguments, 0);
     std::optional<Progress> progress;
@@ -131,6 +134,10 @@ int plan_main(int argc, char** argv) {
     }
     const bool shares = app.count("--tensor") + app.count("--sequence") > 0;
     check_wish(setup, mesh, shares);
+    // Refuses what needs a pass over the whole batch before anything is printed.
+    const bool needs_pass =
+        arguments.forecast || arguments.tune || mesh.search || mesh.wish.stages > 0 || shares;
+    if (needs_pass && !setup.estimate.empty()) static_cast<void>(job::trial_batch(setup));
     if (arguments.tune) {
         print_tuning(setup, arguments);
         return 0;

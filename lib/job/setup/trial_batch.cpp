@@ -81,7 +81,8 @@ std::vector<c10::IValue> trial_batch(const JobSetup& setup, TrialTokens tokens) 
     if (!setup.estimate.empty())
         fail(ExitCode::kSetup,
              "{}, so only a plan without --forecast, --search, --stages, --tensor and --sequence "
-             "can be made: leave these out, or give a smaller --context or --micro-batch",
+             "can be made: leave these out, or give a smaller --context or "
+             "train_micro_batch_size_per_gpu",
              setup.estimate);
     const int64_t rows = setup.config().batch.micro_rows;
     if (setup.data) return batch_with_targets(setup, rows);

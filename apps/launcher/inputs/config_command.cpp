@@ -25,6 +25,7 @@
 #include "storage/files/mapped_file.h"
 #include "storage/files/zip_archive.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -131,15 +132,23 @@ config::ResolveOptions resolve_options(const CheckArguments& arguments) {
 }
 
 // Reads the config FILE or, if FILE is a model's archive, the config that is packed in it. Throws
-// Error{kConfig} if the archive contains no config.
+// Error{kConfig} if the archive contains no config, and Error{kInput} if FILE is no text.
 config::TrainConfig read_config(const std::string& file) {
     constexpr const char* kConfigName = "ds_config.json";
     constexpr std::string_view kZip = "PK\x03\x04";
+    constexpr size_t kStart = 4096;
     std::error_code unreadable;
-    if (!std::filesystem::is_regular_file(file, unreadable)) return config::load_config(file);
+    if (!std::filesystem::is_regular_file(file, unreadable)) {
+        if (std::filesystem::is_directory(file, unreadable) &&
+            !std::filesystem::exists(std::filesystem::path(file) / kConfigName, unreadable))
+            storage::refuse_place(storage::place_at(file), storage::PlaceUse::kConfig);
+        return config::load_config(file);
+    }
     const storage::MappedFile mapped(file);
     const auto bytes = mapped.bytes();
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (text.substr(0, kStart).find('\0') != std::string_view::npos && !text.starts_with(kZip))
+        storage::refuse_place(storage::place_at(file), storage::PlaceUse::kConfig);
     if (!text.starts_with(kZip)) return config::load_config(file);
     const storage::ZipArchive archive(file);
     const auto packed = archive.extra(kConfigName);

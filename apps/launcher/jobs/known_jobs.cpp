@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -14,6 +15,7 @@
 #include "launch/jobs/job_record.h"
 #include "launch/metrics/metrics_file.h"
 #include "launch/process/spawn.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -111,8 +113,10 @@ std::string server_text(const std::string& path) {
     return text + "Ctrl-C in its terminal ends it";
 }
 
-// Returns the folder in PLACES whose run.json is JOB's; "" if there is none.
-std::string folder_with_run(const std::vector<std::string>& places, const std::string& job) {
+// Returns the folders in PLACES that contain results of JOB, as their run.json says.
+std::vector<std::string> folders_of_run(const std::set<std::string>& places,
+                                        const std::string& job) {
+    std::vector<std::string> folders;
     for (const std::string& place : places) {
         std::error_code unreadable;
         std::filesystem::directory_iterator entry(place, unreadable), end;
@@ -121,10 +125,12 @@ std::string folder_with_run(const std::vector<std::string>& places, const std::s
             if (!std::filesystem::is_regular_file(run, unreadable)) continue;
             const Json json = Json::parse(launch::text_or_empty(run, kRecordBytesMax), nullptr,
                                           /*allow_exceptions=*/false);
-            if (json.is_object() && json.value("job_id", "") == job) return entry->path().string();
+            if (json.is_object() && json.value("job_id", "") == job &&
+                storage::place_at(entry->path().string()).kind != storage::PlaceKind::kEmptyRun)
+                folders.push_back(path_from_here(entry->path().string()));
         }
     }
-    return "";
+    return folders;
 }
 
 }  // namespace
@@ -211,13 +217,16 @@ void refuse_moved_output(const std::string& path) {
     const KnownJob* const job = job_of_output(jobs, path);
     // A file in a folder that still exists was mistyped.
     if (job == nullptr || std::filesystem::exists(job->output, missing)) return;
-    const std::string now = folder_with_run({folder_of(job->output), "."}, job->id);
+    const std::vector<std::string> now =
+        folders_of_run({std::filesystem::weakly_canonical(folder_of(job->output), missing).string(),
+                        std::filesystem::weakly_canonical(".", missing).string()},
+                       job->id);
+    const std::string end = now.empty() ? "moved or removed: give its new place"
+                            : now.size() == 1
+                                ? "renamed: give " + printable(now.front())
+                                : "renamed or copied: give one of " + printable(join(now, ", "));
     fail(ExitCode::kInput, "{}: was the --output folder of job {} ({}), and was {}",
-         printable(path), job->id, state_text(*job),
-         now.empty() ? "moved or removed: give its new place"
-                     : fmt::format("renamed: give {}",
-                                   printable(path_from_here(
-                                       std::filesystem::weakly_canonical(now, missing).string()))));
+         printable(path), job->id, state_text(*job), end);
 }
 
 void remove_old_jobs(const std::string& state_directory) {

@@ -18,11 +18,13 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "launch/metrics/metrics_file.h"
 #include "launch/output/run_record.h"
 #include "storage/checkpoint/file_tree.h"
 #include "storage/huggingface/named_place.h"
+#include "storage/named/place.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -87,8 +89,9 @@ std::vector<std::string> make_with_parents(const std::string& folder) {
     return {};
 }
 
-// Makes the --output folder of a training job. Returns the new folders, as make_with_parents()
-// does. If the list is empty, the job itself makes the folder or reports why it cannot.
+// Makes the --output folder of a training job, unless its name is that of a run's checkpoint.
+// Returns the new folders, as make_with_parents() does. If the list is empty, the job itself makes
+// the folder or reports why it cannot.
 std::vector<std::string> make_named_output(const RunOptions& options,
                                            const std::string& directory) {
     std::error_code missing;
@@ -98,6 +101,11 @@ std::vector<std::string> make_named_output(const RunOptions& options,
         return {};
     std::string folder = (fs::path(directory) / options.output).lexically_normal().string();
     while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    if (!fs::exists(folder, missing)) {  // RUN/best and RUN/latest name a checkpoint
+        const storage::Place place = storage::place_at(path_from_here(folder));
+        if (place.kind == storage::PlaceKind::kCheckpoint)
+            storage::refuse_place(place, storage::PlaceUse::kResume, ExitCode::kCheckpoint);
+    }
     return make_with_parents(folder);
 }
 

@@ -349,13 +349,11 @@ void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spe
         storage::refuse_place(place, storage::PlaceUse::kCheckpoint, ExitCode::kCheckpoint);
 }
 
-// Refuses to continue a checkpoint of DeepSpeed in OUTPUT, where training would begin at step 0,
-// and an OUTPUT of the form RUN/best, which names a checkpoint.
-void refuse_checkpoint_output(const RunOptions& options, const std::string& output) {
+// Refuses to continue a checkpoint of DeepSpeed in OUTPUT, where training would begin at step 0.
+void refuse_deepspeed_output(const RunOptions& options, const std::string& output) {
+    if (options.resume.empty()) return;
     const storage::Place place = storage::place_at(path_from_here(output));
-    const bool is_deepspeed =
-        !options.resume.empty() && place.kind == storage::PlaceKind::kDeepSpeed;
-    if (is_deepspeed || (place.kind == storage::PlaceKind::kCheckpoint && !exists(output)))
+    if (place.kind == storage::PlaceKind::kDeepSpeed)
         storage::refuse_place(place, storage::PlaceUse::kResume, ExitCode::kCheckpoint);
 }
 
@@ -430,7 +428,7 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
     if (!resolved.config.lora.init.empty()) require_adapter(resolved.config.lora.init, found, spec);
     // Hosts with disks of their own check again.
     if (!spec.output_directory.empty()) {
-        refuse_checkpoint_output(options, spec.output_directory);
+        refuse_deepspeed_output(options, spec.output_directory);
         const bool has_adapters = resolved.config.lora.on();
         storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory,
                                        !options.resume.empty(),

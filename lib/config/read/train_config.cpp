@@ -280,7 +280,7 @@ TrainConfig parse_config(std::string_view text, const std::string& name) {
             "config that is packed in it, without --config; `dslaunch config check MODEL` shows "
             "it");
     } else if (text.size() > kConfigBytesMax) {
-        refuse(fmt::format("has {} bytes, but a config may have at most {}", text.size(),
+        refuse(fmt::format("has more than {} bytes, the most that a config may have",
                            kConfigBytesMax));
     } else if (text.find('\0') != std::string_view::npos) {
         const bool is_utf16 = text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");

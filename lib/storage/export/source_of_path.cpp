@@ -211,9 +211,11 @@ std::unique_ptr<TensorSource> open_checkpoint(FileTree& tree, const std::string&
 
 std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree, const std::string& path) {
     if (is_file(path)) {
-        if (path.ends_with(".safetensors") && !is_file_of_rows(path))
+        const Place place = place_at(path);
+        const bool is_adapter = place.kind == PlaceKind::kFileOfAdapter;
+        if (path.ends_with(".safetensors") && !is_adapter && !is_file_of_rows(path))
             return open_safetensors(path, {path});
-        refuse_place(place_at(path), PlaceUse::kCheckpoint);
+        refuse_place(place, is_adapter ? PlaceUse::kModel : PlaceUse::kCheckpoint);
     }
     if (!holds_checkpoints(tree, path)) {
         if (const auto files = safetensors_files_of(path); !files.empty())

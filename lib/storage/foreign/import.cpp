@@ -175,7 +175,10 @@ std::string_view foreign_format_name(ForeignFormat format) {
 ForeignFormat detect_foreign_format(const std::string& path) {
     std::error_code error;
     if (!fs::exists(path, error)) fail(ExitCode::kInput, "{}: no such file or folder", path);
-    if (is_file_of_rows(path)) refuse_place(place_at(path), PlaceUse::kForeign);
+    const Place place = place_at(path);
+    if (place.kind == PlaceKind::kAdapter || place.kind == PlaceKind::kFileOfAdapter ||
+        is_file_of_rows(path))
+        refuse_place(place, PlaceUse::kForeign);
     if (path.ends_with(".safetensors")) return ForeignFormat::kSafetensors;
     std::string pickled = path;
     if (fs::is_directory(path, error)) {
@@ -201,7 +204,7 @@ ForeignFormat detect_foreign_format(const std::string& path) {
              "torch.load(\"{0}\").items() if not (w.data_ptr() in seen or "
              "seen.add(w.data_ptr()))}}, \"model.safetensors\")'",
              pickled);
-    refuse_place(place_at(path), PlaceUse::kForeign);
+    refuse_place(place, PlaceUse::kForeign);
 }
 
 ImportReport import_checkpoint(FileTree& tree, const ImportOptions& options) {

@@ -474,6 +474,12 @@ std::string foreign_text(const Place& place) {
                 "; it needs no import: dslaunch MODEL --data FILE --resume={} "
                 "--output NEW continues from it",
                 shown(place.kind == PlaceKind::kFileOfCheckpoint ? place.whole : place.path));
+        case PlaceKind::kAdapter:
+        case PlaceKind::kFileOfAdapter:
+            return fmt::format(
+                ", which needs no import; to train it further: dslaunch MODEL --data FILE --lora "
+                "SPEC --set dslaunch.lora.init={}",
+                shown(place.kind == PlaceKind::kAdapter ? place.path : place.whole));
         case PlaceKind::kModel:
         case PlaceKind::kArchiveRun:
             return ", which needs no import: dslaunch " + shown(place.path) + " --data FILE";

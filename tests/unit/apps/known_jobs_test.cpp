@@ -135,9 +135,21 @@ TEST_CASE(
                            ": was the --output folder of job job-7 (ok), and was moved or "
                            "removed: give its new place");
     CHECK(told(run + "-other") == "accepted");
-    std::filesystem::create_directories(folder.path() + "/best");
-    std::ofstream(folder.path() + "/best/run.json") << R"({"job_id": "job-7"})";
+    const auto copy_to = [&](const std::string& name, bool has_weights) {
+        const std::string copy = folder.path() + "/" + name;
+        std::filesystem::create_directories(copy);
+        std::ofstream(copy + "/run.json") << R"({"job_id": "job-7"})";
+        if (!has_weights) return;
+        std::ofstream(copy + "/config.json") << "{}";
+        std::ofstream(copy + "/model.safetensors") << "weights";
+    };
+    copy_to("empty", false);  // not a place to continue from
+    CHECK_THAT(told(run), Catch::EndsWith("was moved or removed: give its new place"));
+    copy_to("best", true);
     CHECK_THAT(told(run), Catch::EndsWith("was renamed: give " + folder.path() + "/best"));
+    copy_to("copy", true);
+    CHECK_THAT(told(run), Catch::Contains("was renamed or copied: give one of ") &&
+                              Catch::Contains(folder.path() + "/copy"));
     // A file that is missing in the run is not a run that was moved.
     std::filesystem::create_directories(run);
     CHECK(told(run) == "accepted");

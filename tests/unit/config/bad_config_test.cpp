@@ -447,7 +447,7 @@ TEST_CASE("hostile configs end with a message, not a crash or a hang") {
     };
     CHECK(first(std::string(100'000, '[')) == "nested deeper than 32 levels");
     CHECK(first(std::string(kConfigBytesMax + 1, ' ')) ==
-          "has 1048577 bytes, but a config may have at most 1048576");
+          "has more than 1048576 bytes, the most that a config may have");
     CHECK(first(std::string("{\0}", 3)) == "contains a zero byte, so it is not a text file");
     CHECK(first(std::string("\xff\xfe{\0}\0", 6)) ==
           "is UTF-16, but must be UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW.json");

@@ -1,6 +1,6 @@
-// Runs, without a library, the patterns with which tokenizers split text. These are alternatives of
-// sequences of character sets, with repetitions, groups and lookahead at the next character.
-// Matches are the same as with Oniguruma.
+// Runs the patterns with which tokenizers split text, without a library. A pattern is a list of
+// alternatives. An alternative is a sequence of character sets, with repetitions, groups, and
+// lookahead at the next character. Matches are the same as with Oniguruma.
 #pragma once
 
 #include <array>

@@ -9,8 +9,8 @@
 
 namespace dslaunch::text {
 
-// The longest string, in bytes, that a step may look for, or write for a match. In the worst case,
-// finding and writing such strings takes this many operations per byte of the text.
+// The largest size of a string that a step looks for or writes. In the worst case, finding and
+// writing such strings takes this many operations per byte of the text.
 inline constexpr size_t kTokenBytesMax = 1024;
 
 // Returns the size to which a text of BYTES bytes may grow: some tens of times BYTES, and below 2

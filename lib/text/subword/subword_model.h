@@ -15,7 +15,8 @@ namespace dslaunch::text {
 
 // Memory that is reused from piece to piece.
 struct ModelScratch {
-    // A token that BPE may still merge, in a list that is linked by indices; -1 ends the list.
+    // A token of the piece that BPE may still merge. `previous` and `next` are the indices of its
+    // neighbours, or -1 if there is none.
     struct Symbol {
         int32_t id = kNoToken;
         int32_t previous = -1;
@@ -27,8 +28,8 @@ struct ModelScratch {
         uint64_t order = 0;  // rank, then place
         int32_t id = kNoToken;
     };
-    // The best way to cut the piece's bytes before some place into tokens (Unigram): the sum of the
-    // tokens' scores, and the place and the number of the last token.
+    // The best way to cut the bytes before one place of the piece into tokens (Unigram). `score` is
+    // the sum of the tokens' scores; `begin` and `id` belong to the last token.
     struct Node {
         double score = 0;
         int64_t begin = -1;
@@ -70,8 +71,8 @@ class SubwordModel {
 
 // The options of reading a model; only BPE uses them.
 struct ModelReading {
-    // If true, pieces are the bytes that a ByteLevel pre-tokenizer would otherwise write as
-    // characters.
+    // If true, the pieces of a ByteLevel pre-tokenizer are raw bytes. If false, they contain one
+    // character for each byte.
     bool takes_bytes = false;
 };
 

@@ -19,7 +19,7 @@
 
 namespace dslaunch::text {
 
-// A token of the list, with the fields that the file gives it.
+// A token of the list `added_tokens`, with the fields that the file gives it.
 struct AddedToken {
     std::string text;
     std::string normal;  // its form in normalized text; `text` if is_normalized is false
@@ -41,8 +41,9 @@ struct TextPart {
 // Finds the longest token at each place, from left to right.
 class TokenFinder {
   public:
-    // TOKENS must outlive the finder. If NORMALIZED is true, the finder looks for the tokens that
-    // are matched in normalized text, in their normal form; otherwise for the other tokens.
+    // TOKENS must outlive the finder. If NORMALIZED is true, the finder looks only for the normal
+    // forms of tokens that are matched in normalized text. If false, it looks only for the other
+    // tokens.
     TokenFinder(const std::vector<AddedToken>& tokens, bool normalized);
     // Appends the parts of TEXT; no part is empty.
     void split(std::string_view text, std::vector<TextPart>& parts) const;
@@ -56,7 +57,7 @@ class TokenFinder {
     bool is_empty_ = true;
 };
 
-// The tokens of the list, by text and by number.
+// The tokens of the list `added_tokens`, which are found by text or by number.
 class AddedTokens {
   public:
     // Reads the list at PLACE, and gives each token the number that the Python package would give

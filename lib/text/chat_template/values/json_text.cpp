@@ -39,7 +39,7 @@ class PythonJson {
         }
     }
 
-    // Returns VALUE as JSON text without quotes. VALUE has no elements.
+    // Returns the JSON text of none, a bool or a number. Throws Fault for all other values.
     std::string word(const Value& value) {
         if (value.is(ValueKind::kNone)) return "null";
         if (value.is(ValueKind::kBool)) return value.integral() != 0 ? "true" : "false";
@@ -130,8 +130,8 @@ std::string hint_for(std::string_view token) {
     return "";
 }
 
-// Builds values from the parser's events. A tree of nlohmann's would lose large numbers, and the
-// time to build it grows with the square of the number of keys in an object.
+// Builds values from the events of nlohmann's parser. The parser's own tree would lose the digits
+// of large numbers, and the time to build it grows with the square of an object's number of keys.
 class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
   public:
     Value result;

@@ -97,8 +97,8 @@ bool is_case_ignorable(char32_t point) {
                      U"\uFE55\uFF07\uFF0E\uFF1A");
 }
 
-// Returns true if a letter comes before byte BEGIN of TEXT and no letter follows at END; characters
-// that Unicode ignores for case are skipped.
+// Returns true if a word ends between the bytes BEGIN and END of TEXT: a letter comes before BEGIN,
+// and no letter follows at END. Skips characters that Unicode ignores for letter case.
 bool ends_word(std::string_view text, size_t begin, size_t end) {
     bool is_after_letter = false;
     while (begin > 0 && !is_after_letter) {
@@ -174,7 +174,7 @@ bool is_letter_point(char32_t point) {
 }
 
 bool is_digit_point(char32_t point) {
-    // Digits of category No: superscripts, subscripts, and digits inside a sign.
+    // Digits of the category No: superscripts, subscripts, and digits in circles or brackets.
     constexpr std::pair<char32_t, char32_t> kOthers[] = {
         {0xb2, 0xb3},       {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},
         {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},

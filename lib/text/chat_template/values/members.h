@@ -1,5 +1,4 @@
-// Messages and other values that belong to no rendering: functions that make them and read their
-// members.
+// Functions that make values without a meter, such as messages, and read their members.
 #pragma once
 
 #include <span>

@@ -14,7 +14,8 @@
 namespace dslaunch::health {
 namespace {
 
-// A rate below this part of the other rates' median is slow, however much they vary.
+// A rate is slow if it is below this part of the median of the other rates, even if the other rates
+// vary widely.
 constexpr double kSlowPart = 0.25;
 // A rate is also slow if it is this many deviations below the median. With fewer rates than
 // kSpreadSamples, the deviation is not known.
@@ -35,7 +36,8 @@ enum class Symptom { kBroken, kWrong, kLoss, kDuplicates, kRate, kDelay, kTail, 
 using Symptoms = std::set<Symptom>;
 using Flags = std::map<NodeLink, Symptoms>;
 
-// Returns false for a symptom of round trips: they do not show which direction is late.
+// Returns false if SYMPTOM was found in round trips, because a round trip does not show which
+// direction is late.
 bool has_direction(Symptom symptom) {
     return symptom != Symptom::kDelay && symptom != Symptom::kTail;
 }
@@ -44,9 +46,9 @@ NodeLink link_of(const LinkSample& sample) {
     return {static_cast<int>(sample.from), static_cast<int>(sample.to)};
 }
 
-// Returns the median. If the number of values is even, UPPER selects the upper one of the two in
-// the middle: with three hosts, a bad host is in two of three pairs, so that half of the other
-// values are bad too.
+// Returns the median. If the number of values is even, UPPER selects the upper one of the two
+// middle values. This helps with three hosts, one of which is bad: it spoils two of the three
+// pairs, and thus half of the values to which a good pair is compared.
 double median(std::vector<double> values, bool upper = true) {
     DSL_CHECK(!values.empty(), "the median of an empty list");
     std::sort(values.begin(), values.end());
@@ -63,8 +65,8 @@ double deviation(const std::vector<double>& values) {
 using Measure = std::function<double(const LinkSample&)>;
 
 // The values of a measure on the other links of the same pass. Links that share no host with LINK
-// are the best comparison. But if a bad host spoils these links, all other links together are
-// better. The better one of the two medians counts.
+// are the best comparison, unless a bad host spoils them: then all other links together are better.
+// best() takes the better median of these two groups.
 struct Elsewhere {
     std::vector<double> all;
     std::vector<double> apart;
@@ -271,8 +273,8 @@ void Judge::add(HealthFinding::Subject subject, std::vector<int64_t> nodes, cons
     for (const NodeLink& link : links) flags_.erase(link);
 }
 
-// Blames the host that most flags have in common, if it has enough of them. Returns true if there
-// is such a host.
+// Blames the host with the most flagged links, if the links cover one direction of the host
+// (covers()). Returns true if there is such a host.
 bool Judge::take_host() {
     if (node_count_ < 3) return false;
     int worst = -1;

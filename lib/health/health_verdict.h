@@ -1,6 +1,6 @@
 // The verdict: finds the host, link or direction to blame from the measured paths between hosts.
-// Pure. A measurement is compared, by medians, only within its own pass, and must look bad in every
-// pass; docs/guide/health.md has the rules and their figures.
+// Pure. Each measurement is compared with medians of the same pass. A path is blamed only if it
+// looks bad in every pass. docs/guide/health.md has the rules and their figures.
 #pragma once
 
 #include <cstdint>

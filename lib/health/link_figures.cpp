@@ -84,7 +84,7 @@ std::string LinkFigures::wrong() const {
         sum(samples_, &LinkSample::wrong));
 }
 
-// Uses the best figure of the links: if even this one is low, the cause is not a single bad
+// Names the best rate of the links: if even the best rate is low, the cause is not a single bad
 // measurement.
 std::string LinkFigures::rate(const LinkFigures& good) const {
     const double best = rates_.empty() ? 0 : *std::max_element(rates_.begin(), rates_.end());

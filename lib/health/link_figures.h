@@ -34,8 +34,8 @@ class LinkFigures {
     // Return the number and share of small messages that had to be sent again, or that came twice.
     [[nodiscard]] std::string loss() const;
     [[nodiscard]] std::string duplicates() const;
-    // Return a median over the samples: delay() for their median round-trip time, tail() for the
-    // 99th percentile of their round-trip times.
+    // Return a figure of round-trip times: delay() the median over the samples' medians, tail() the
+    // median over the samples' 99th percentiles.
     [[nodiscard]] std::string delay(const LinkFigures& good) const;
     [[nodiscard]] std::string tail(const LinkFigures& good) const;
 

@@ -23,8 +23,8 @@ namespace dslaunch::graph {
 // Returns the numbers of a list; nothing if VALUE is no list, or if they are not known.
 [[nodiscard]] std::optional<std::vector<int64_t>> int_list(const FlowState& flow,
                                                            const Value* value);
-// Places a NODE without a split: each rank reads all inputs for its own share, and the output is a
-// copy. Always returns true.
+// Places a NODE whose inputs are not split: every rank computes the whole output on its own copy of
+// the inputs. Always returns true.
 bool pass_copied(FlowState& flow, Node& node);
 // Asks that the parameter at input INDEX be split like LIKE. Always returns false.
 bool split_parameter(FlowState& flow, Node& node, size_t index, const TensorPlacement& like);

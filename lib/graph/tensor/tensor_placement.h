@@ -61,15 +61,16 @@ struct TensorPlacement {
     }
 };
 
-// The decisions about model parameters. kWhole means not decided yet; LOCKED parameters stay whole.
-// kCopied: a linear layer that every rank computes on its own copy of the input.
+// The decisions about model parameters. A kWhole parameter is not decided yet, unless it is in
+// `locked`: then it stays whole. kCopied: every rank computes the linear layer on its own copy of
+// the input.
 struct TensorDecisions {
     std::map<int, TensorPlacement> parameters;
     std::set<int> locked;
     std::set<int> gathered;  // layers whose outputs may be gathered if nothing else helps
 };
 
-// Splits of parameters that a node needs, by model parameter.
+// The splits that a node needs: pairs of a parameter's index in the model and its split.
 using TensorDemands = std::vector<std::pair<int, TensorPlacement>>;
 
 // The reason why a flow cannot go on at a node.

@@ -33,9 +33,9 @@ class Rewriter {
         pair_twins(*lowered.graph->block(), *made_.lowered.graph->block(), made_.twins);
     }
 
-    // Carries out the edits. MIXED: parameters that some nodes read only for a rank's share, and
-    // other nodes as a whole. Each read for a share then goes through tensor_copy, so that the
-    // gradient is complete.
+    // Carries out the edits. MIXED: parameters that some nodes use for a rank's share of the work,
+    // and other nodes for the whole work. The nodes with a share then read the parameter through
+    // tensor_copy, so that its gradient is complete.
     void run(const std::set<const Value*>& mixed) {
         for (const TensorEdit& edit : flow_.edits()) {
             const bool copy =
@@ -126,8 +126,8 @@ class Rewriter {
                 {edit.shard.dim, edit.shard.blocks, site});
     }
 
-    // Changes the split of an input for attention: splits dimension `count`, and makes the shard's
-    // dimension whole.
+    // Changes which dimension of an input of attention is split: dimension `edit.count` instead of
+    // `edit.shard.dim`.
     void exchange_input(const TensorEdit& edit) {
         const Value* original = edit.node->input(edit.input);
         const Bytes forward{flow_.graph().bytes(original)};
@@ -344,8 +344,8 @@ class Rewriter {
     std::vector<Node*> replaced_;  // nodes whose outputs are no longer read
 };
 
-// Parameters that nodes read for a rank's share. Parameters in `mixed` are also read as a whole by
-// other nodes.
+// Parameters that nodes use for a rank's share of the work. Other nodes use the parameters in
+// `mixed` for the whole work.
 struct SummandUses {
     std::set<const Value*> mixed;
     std::set<const Value*> all;  // every node reads the share

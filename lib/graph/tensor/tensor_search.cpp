@@ -184,8 +184,8 @@ class Search {
         return endless;
     }
 
-    // Returns an obstacle if a layer in a closed region has shares of different sizes. Only tables
-    // and the classes of a loss may have such shares.
+    // Returns an obstacle if a layer in REGION has shares of different sizes. Only a layer over the
+    // vocabulary may have such shares: an embedding, or the last layer before the loss.
     std::optional<TensorObstacle> uneven_layer(const TensorDecisions& trial,
                                                const std::set<int>& region,
                                                const Candidate& candidate) {
@@ -259,8 +259,8 @@ class Search {
         }
     }
 
-    // Refuses a split in which ranks share only tables and the classes of a loss, because every
-    // rank would compute all layers.
+    // Refuses a split of only the vocabulary (embeddings and the last layer before the loss),
+    // because every rank would compute all other layers.
     void require_layers() const {
         for (const auto& [index, rule] : found_.rules)
             if (rule == plan::TensorRule::kColumn || rule == plan::TensorRule::kRow) return;

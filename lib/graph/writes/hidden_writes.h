@@ -1,5 +1,5 @@
-// Shows writes that LibTorch does not see, by operators whose schema hides either that they write
-// or that they may return their operand. Used by lower.h. No shared state.
+// Makes writes visible to LibTorch that the schemas of operators hide: a schema may not say that
+// the operator writes, or that it may return its input. Used by lower.h. No shared state.
 #pragma once
 
 #include "graph/nodes/names.h"

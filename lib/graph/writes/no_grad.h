@@ -11,8 +11,8 @@ namespace dslaunch::graph {
 // not changed.
 void detach_without_gradients(Graph& graph);
 
-// Returns VALUE without its gradient, by nodes that are added before BEFORE. VALUE may be a tensor,
-// or a list that a node builds from tensors. Returns null for any other value.
+// Adds nodes before node BEFORE that detach VALUE, and returns the detached value. VALUE may be a
+// tensor, or a list that a node builds from tensors. Returns null for any other value.
 [[nodiscard]] Value* detached(Value* value, Node* before);
 
 }  // namespace dslaunch::graph

@@ -31,8 +31,8 @@ std::string agreed(runtime::Collectives& collectives, std::string text) {
 }
 
 // Returns the checkpoints in ROOT that are complete and contain no NaN or infinity, newest first;
-// empty if the folder does not exist. Begins with the newest checkpoint that LAUNCH has saved,
-// unless LAUNCH is empty. Warns about each skipped checkpoint that is newer than the first result.
+// empty if the folder does not exist. If LAUNCH is not empty, begins with the newest checkpoint
+// that LAUNCH has saved. Warns about each unusable checkpoint that is newer than all results.
 std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root,
                                        const std::string& launch = "") {
     std::vector<std::string> folders;
@@ -124,7 +124,8 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
                  "were moved or removed. Give another --output to begin again, with {0} as the "
                  "model to continue from its weights with a new optimizer",
                  path);
-        // The files that a run copies beside its weights would be refused in a new run's --output.
+        // The folder contains config files that the run copied there. A new run refuses such an
+        // --output, so the message must not suggest to start again in this folder.
         if (found && std::ranges::count(*found, "config.json", &storage::FolderEntry::name) > 0)
             fail(ExitCode::kCheckpoint,
                  "{}: this run's checkpoints and weights were moved or removed: give another "
@@ -137,8 +138,9 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
              "the run to resume",
              path);
     }
-    // A restarted run looks for checkpoints although the user did not ask for it, so this is no
-    // reason for a warning, unless they may be on the disk of a host that is gone.
+    // A restarted run looks for checkpoints on its own, so it is normal that there are none. But
+    // with `via_first`, the checkpoints may be on the disk of a host that is gone: this is worth a
+    // warning.
     if (request.restarted && request.via_first) {
         log_warn("checkpoint",
                  "no complete checkpoint in {} on {}: training begins at step 0. With --save-via "
@@ -163,8 +165,8 @@ void tell_other_latest(const storage::FileTree& tree, const std::string& path,
     if (!other.empty()) log_warn("checkpoint", "{}", other);
 }
 
-// Throws Error{kCheckpoint} if another host has checkpoints in OUTPUT: that host was the first host
-// before. All ranks call it.
+// Throws Error{kCheckpoint} if a host other than rank 0's has checkpoints in OUTPUT: rank 0 was on
+// that host in an earlier run. All ranks call it.
 void require_none_elsewhere(storage::FileTree& tree, runtime::Collectives& collectives,
                             const std::string& output) {
     const runtime::Topology& topology = collectives.topology();
@@ -201,8 +203,8 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     if (path.empty()) return nullptr;
     const bool named = !request.from.empty() && request.from != kAuto;
     std::vector<std::string> folders;
-    // A restarted job may have ended before it set aside the checkpoints that it does not continue.
-    // So a newer checkpoint in its folder may belong to another run.
+    // A job that goes back to an earlier checkpoint sets the later ones aside, but may have ended
+    // before. So after a restart, a newer checkpoint in its folder may belong to another run.
     if (first)
         folders = own_first ? candidates_in(tree, path + "/checkpoints",
                                             named ? request.launch : std::string())

@@ -40,9 +40,9 @@ Bytes arena_of_stage(const JobSetup& setup) {
     return touched_bytes(arena);
 }
 
-// Returns the bytes of the other local ranks' gradients that a rank of the stage neither reads nor
-// writes, if each bucket has separate memory. The rank sums its part of these gradients; at ZeRO
-// stage 0 it also reads the parts that the other ranks have summed.
+// Returns the size of the other local ranks' gradients that this rank never touches, if each bucket
+// has separate memory. This rank touches the gradients that it sums, which are one part of all
+// gradients. At ZeRO stage 0, it also reads the sums that the other ranks have made.
 Bytes unread(const JobSetup& setup) {
     const plan::StepPlanOptions& options = setup.plan_options;
     const int64_t ranks = options.local_world_size;
@@ -120,8 +120,8 @@ config::RunConfig with_choice(config::RunConfig config, const plan::MemoryChoice
     return config;
 }
 
-// Returns PLACE in a job with HOSTS hosts, or unchanged if it already has HOSTS hosts or more. The
-// added hosts have as many ranks as the given hosts, in turn.
+// Returns PLACE in a job with HOSTS hosts, or unchanged if it already has HOSTS hosts or more. Each
+// added host has as many ranks as one of the given hosts, which are repeated in order.
 runtime::Topology among_hosts(runtime::Topology place, int64_t hosts) {
     const auto given = static_cast<int64_t>(place.node_count());
     for (int64_t node = given; node < hosts; ++node)
@@ -158,9 +158,9 @@ Bytes saving_memory_of_stage(const JobSetup& setup) {
            storage::DiskSink::memory(Bytes{bytes * setup.plan_options.optimizer_states});
 }
 
-// Returns the bytes that a rank needs to communicate with other hosts: it sums its stripe of the
-// largest bucket, and receives the other hosts' stripes of its own host's part
-// (comm/host_exchange.h).
+// Returns the bytes that a rank needs to sum gradients with other hosts: one buffer for its stripe
+// of the largest bucket, and one buffer for each other host's values of the part of the stripe that
+// this host sums (comm/host_exchange.h).
 Bytes exchange_memory(const JobSetup& setup) {
     const runtime::Topology& ranks = setup.place.of_stage;
     if (ranks.node_count() == 1) return {};

@@ -57,7 +57,7 @@ struct ComparedMemory {
     Bytes estimated, measured;
 };
 
-// Returns MEMORY as the JSON object that run.json has as its member "result".
+// Returns MEMORY as a JSON object, the value of the member "result" in run.json.
 [[nodiscard]] std::string result_json(const ComparedMemory& memory);
 
 // Checks a host's memory before the job takes it, and at the end of the job reports how good the
@@ -69,20 +69,20 @@ class JobRoom {
     // saves checkpoints. DEVICE is null on the CPU.
     void check_host(const JobSetup& setup, const runtime::Topology& place, bool saves,
                     runtime::DeviceBackend* device);
-    // Returns "202.2 MiB of 22.34 GiB (MemAvailable of /proc/meminfo) for the 2 ranks of a host",
-    // and the same for each other limit. Empty if no limit was checked. Called by a host's first
-    // rank.
+    // Returns a text with one part for each limit, such as "202.2 MiB of 22.34 GiB (MemAvailable of
+    // /proc/meminfo) for the 2 ranks of a host". Empty if no limit was checked. Called by a host's
+    // first rank.
     [[nodiscard]] std::string text() const;
     // Returns "202.2 MiB of 22.34 GiB", the first of these limits; empty if no limit was checked.
     [[nodiscard]] std::string brief() const;
     // Called by all ranks of the JOB. Replaces the estimate by the largest estimate of all ranks,
     // since other hosts may have different stages of a pipeline.
     void agree(runtime::Collectives& job);
-    // Called by the job's first rank after training. Logs the estimate together with the measured
-    // peak of the rank that used most; on GPUs, this is the peak of LibTorch's allocator, which
-    // does not include NCCL's memory. OPTIONS are the options of the plan that used most memory, if
-    // plans changed between steps; they become SETUP's options. Returns what it logged; nullopt:
-    // there is no estimate.
+    // Called by the job's first rank after training. Logs the estimate and the measured peak of the
+    // rank that used most memory. On GPUs, this is the peak of LibTorch's allocator, which does not
+    // include NCCL's memory. OPTIONS: if plans changed between steps, the options of the plan that
+    // used most memory; they replace SETUP's options. Returns what it logged; nullopt: there is no
+    // estimate.
     std::optional<ComparedMemory> compare(JobSetup& setup, const runtime::Topology& place,
                                           const std::optional<plan::StepPlanOptions>& options,
                                           const runtime::TrainResult& result);

@@ -73,10 +73,10 @@ class JobSaving {
     // STATE. OWN_BUFFERS is true if the buffers of each rank differ. STATE and BUFFERS must outlive
     // the training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
-    // Called by all ranks when only the first step or save is left to do. Waits for all ranks, so
-    // that a run that any rank has refused changes no file of an earlier run. Then, if training
-    // goes back to an earlier checkpoint in the folder of the run, rank 0 sets the later
-    // checkpoints aside. Throws Error{kDisk}.
+    // Called by all ranks right before the first step or save. Waits for all ranks: if any rank has
+    // refused the run, no file of an earlier run changes. Then, if training goes back to an earlier
+    // checkpoint in the folder of the run, rank 0 sets the later checkpoints aside. Throws
+    // Error{kDisk}.
     void begin_steps();
     // Returns null if the job does not save.
     [[nodiscard]] runtime::Checkpointer* checkpointer() {

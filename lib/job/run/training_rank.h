@@ -33,15 +33,16 @@ struct TrainingOptions {
     std::string output;
     std::string resume;  // "auto" or a folder, see ResumeRequest::from
     bool new_data = false;
-    // True: a run without a checkpoint to resume begins without a warning, as after a restart.
+    // True: if there is no checkpoint to resume from, the run begins at step 0 without a warning,
+    // as it does after a restart.
     bool begins_if_new = false;
     double timeout_s = 0;  // the longest wait for another rank
     int threads = 1;       // of this rank
     std::string device_plugin = runtime::own_device_plugin();
 };
 
-// The parts of a rank; see the top of this file. The calls come in the order in which they stand
-// here, and all ranks of the job make them.
+// A rank that trains, set up in stages (see the top of this file). All ranks of the job make the
+// calls in the order in which they are declared here.
 class TrainingRank {
   public:
     // REPORTER must outlive this object.
@@ -62,16 +63,16 @@ class TrainingRank {
     // Makes parameters and optimizer states. RATES are for the forecast of a traced step.
     void place_weights(std::optional<JobRates> rates);
 
-    // Return the parts of a trainer and its evaluations. The caller adds to trainer_parts() what it
-    // owns: segments, loader, evaluator.
+    // Return the parts of a trainer and its evaluations. The caller owns the segments, the loader
+    // and the evaluator, and adds them to trainer_parts().
     [[nodiscard]] runtime::SegmentRunner make_segments(
         runtime::SegmentRunner::TakeBatch take) const;
     [[nodiscard]] runtime::EvaluatorParts evaluator_parts();
     [[nodiscard]] runtime::TokenWriterParts writer_parts();
     [[nodiscard]] runtime::TrainerParts trainer_parts();
 
-    // Called right before the first step or save, also by the parts of a trainer (TrainerParts::
-    // begin_steps); see JobSaving::begin_steps().
+    // Called right before the first step or save, directly or through TrainerParts::begin_steps.
+    // See JobSaving::begin_steps().
     void begin_steps() { saving_->begin_steps(); }
 
     // Called after the last step; see JobSaving::write_weights(). Adds the files that accompany the

@@ -66,8 +66,8 @@ plan::OffloadPlan offload_plan(const config::RunConfig& run) {
 // Returns the value for StepPlanOptions::shard_group. On CPUs, the ranks of a group read each
 // other's memory, so a group is a whole host. On GPUs, they send values.
 int shard_group(const config::RunConfig& config, const runtime::Topology& place, bool on_gpu) {
-    // With a compressing optimizer, hosts exchange the states of whole copies, so each host must
-    // have a copy.
+    // With a compressing optimizer, hosts exchange complete states, so each host must have all
+    // states.
     const bool by_hosts =
         config.optimizer.compresses() && config.zero.stage > 0 && place.node_count() > 1;
     const int64_t ranks = by_hosts && config.zero.shard_ranks == 0 ? place.local_world_size()
@@ -96,8 +96,9 @@ int shard_group(const config::RunConfig& config, const runtime::Topology& place,
     return static_cast<int>(ranks);
 }
 
-// Returns true if summing gradients in the update reads less memory than a separate reduction. The
-// update would read every rank's gradients once; with more ranks, a reduction by parts reads less.
+// Returns true if the update itself should sum the gradients, because this reads less memory than a
+// separate reduction. Each update would read the gradients of every rank, so with more ranks a
+// reduction, in which each rank sums a part, reads less.
 bool fuses(const plan::StepPlanOptions& options) {
     constexpr int kFusedRanksMax = 2;
     const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;

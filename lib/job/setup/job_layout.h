@@ -31,8 +31,8 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 // error message; empty if it allows a plan.
 [[nodiscard]] std::string why_no_plan(const JobSetup& setup);
 
-// Returns a line that says why shard auto has chosen its kind of shard; empty if the config names
-// the kind.
+// Returns a line that says why `shard: auto` has chosen its kind of shard; empty if the config
+// names a kind.
 [[nodiscard]] std::string shard_text(const JobSetup& setup);
 
 // Returns the step plan of KIND for the rank at PLACE among the ranks of SETUP's stage.

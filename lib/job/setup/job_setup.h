@@ -1,5 +1,6 @@
-// The parts that the roles train and plan share: config, model, segments, data and the step plan of
-// a rank. Plain data: set_up_job.h fills it in, using job_stages.h, job_tensor.h and job_layout.h.
+// The parts of a job that both training and `dslaunch plan` need: config, model, segments, data and
+// the step plan of a rank. Plain data: set_up_job.h fills it in, using job_stages.h, job_tensor.h
+// and job_layout.h.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -44,9 +45,9 @@ struct JobArguments {
     std::function<c10::Device(const config::RunConfig&)> open_device;
     // Called with a description of the work that begins, such as "reading the model". May be empty.
     std::function<void(std::string_view)> begins;
-    // Returns samples of the form that the job will be fed with, for a caller that brings its own
-    // batches. The files and the number of epochs that the config names are then left out. Empty:
-    // the job reads the config's files.
+    // For a caller that feeds its own batches: returns samples of the same form as these batches.
+    // The files and the number of epochs in the config are then not used. Empty: the job reads the
+    // config's files.
     std::function<runtime::DataSets(const runtime::DataRequest&)> fed_data;
 };
 
@@ -82,8 +83,8 @@ struct JobSharing {
     [[nodiscard]] bool is_split(int parameter) const {
         return splits() && plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
-    // Returns the number of ranks, among all ranks that ZeRO shards over, that have the same rows
-    // as this rank.
+    // Returns the number of ranks that have the same rows as this rank, because they divide the
+    // positions of each sample; otherwise 1.
     [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
 };
 
@@ -105,8 +106,8 @@ struct JobSetup {
     std::vector<plan::SegmentRange> parts;  // parts of the model; each stage has one per chunk
     plan::PipelineSchedule schedule;        // order of a pipeline's work
     std::vector<plan::TiedParameter> ties;  // parameters that several stages train
-    // For each other stage, the number of this stage's ranks on this host whose peer in that stage
-    // is on another host.
+    // For each other stage: the number of this stage's ranks on this host that exchange values with
+    // a rank of the other stage on another host.
     std::vector<int> far_ranks;
     plan::ModelInfo info;
     plan::FlatLayout layout;

@@ -47,8 +47,9 @@ void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>&
 [[nodiscard]] std::vector<std::vector<int>> stages_of_parameters(const JobSetup& setup);
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup);
 
-// Returns a mark for each buffer: 1 if SETUP's stage is the first that reads it; a buffer that no
-// stage reads counts for stage 0. Of the ranks that share layers, only the first has marks of 1.
+// Returns a mark for each buffer: 1 if SETUP's stage is the first stage that reads the buffer, or
+// if it is stage 0 and no stage reads the buffer. If ranks share the layers of a stage, only the
+// first of these ranks has marks of 1.
 [[nodiscard]] std::vector<char> buffers_first_read(const JobSetup& setup);
 
 // Returns the parameters, trained or not, that a stage before SETUP's stage reads.

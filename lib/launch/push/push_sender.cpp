@@ -103,8 +103,8 @@ bool is_readable(int fd) {
     return ::poll(&entry, 1, 0) > 0;
 }
 
-// Unpacks ARCHIVE on all HOSTS at the same time, and returns each host's error. Keeps no memory for
-// these hosts after it returns.
+// Unpacks ARCHIVE on all HOSTS at the same time. Returns one error for each host, or an empty
+// string.
 std::vector<std::string> serve(const std::vector<HostAddress>& hosts, std::string_view archive,
                                Transport& transport, int signal_fd) {
     std::vector<HostSetUp> progress(hosts.size());

@@ -51,8 +51,8 @@ JobSpec JobLoop::next_spec() const {
     return spec;
 }
 
-// Marks the hosts of a refused attempt as bad. Returns true if another attempt follows: without the
-// bad hosts or, after a pause, with all hosts again.
+// Marks the hosts that prevented an attempt as bad. Returns true if another attempt follows. It
+// uses the other hosts or, if they are too few, all hosts again after a pause.
 bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output) {
     const ElasticRules& rules = spec_.elastic;
     for (const std::string& host : outcome.bad_hosts) {
@@ -137,7 +137,8 @@ int JobLoop::end(int exit_code, JobOutput& output) {
         sinks_.files.finish(sinks_.streams.hurries() ? JobFiles::kBrief : JobFiles::kLastWordsMax);
         output.tell_news();
     } catch (const Error& error) {
-        // The job has ended. If it failed, its own exit code counts, else the code of this error.
+        // The job has already ended. A failed job keeps its exit code; a job that succeeded gets
+        // the exit code of this error.
         output.note(fmt::format("dslaunch: error: {}", error.what()));
         if (exit_code == 0) return static_cast<int>(error.code());
     }

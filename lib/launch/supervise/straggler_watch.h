@@ -1,7 +1,7 @@
-// Finds the rank for which the others wait, by the heartbeats: after every INTERVAL_STEPS steps,
-// the working time of each rank's lanes (compute, link, disk) is compared with the median rank's.
-// One line reports that a rank has become slow, and a second line that it is no longer slow. Pure;
-// one thread.
+// Finds the rank for which the others wait. Every INTERVAL_STEPS steps, the heartbeats give the
+// working time of each rank's lanes (compute, link, disk), and this time is compared with the
+// median of the ranks. One line reports that a rank has become slow, and a second line reports that
+// the rank is no longer slow. Pure; one thread.
 #pragma once
 
 #include <chrono>
@@ -17,11 +17,11 @@ namespace dslaunch::launch {
 // A rank is reported only if it works longer than the median rank by this share of the median's
 // time.
 inline constexpr double kStragglerShareMin = 0.20;
-// A reported rank must also work longer by this share of a whole step: a smaller difference makes
-// no rank wait noticeably.
+// In addition, the difference must be at least this share of the time of a whole step. A smaller
+// difference makes no rank wait noticeably.
 inline constexpr double kStragglerStepShareMin = 0.05;
-// A reported rank is slow until its excess is less than this part of one of the two shares, so that
-// a rank at the limit is not reported again and again.
+// A reported rank is slow until its difference is less than this part of one of the two limits
+// above. A rank that is near a limit is thus not reported again and again.
 inline constexpr double kStragglerEndPart = 0.5;
 // The ranks are compared every INTERVAL_STEPS steps. If these steps take longer than this time, the
 // ranks are compared as soon as this time is over and each rank has done kStragglerStepsMin steps,
@@ -35,10 +35,10 @@ class StragglerWatch {
     // If INTERVAL_STEPS is 0, no rank is ever reported.
     explicit StragglerWatch(int64_t interval_steps) : interval_steps_(interval_steps) {}
 
-    // Compares RANKS; call it after each heartbeat. Returns the lines to show. If a rank begins to
-    // stand out in a lane, a line names rank, host, lane and the step from which on it is slower. A
-    // further line reports that a rank no longer stands out. Of two ranks, the faster rank is the
-    // median. A lane is compared among the ranks that have the lane.
+    // Compares RANKS and returns the lines to show; call it after each heartbeat. If a rank begins
+    // to stand out in a lane, a line names the rank, its host, the lane and the step since which
+    // the rank is slower. Another line reports that a rank no longer stands out. Only ranks that
+    // have a lane are compared in it; the median of two ranks is the faster rank.
     [[nodiscard]] std::vector<std::string> look(const std::vector<RankRecord>& ranks);
 
   private:
@@ -47,7 +47,7 @@ class StragglerWatch {
         std::vector<LaneTime> lanes;
         std::chrono::steady_clock::time_point at;
     };
-    // The work of one lane of one rank per step, as a mean since the marks.
+    // The work of one lane of one rank: the mean time per step since the last call of mark().
     struct Work {
         size_t rank = 0;
         std::string lane;
@@ -55,8 +55,8 @@ class StragglerWatch {
         double median_ms = 0;  // of the ranks that have the lane
         double step_ms = 0;
         [[nodiscard]] double excess_ms() const { return ms - median_ms; }
-        // Returns true if this work exceeds the median by at least PART times each of the two
-        // shares.
+        // Returns true if the excess is at least the part PART of both limits (kStragglerShareMin
+        // and kStragglerStepShareMin).
         [[nodiscard]] bool stands_out(double part) const {
             return excess_ms() >= part * kStragglerShareMin * median_ms &&
                    excess_ms() >= part * kStragglerStepShareMin * step_ms;

@@ -1,5 +1,5 @@
-// Lets processes that one mpirun or srun started exchange values before they know any address,
-// through the machine's PMIx library. The library is opened when it is needed and never linked. One
+// Exchanges values between the processes of one mpirun or srun before any of them knows another's
+// address. Uses the machine's PMIx library, which is opened when it is needed and never linked. One
 // thread; the library runs one thread of its own.
 #pragma once
 

@@ -26,7 +26,7 @@ class Normalizer {
   public:
     virtual ~Normalizer() = default;
     // Normalizes the text. REQUIRES: the text is valid UTF-8, and it stays valid. Throws
-    // Error{kInput} as Pattern::find_all and require_room do.
+    // Error{kInput} if finding the matches takes too long, or if the text grows too large.
     virtual void apply(NormalText& normal) const = 0;
 };
 

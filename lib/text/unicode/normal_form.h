@@ -13,8 +13,8 @@ namespace dslaunch::text {
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
 // Returns TEXT in FORM. If PLACES is not null, it receives one place in TEXT for each byte of the
-// result: the beginning of the byte's character, or of the first of several composed characters.
-// REQUIRES: valid UTF-8.
+// result: where the original character begins, or the first of several characters that were
+// composed. REQUIRES: valid UTF-8.
 [[nodiscard]] std::string to_normal_form(std::string_view text, NormalForm form,
                                          std::vector<uint32_t>* places = nullptr);
 

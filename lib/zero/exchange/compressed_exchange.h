@@ -61,8 +61,8 @@ class CompressedExchange {
     // "server_error", the rounding error of the averages, then for each host H "worker_error.H",
     // the rounding error of the values that it sends. Returns no names while all errors are 0.
     [[nodiscard]] std::vector<std::string> state_names() const;
-    // Adds this rank's pieces of these states. The first state has the number FIRST. The pieces of
-    // bucket B are in unit UNIT + B.
+    // Adds this rank's pieces of the states in state_names(), which are numbered from FIRST on. The
+    // pieces of bucket B are in unit UNIT + B.
     void add_pieces(int first, int unit, std::vector<runtime::SavedPiece>& pieces) const;
     // Reads the errors from SAVED. If SAVED comes from another number of hosts, every host takes
     // the mean of the hosts' errors, so that the sum of the errors over hosts stays the same.

@@ -29,21 +29,21 @@ class GradientCollector {
     GradientCollector& operator=(const GradientCollector&) = delete;
     ~GradientCollector();
 
-    // Returns the lender, from which a LendingScope takes memory during the backward of each
-    // segment; end_segment must follow. Without a LendingScope every gradient is copied.
+    // Returns the lender for the backward pass of a segment: a LendingScope takes memory from it.
+    // After the scope, call end_segment(). Without a LendingScope every gradient is copied.
     [[nodiscard]] runtime::MemoryLender& lender() { return lender_; }
 
     // Begins a backward pass of MICRO_STEP. If several parts of a stage use a parameter, its
     // gradients are summed outside of the slice for each micro step, because the backward passes of
     // several micro steps interleave.
     void begin_backward(int micro_step) { micro_step_ = micro_step; }
-    // Begins a generation of BUCKET: the next gradient of each slice overwrites the slice instead
-    // of being added.
+    // Begins a new generation of BUCKET, that is, a new sum of gradients: the next gradient of each
+    // slice overwrites the slice instead of being added.
     void claim(const plan::Bucket& bucket);
-    // Ends the backward pass of SEGMENT in one micro step. REQUIRES: no gradient that the segment
-    // passes on is in lent memory. For a parameter used in several segments, adds its sum over this
-    // micro step to the slice. The first micro step of a generation sums in the slice itself. Later
-    // micro steps must not, because it would change the order of the sums.
+    // Ends the backward pass of SEGMENT in one micro step. REQUIRES: no gradient that SEGMENT gives
+    // to other segments is in lent memory. If several segments use a parameter, adds its sum over
+    // this micro step to the slice. The first micro step of a generation sums in the slice itself.
+    // In later micro steps, this would change the order of the sums.
     void end_segment(int segment);
     // Completes the generation of BUCKET: sets slices that got no gradient to zero. Sets USED[i] to
     // 1 if slice first_slice + i got a gradient, else to 0. REQUIRES: used.size() == end_slice -
@@ -60,8 +60,9 @@ class GradientCollector {
   private:
     struct Slice {
         at::Tensor view;
-        // The sum over the micro step for a parameter of several segments, or a gradient that waits
-        // until the end of the segment because the slice's memory is lent.
+        // If several segments use the parameter, the sum of its gradients in this micro step.
+        // Otherwise a gradient that waits for the end of the segment because the slice's memory is
+        // lent.
         at::Tensor scratch;
         bool shared_by_segments = false;
         bool over_parts = false;

@@ -122,8 +122,9 @@ void GradientSums::post(int b) {
     collectives_.post(held.id, held.generation);
 }
 
-// Sums a bucket's gradients over the tensor ranks, if each rank has only a summand of the gradient.
-// One collective sums all of them. A rank without a gradient gives zeros.
+// Adds up gradients of bucket B over the tensor ranks, for parameters of which each rank computes
+// only a summand of the gradient. One collective handles all of them. A rank without a gradient
+// sends zeros.
 void GradientSums::sum_over_tensor_ranks(int b) const {
     constexpr int64_t kGradientSites = int64_t{1} << 32;  // above the sites of any graph
     std::vector<at::Tensor> mine;
@@ -284,7 +285,8 @@ void GradientSums::end_accumulate(int b) {
     held.sources.clear();
 }
 
-// Fills a bucket with -0. One rank writes each element, so the sum over ranks equals that element.
+// Fills this rank's memory of a bucket with -0. Later only one rank writes each element, so the sum
+// over ranks equals the written value.
 std::span<float> GradientSums::begin_collect(int b) {
     begin_generation(b);
     const std::span<float> mine = own(b);
@@ -298,8 +300,8 @@ void GradientSums::post_collected(int b) {
     const auto blank = [&](const Range& range) {
         queue().fill(mine.data() + range.begin, -0.0F, range.numel);
     };
-    // The ranks of the first copy provide the values; at stage 0, the rank that writes a piece
-    // does.
+    // Only one rank keeps each value, the others send -0: the value comes from the first copy or,
+    // at stage 0, from the rank that writes the piece.
     for (const OwnedPiece& piece : map_.pieces(b))
         if (!piece.writes || map_.copy() != 0) blank(piece.range);
     collectives_.post(held.id, held.generation);

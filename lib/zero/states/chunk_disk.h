@@ -15,8 +15,8 @@
 
 namespace dslaunch::zero {
 
-// The part of a chunk in one extent: an image of its sections if it is packed, otherwise its bytes
-// as in memory.
+// The part of a chunk in one extent. If it is packed, the extent contains an image of its sections,
+// otherwise the same bytes as in memory.
 struct StoredPart {
     storage::ExtentId extent;
     std::vector<ChunkSection> sections;

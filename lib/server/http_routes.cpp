@@ -26,7 +26,7 @@ namespace {
 // The bytes of memory that each byte of a text needs: while a template renders it, while it is
 // encoded to tokens, and if a reply repeats it.
 constexpr int64_t kRenderCost = 16, kEncodeCost = 80, kEchoCost = 16;
-// The smallest limit for a rendering, since a template also has texts of its own.
+// The memory of a rendering, in addition to kRenderCost, for the texts of the template itself.
 constexpr int64_t kRenderBytesMin = int64_t{256} << 10;
 
 constexpr size_t kShownMax = 200;  // bytes of a client's text in a message
@@ -238,8 +238,9 @@ bool HttpRoutes::has_key(const RequestHead& head) const {
     return differs == 0;
 }
 
-// Returns an error if a server without a key does not serve the client. Such a server serves
-// programs on this machine, but not web pages from elsewhere in a browser on this machine.
+// Returns an error if a server without an API key must refuse the client. Such a server serves
+// programs on this machine. It refuses web pages of other hosts that a browser on this machine
+// shows.
 std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
     if (head.host && !is_local_host(*head.host))
         return ApiError{403,

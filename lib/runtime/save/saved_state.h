@@ -36,9 +36,9 @@ class SavedState {
     SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
                const std::vector<std::string>& states, bool leaves_out_frozen = false);
 
-    // Changes the meaning of ranges of elements from now on: for a parameter that PLAN splits, a
-    // range is within the share of rank PART.index. MODEL is whole and its split parameters are
-    // row-major. PLAN must outlive this object.
+    // From now on, element ranges of a parameter that PLAN splits count within the share of rank
+    // PART.index, not within the whole parameter. REQUIRES: the constructor's model has whole
+    // tensors, and split parameters are row-major. PLAN must outlive this object.
     void read_shares(const plan::TensorPlan& plan, PartOf part) {
         tensor_plan_ = &plan;
         part_ = part;
@@ -47,8 +47,8 @@ class SavedState {
     // The training that the checkpoint continues, and its description.
     [[nodiscard]] const storage::TrainingState& training() const { return checkpoint_.training; }
     [[nodiscard]] const storage::Checkpoint& checkpoint() const { return checkpoint_; }
-    // Returns the names of missing buffers, which keep the archive's values. It returns none if the
-    // archive says which buffers are part of the state_dict.
+    // Returns the names of buffers that the checkpoint does not contain. They keep the values of
+    // the model's archive. Empty if the archive says which buffers are part of the state_dict.
     [[nodiscard]] const std::vector<std::string>& buffers_of_archive() const {
         return buffers_of_archive_;
     }
@@ -108,7 +108,8 @@ class SavedState {
     std::vector<std::string> buffers_of_archive_;
     const plan::TensorPlan* tensor_plan_ = nullptr;  // null: all parameters are whole
     PartOf part_;
-    // The last tensor that was read in another memory order, with its values in the model's order.
+    // Cache of the last tensor whose memory order differs between checkpoint and model: its values
+    // in the model's order.
     int reordered_tensor_ = -1;
     int reordered_state_ = storage::kWeights;
     at::Tensor reordered_;

@@ -46,9 +46,9 @@ class SteppingState {
     // SEGMENT's part of the pass is done. The compute lane calls both.
     virtual void begin_backward(int micro_step) = 0;
     virtual void end_segment(int segment) = 0;
-    // Returns this rank's complete gradients of a tied bucket. The caller replaces them by sums,
-    // and kPost publishes the sums. REQUIRES: the compute lane calls it while it carries out a kTie
-    // of the bucket.
+    // Returns this rank's complete gradients of a tied bucket. The caller replaces these gradients
+    // by the sums over all stages, which kPost publishes later. The compute lane calls it while it
+    // carries out the kTie instruction of BUCKET.
     [[nodiscard]] virtual std::span<float> tied_gradients(int bucket) = 0;
     // Returns the global L2 norm of the last step's mean gradient before clipping, if it was
     // computed.

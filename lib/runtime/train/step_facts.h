@@ -37,8 +37,8 @@ struct StepFacts : RankFacts {
     bool skipped = false;
 };
 
-// Combines the facts of all ranks. All ranks call it at the end of a step. Only the ranks of the
-// last of STAGES have a loss. Blocks.
+// Combines the facts of all ranks. All ranks call it at the end of a step. STAGES is the number of
+// pipeline stages; only ranks of the last stage have a loss. Blocks.
 [[nodiscard]] StepFacts gather_facts(Collectives& collectives, int stages, const RankFacts& mine,
                                      SavePhase save, const StepLinks& links);
 

@@ -30,8 +30,8 @@ struct StageParts {
     const Link* far = nullptr;        // link for traffic to other hosts; null if there is none
     int64_t forward_flops = 0;        // of the whole model in one micro step
     std::vector<plan::StagePart> parts = {};  // the plan's parts
-    // One list per bucket: the stages that have the parameter of a tied bucket; empty for other
-    // buckets.
+    // For each bucket, the stages that sum its gradients, because they share the bucket's tied
+    // parameter. The list of an untied bucket is empty.
     std::vector<std::vector<int>> stages_of_bucket = {};
 
     // Without a pipeline, the rank is stage 0 of 1.
@@ -57,8 +57,8 @@ struct StepRunnerParts {
 
 // The position of a rank in its sequence of steps.
 struct StepPosition {
-    // The instructions done in all steps so far, as if every step had had the present plan. The end
-    // of a step counts as one more instruction.
+    // The number of instructions in all steps so far. A step under an earlier plan counts as many
+    // as a step of the present plan. The end of a step counts as one more instruction.
     uint64_t instructions_done = 0;
     uint64_t instructions_per_step = 1;
     std::string lanes;  // ", compute: Forward of segment 2 (…)" for each lane that is at work
@@ -113,8 +113,8 @@ class StepRunner final : private InstructionRunner {
     // position().
     mutable std::mutex plan_mutex_;
     std::atomic<uint64_t> ends_reached_{0};
-    // Added to the executor's count of instructions. It corrects for steps under earlier plans, so
-    // that the count is as if all steps had had the present plan.
+    // Correction of the executor's count of instructions after changes of plan: it lets all earlier
+    // steps count as many instructions as a step of the present plan.
     int64_t instructions_before_ = 0;
 };
 

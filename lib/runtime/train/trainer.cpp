@@ -78,8 +78,8 @@ bool is_saving(std::span<const SavePhase> ranks) {
 
 std::optional<std::chrono::system_clock::time_point> last_save_time(
     int64_t limit_s, std::chrono::system_clock::time_point start) {
-    // A tenth of the time, but at most this, is reserved for the last evaluation, the weights and
-    // the exit.
+    // The time reserved for the last evaluation, the weights and the exit is a tenth of the job's
+    // time, but not more than this.
     constexpr std::chrono::seconds kFarewellMax{30};
     std::chrono::system_clock::time_point end = start + std::chrono::seconds(limit_s);
     if (limit_s == 0) {
@@ -107,8 +107,8 @@ Trainer::Trainer(TrainerParts parts)
       updates_(parts_.resumed.updates),
       last_loss_(parts_.resumed.loss) {
     const storage::TrainingState& resumed = parts_.resumed;
-    // A run that never changed its scale, for example in bf16, saves 1. A scale that the config
-    // fixes is kept.
+    // A saved scale of 1 means that the earlier run used no scale, for example in bf16, so it is
+    // not restored. A fixed scale always comes from the config.
     if (resumed.step > 0 && parts_.config->precision.loss_scale.dynamic && resumed.loss_scale != 1)
         scaler_ = LossScaler(parts_.config->precision.loss_scale,
                              {resumed.loss_scale, resumed.scale_steps, resumed.scale_good_steps,
@@ -211,10 +211,10 @@ TrainResult Trainer::end() {
     return result;
 }
 
-// Evaluates before the first step in two cases. In a new run, later losses are compared with the
-// first loss. A resumed run makes up for an evaluation that is missing, because the earlier run
-// ended after the save and before the evaluation. After this evaluation, nothing can refuse the run
-// any more, and files of an earlier run change.
+// Evaluates before the first step in two cases. The first evaluation of a new run is the baseline
+// for later losses. A resumed run evaluates if the earlier run ended between its save and its
+// evaluation. Afterwards the run is certain to start, so files of an earlier run may change from
+// here on.
 void Trainer::evaluate_before(TrainResult& result) {
     const storage::TrainingState& resumed = parts_.resumed;
     const int64_t before = resumed.step;

@@ -32,9 +32,9 @@ struct TrainerParts {
     StepRunnerParts steps;
     const config::RunConfig* config = nullptr;
     const StateAccount* account = nullptr;
-    // True if this rank reports the planned bytes to other hosts. The ranks of a host that train
-    // the same parameters send these bytes together, so only one of them reports. If it is nullopt,
-    // the first rank of the host reports.
+    // True if this rank reports how many bytes the plan sends to other hosts. Ranks of a host that
+    // train the same parameters send these bytes together, so only one of them must report. With
+    // nullopt, the first rank of the host reports.
     std::optional<bool> tells_planned;
     Reporter* reporter = nullptr;
     Evaluator* evaluator = nullptr;  // null: nothing is held out
@@ -66,8 +66,8 @@ struct TrainResult {
     int64_t new_updates = 0;
     double loss = 0;  // loss of the last step
     Bytes peak_rss;   // the largest peak of any rank
-    // Peaks of LibTorch's allocator, each the largest of all GPUs: bytes given out to tensors, and
-    // bytes held. 0 on the CPU.
+    // Peak memory in LibTorch's allocator, the maximum over all GPUs: bytes allocated to tensors,
+    // and bytes reserved from the GPU. 0 on the CPU.
     Bytes peak_device;
     Bytes peak_device_held;
     Duration time{0};  // time of all steps, and of the evaluations between them
@@ -103,11 +103,11 @@ class Trainer {
     // Takes the next step, whatever its number, and does what follows each step: it reports, goes
     // on with a save that is under way, and changes the plan if that is due.
     [[nodiscard]] StepFacts take_step();
-    // Returns the held-out loss after the last step. It does not count for the best checkpoint and
-    // the early end, which are rules of run(). REQUIRES: there is an evaluator.
+    // Returns the held-out loss after the last step. This loss has no influence on the best
+    // checkpoint or on an early stop, which only run() handles. REQUIRES: there is an evaluator.
     [[nodiscard]] double evaluate();
-    // Begins to save the last step. If WAITS, returns only after the save has ended. REQUIRES:
-    // there is a checkpointer, and begin() or a step came before.
+    // Starts to save the last step. If WAITS, returns only after the save has ended. REQUIRES:
+    // there is a checkpointer, and begin() has been called.
     void save(bool waits) {
         begin_steps();
         save(step_, last_loss_, waits);

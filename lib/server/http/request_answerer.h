@@ -12,8 +12,8 @@ namespace dslaunch::server {
 // The answerer of requests. It decides after each answer whether the connection may be used again.
 class RequestAnswerer {
   public:
-    // REQUESTS_MAX: the largest number of requests on one connection. IS_ENDING: no connection is
-    // used again once it is true. HANDLER and IS_ENDING must outlive this object.
+    // REQUESTS_MAX is the largest number of requests on one connection. Once IS_ENDING is true, no
+    // connection is used for another request. HANDLER and IS_ENDING must outlive this object.
     RequestAnswerer(HttpHandler& handler, int requests_max, const std::atomic<bool>& is_ending)
         : handler_(handler), requests_max_(requests_max), is_ending_(is_ending) {}
 

@@ -54,7 +54,8 @@ class MemoryLease {
     }
     ~MemoryLease() { shrink_to(0); }
 
-    // Takes BYTES more. Returns false and changes nothing if the budget has fewer left.
+    // Increases the lease by BYTES. Returns false and changes nothing if the budget has less than
+    // BYTES left.
     [[nodiscard]] bool grow(int64_t bytes) noexcept {
         if (!budget_->take(bytes)) return false;
         bytes_ += bytes;
@@ -75,7 +76,8 @@ class MemoryLease {
     int64_t bytes_ = 0;
 };
 
-// Returns the number of bytes that reserve() would first take from the lease's budget.
+// Returns the bytes that reserve() needs from the budget for a new, larger memory of BUFFER; 0 if
+// BUFFER already has room. The bytes of the old memory are given back only afterwards.
 template <typename Buffer>
 [[nodiscard]] int64_t growth_of(const Buffer& buffer, size_t numel, size_t numel_max = SIZE_MAX) {
     if (numel <= buffer.capacity()) return 0;

@@ -48,7 +48,7 @@ bool begins_with(std::string& path, std::string_view prefix) {
     return true;
 }
 
-// Returns PATH with OWN in place of the part OTHER, if OTHER follows a layer's number:
+// Returns PATH with OWN in place of OTHER wherever OTHER follows a layer's number, for example
 // "model.layers.0.OWN.gate".
 std::string renamed_part(const std::string& path, const std::string& other,
                          const std::string& own) {

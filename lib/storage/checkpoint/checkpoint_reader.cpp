@@ -168,8 +168,8 @@ void CheckpointReader::for_each(int tensor, int state, const Range& elements,
 
 namespace {
 
-// Returns the checkpoint that FOLDER means if FOLDER is RUN/best or RUN/latest and no folder has
-// that name; an empty text if FOLDER is anything else.
+// Resolves RUN/best and RUN/latest: returns the best or the newest checkpoint of RUN. Returns an
+// empty text for any other FOLDER, and if a folder with that name exists.
 std::string pointed_to(FileTree& tree, const std::string& folder) {
     const std::string name = folder.substr(folder.rfind('/') + 1);
     const bool wants_best = name == "best";
@@ -195,8 +195,8 @@ std::string pointed_to(FileTree& tree, const std::string& folder) {
          printable(folder), printable(place.root), printable(above));
 }
 
-// Returns the folder abandoned-ID-step-N next to FOLDER, which is a missing step-N: a run has
-// renamed FOLDER to it. Returns an empty text if there is none.
+// Returns the new name of a checkpoint that another run has set aside: FOLDER, a missing step-N,
+// may now be abandoned-ID-step-N. Returns an empty text if there is no such folder.
 std::string set_aside(FileTree& tree, const std::string& folder) {
     const std::string name = folder.substr(folder.rfind('/') + 1);
     if (!parse_step_folder(name)) return "";

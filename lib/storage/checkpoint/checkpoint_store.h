@@ -55,9 +55,9 @@ struct CheckpointClaim {
 // Throws Error{kCheckpoint} if a run would spoil the folder OUTPUT. OUTPUT must not be inside a
 // run, must not have complete checkpoints, and must not have files that the result would replace:
 // weights, an adapter, a run.json that dslaunch did not write, or a file named in COPIED (from
-// config_files_of_result()). If RESUMES, checkpoints and the other files of their run are allowed.
-// Without checkpoints of its own, OUTPUT is then refused if its subfolders are runs; the error
-// names them.
+// config_files_of_result()). If RESUMES, OUTPUT may have checkpoints and the other files of their
+// run. But if OUTPUT has no checkpoints and its subfolders are runs, the error asks for one of
+// them.
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false,
                            std::span<const std::string> copied = {});
 

@@ -83,9 +83,9 @@ class FileTree {
     virtual void remove_file(const std::string& path) = 0;
     // Removes the folder, which may be missing, and everything in it.
     virtual void remove_folder(const std::string& path) = 0;
-    // Locks the file, which is created if it is missing; does not wait. The file contains OWNER
-    // while the lock is held. Returns null if another owner holds the lock. Throws Error{kDisk},
-    // also if the lock fails for another reason, such as a server that does not answer (ENOLCK).
+    // Locks the file, and creates it if it is missing. Does not wait. The file contains OWNER while
+    // the lock is held. Returns null if another owner holds the lock. Throws Error{kDisk} if
+    // locking is impossible, for example because a server does not answer (ENOLCK).
     [[nodiscard]] virtual std::unique_ptr<FileLock> lock(const std::string& path,
                                                          const std::string& owner) = 0;
     // Returns the number of bytes that this user can still write.

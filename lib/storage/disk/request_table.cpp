@@ -66,8 +66,8 @@ void RequestTable::book_failure(Entry& entry, const Piece& piece, int error_numb
 
 void RequestTable::book_moved(Entry& entry, Moved moved) {
     entry.moved.push_back(moved);
-    // There are never more ranges than pieces in flight, so few that every range is checked again
-    // each time the front moves.
+    // The list is short, because it has at most one range per piece in flight. So the search may
+    // start again each time the front has moved.
     for (size_t i = 0; i < entry.moved.size();) {
         if (entry.moved[i].begin_bytes != entry.front_bytes) {
             ++i;

@@ -78,9 +78,10 @@ UringBlockFile::UringBlockFile(const BackingFiles& files, const QueueLimits& lim
 }
 
 int UringBlockFile::set_up() {
-    // Tries the newest mode first: completions are processed only when the owner asks for them
-    // (Linux 6.1), at the owner's next system call (5.19), or as they come. With the newest mode
-    // the owner enables the ring later, since the kernel binds it to the thread that does so.
+    // Tries three modes, the newest first. With the first (Linux 6.1), the kernel processes
+    // completions only when the owner asks for them; with the second (5.19), at the owner's next
+    // system call; with the third, at once. The first mode binds the ring to the thread that
+    // enables it, so the owner enables it later.
     constexpr unsigned kAttempts[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                                           IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_R_DISABLED,
                                       IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0};

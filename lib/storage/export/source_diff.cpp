@@ -19,7 +19,8 @@ namespace {
 
 using Kind = TensorDiff::Kind;
 
-// Returns the names under which the other source may have this tensor.
+// Returns the names of TENSOR, by which the source that it is compared with may know the same
+// tensor.
 std::vector<std::string> names_of(const CheckpointTensor& tensor) {
     if (tensor.kind == TensorKind::kRankBuffer)
         return {fmt::format("{} (rank {})", tensor.name, tensor.rank)};

@@ -19,9 +19,9 @@
 
 namespace dslaunch::kernels {
 
-// Update RANGE by one step. REQUIRES, for all four: this processor has `isa`; the states that the
-// rule needs are given; L2 decay comes with `parameters` or `decay_parameters`; `half_parameters`
-// comes with `parameters`; steps count from 1.
+// Update RANGE by one step. All four functions have these requirements. REQUIRES: this processor
+// has `isa`; the states that the rule needs are given; L2 decay has `parameters` or
+// `decay_parameters`; `half_parameters` comes with `parameters`; steps count from 1.
 void adam_step(const FlatRange& range, const AdamStep& step, Isa isa = isa_in_use());
 void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa = isa_in_use());
 // Moves each parameter by lr against the sign of the mixed momentum; the sign of 0 is 0 (Chen et
@@ -35,8 +35,8 @@ void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa = isa_in_use(
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
                  Isa isa = isa_in_use());
 
-// Sums 16-bit sources of DTYPE, kBF16 or kF16, in the same order: adds in fp32 and rounds once, as
-// to_half does. REQUIRES: out overlaps no source.
+// Sums 16-bit sources of DTYPE, kBF16 or kF16, in the order of ordered_sum(): adds in fp32 and
+// rounds the sum once, as to_half does. REQUIRES: out overlaps no source.
 void ordered_half_sum(std::span<const uint16_t* const> sources, uint16_t* out, int64_t numel,
                       DType dtype, Isa isa = isa_in_use());
 

@@ -35,11 +35,11 @@ void expand_signs(const uint8_t* bits, float scale, bool adds, std::span<float> 
 // last meeting, in the units of a momentum.
 void local_moves(const LocalMoves& moves, float* out, Isa isa = isa_in_use());
 // Sets the parameters and the next meeting to meeting[i] + mean[i] / (sqrt(variance[i]) + eps), and
-// the momentum to the average move of all hosts, -mean[i] / lrs. The momentum does not include
-// weight decay's part of that move, decay * meeting[i] * (sqrt(variance[i]) + eps), because the
-// next steps would apply this decay again. MEAN is the mean of local_moves() over hosts; LRS is the
-// sum of the learning rates since the last meeting. REQUIRES: meeting is given; PARAMETERS may be
-// null if another rank writes them; lrs > 0.
+// the momentum to the average move of all hosts, -mean[i] / lrs. Leaves out of the momentum the
+// part of the average move that weight decay made, decay * meeting[i] * (sqrt(variance[i]) + eps):
+// otherwise the next steps would apply this decay again. MEAN is the mean of local_moves() over
+// hosts; LRS is the sum of the learning rates since the last meeting. REQUIRES: meeting is given;
+// PARAMETERS may be null if another rank writes them; lrs > 0.
 void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa = isa_in_use());
 
 // Updates FRESH with the square of the gradient that turned BEFORE into MOMENTUM. Returns the

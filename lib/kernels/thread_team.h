@@ -43,8 +43,8 @@ class ThreadTeam {
     static constexpr int64_t kBlockNumel = int64_t{16} * 1024;
 
     // Calls WORK(chunk) once for every chunk in [0, chunks), each on whichever thread is free, and
-    // returns when all calls are done. If no chunk is left, it returns without the helpers that
-    // have not started yet (because another program occupies their processor). WORK must not throw.
+    // returns when all calls are done. Does not wait for helpers that have not begun when no chunk
+    // is left, because another program may occupy their processor. WORK must not throw.
     template <typename F>
     void for_chunks(int64_t chunks, F&& work) {
         auto& object = work;

@@ -121,9 +121,9 @@ SharingPlace place_in_group(const config::RunConfig& config, const runtime::Topo
             if (index[kPipeline] == stage.stage) worlds[index[kTensor]].push_back(rank);
         }
         for (const std::vector<int>& world : worlds) members.push_back(world[position]);
-        // The ranks with the same shares form a world. Worlds that are distributed over hosts in
-        // the same way sum in the same order, so the ranks of a group keep their whole parameters
-        // equal.
+        // Ranks with the same shares sum gradients together. The ranks of a group keep equal copies
+        // of whole parameters only if these sums have the same order everywhere: all sets of ranks
+        // that sum together must be distributed over the hosts in the same way.
         const auto hosts_of = [&](const std::vector<int>& world) {
             return runtime::Topology::of_member(place.node_sizes, world, world.front()).node_sizes;
         };
@@ -231,8 +231,8 @@ void keep_whole(JobSetup& setup, const JobArguments& arguments) {
         setup.trust, setup.kept_layers()));
     graph::Model& whole = *setup.sharing.whole;
     whole.hold_like(*setup.model, /*with_constants=*/true);
-    // Adapters are not in the archive, and parameters that are frozen beside adapters are marked as
-    // trained there.
+    // The archive does not contain the adapters, and its parameters are still marked as trained
+    // although the job freezes them.
     const std::vector<graph::ModelParameter>& own = setup.model->parameters();
     for (size_t p = 0; p < own.size(); ++p) {
         const bool trained = own[p].tensor.requires_grad();

@@ -47,9 +47,9 @@ struct TensorRequest {
 [[nodiscard]] plan::Mesh mesh_of_job(const config::RunConfig& config,
                                      const runtime::Topology& place);
 
-// Returns the place of the rank at PLACE in its group. STAGE is the rank's place among the ranks
-// that train the same parameters. Throws Error{kConfig} if groups cannot be laid over the hosts'
-// slots.
+// Returns the rank's place in its tensor or sequence group. PLACE is the rank's place in the job,
+// STAGE its place among the ranks that train the same parameters. Throws Error{kConfig} if the
+// groups do not fit on the hosts' slots.
 [[nodiscard]] SharingPlace place_in_group(const config::RunConfig& config,
                                           const runtime::Topology& place,
                                           const runtime::PipelinePlace& stage);

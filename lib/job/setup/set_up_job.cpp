@@ -97,7 +97,7 @@ struct WeightTypes {
         }
     }
 
-    // Returns the 16-bit type that more elements have; fp32 if no element has a 16-bit type.
+    // Returns the more frequent 16-bit type; fp32 if no element has a 16-bit type.
     [[nodiscard]] DType narrow() const {
         if (half + bfloat16 == 0) return DType::kF32;
         return half > bfloat16 ? DType::kF16 : DType::kBF16;
@@ -143,8 +143,8 @@ void check_types(const JobSetup& setup) {
         if (buffer.is_persistent) static_cast<void>(graph::dtype_of(buffer.name, buffer.tensor));
 }
 
-// Returns advice if the graph of the model failed and the model has 16-bit weights but runs in
-// another type.
+// Returns advice for an error in the model's graph: if the weights have 16 bits but the job
+// computes in another type, names the setting for their type. Otherwise empty.
 std::string weights_type_text(const JobSetup& setup) {
     const DType weights = WeightTypes(*setup.model).narrow();
     if (weights == DType::kF32 || weights == setup.config().precision.compute) return "";
@@ -155,8 +155,9 @@ std::string weights_type_text(const JobSetup& setup) {
         half ? "float16" : "bfloat16", half ? "fp16" : "bf16", half ? "--fp16" : "--bf16");
 }
 
-// Drops the context of a config that is also used for token files, because row files have a length
-// of their own. A context on the command line is refused when the rows are opened.
+// Removes dslaunch.data.context from the config if the data are rows, because rows set their own
+// length. (The config may also be used with token files.) A context on the command line is refused
+// when the rows are opened.
 void leave_context_to_rows(config::Resolved& resolved) {
     config::DataConfig& data = resolved.config.data;
     if (data.context == 0 || !storage::is_row_file(data.train_path)) return;
@@ -377,8 +378,8 @@ void require_positions(const JobSetup& setup, int64_t tokens) {
          positions, are_rows ? "`" : " or less");
 }
 
-// Returns advice after a batch of samples of TOKENS tokens has failed; empty if the data are rows
-// or TOKENS is 0.
+// Returns advice for an error in a batch whose samples have TOKENS tokens; empty if the data are
+// rows or TOKENS is 0.
 std::string context_text(const JobSetup& setup, int64_t tokens) {
     const bool are_rows = setup.data && setup.data->train.tokens_per_sample() == 0;
     if (are_rows || tokens <= 0) return "";
@@ -464,8 +465,8 @@ void load_model(JobSetup& setup, const JobArguments& arguments,
     if (!setup.model->has_weights()) setup.shapes_only = std::make_unique<graph::ShapesOnly>();
 }
 
-// Applies ASSIGNMENT to CONFIG: KEY=VALUE, or OPTION:KEY=VALUE if an option such as --steps stands
-// for it.
+// Applies ASSIGNMENT to CONFIG. The form is KEY=VALUE, or OPTION:KEY=VALUE for an assignment that
+// stands for an option such as --steps.
 void apply_assignment(config::TrainConfig& config, const std::string& assignment) {
     const size_t colon = assignment.starts_with("--") ? assignment.find(':') : std::string::npos;
     if (colon == std::string::npos) return config::apply_override(config, assignment);

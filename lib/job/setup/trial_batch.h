@@ -16,10 +16,10 @@ enum class TrialTokens {
     kSpread,  // tokens that are far apart in the vocabulary
 };
 
-// Returns a batch with as many rows as training's micro batch. They are the first rows of the data
-// in which a target counts; if the data have too few such rows, the rows repeat from the first.
-// Without data, each argument is filled with tokens as TOKENS says, and has the context's length.
-// REQUIRES: SETUP has its segments, and has data unless the config has a context.
+// Returns a batch with as many rows as training's micro batch. Takes the first rows of the data
+// with a target for the loss; if the data are too short, repeats them. Without data, fills each
+// argument with tokens as TOKENS says, with the context's length. REQUIRES: SETUP has its segments,
+// and has data unless the config has a context.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup,
                                                    TrialTokens tokens = TrialTokens::kZero);
 

@@ -23,8 +23,8 @@ std::string name_of(const JobSetup& setup, int parameter) {
     return printable(setup.model->parameters()[parameter].name);
 }
 
-// Returns the reason why a parameter that the graph writes in place would get different values than
-// in one process; empty if the values are the same.
+// Returns the reason why a job with these settings cannot have parameters that the graph writes in
+// place: their values would differ from a run in one process. Empty if they would not.
 std::string why_apart(const JobSetup& setup) {
     const config::RunConfig& config = setup.config();
     if (setup.own_ranks().world_size() > 1)
@@ -92,8 +92,8 @@ void check_shares(const JobSetup& setup, const ParameterWrites& writes) {
                                    name_of(setup, parameter)));
 }
 
-// Checks that WRITES may be repeated. REPEATS says how often forward runs between two updates;
-// empty if it runs once.
+// Checks that forward may do WRITES several times between two updates. REPEATS says why forward
+// runs more than once; empty if it does not.
 void check_repeats(const JobSetup& setup, const ParameterWrites& writes,
                    const std::string& repeats) {
     if (repeats.empty()) return;

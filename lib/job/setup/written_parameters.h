@@ -1,5 +1,5 @@
-// Trained parameters that forward writes (graph/lowered/lowered_graph.h). Decides which of them a
-// job can write as one process would, and on which ranks.
+// Trained parameters that forward writes (graph/lowered/lowered_graph.h). Decides which of these
+// writes a job can do with the same result as a single process, and on which ranks.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ namespace dslaunch::job {
 // itself, check_writes checks all other writes. REQUIRES for check_writes: the job is laid out.
 void check_writes_in_place(const JobSetup& setup);
 void check_writes(const JobSetup& setup);
-// Checks the writes of HELD_OUT, the graph in eval mode, in the same way.
+// Does the checks of both functions above for HELD_OUT, the graph in eval mode.
 void check_held_out_writes(const JobSetup& setup, const graph::LoweredGraph& held_out);
 
 }  // namespace dslaunch::job

@@ -60,7 +60,7 @@ std::vector<IValue> stack_of(const c10::FunctionSchema& schema,
     return stack;
 }
 
-// Returns the tensor of OUTPUT that is named WANTED, otherwise its first or only tensor.
+// Returns the tensor that OUTPUT has under the name WANTED, or else its first or only tensor.
 at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
     if (output.isTensor()) return output.toTensor();
     if (output.isTuple()) {
@@ -143,8 +143,9 @@ WholeReference::Sums WholeReference::computed_by_libtorch(
     return mine;
 }
 
-// Returns a text about the difference between OWN and EXACT; empty if rounding explains it.
-// ROUNDED, if it is not null, is EXACT with rounding errors; they are allowed in OWN too.
+// Returns a text about the difference between forward's result OWN and the graph's result EXACT;
+// empty if rounding explains the difference. ROUNDED, if it is not null, is the graph's result with
+// rounding errors; OWN may have errors of this size.
 std::string WholeReference::difference_of(const Sums& own, const Sums& exact,
                                           const Sums* rounded) const {
     const at::NoGradGuard no_grad;
@@ -186,8 +187,8 @@ std::string WholeReference::why_not_run() const {
     return {};
 }
 
-// Returns the weight of the graph's loss in the mean that forward computes from BATCH. With mean
-// "token", the graph sums the losses of the targets.
+// Returns the factor that turns the graph's loss of BATCH into the loss that forward returns. With
+// mean "token", the graph returns a sum over targets, but forward returns a mean.
 double WholeReference::weight_by_itself(const std::vector<c10::IValue>& batch) {
     return setup_.config().loss.mean == config::LossMean::kToken ? loss_weight({{batch}}) : 1;
 }
@@ -201,8 +202,8 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
     try {
         own = computed_by_libtorch(at::kFloat, training, batch);
     } catch (const std::exception&) {
-        // Forward may need its weights in the 16 bits of its file. Such a run rounds as much as the
-        // job's step.
+        // Forward may need its weights in the file's 16-bit types. It then rounds as much as the
+        // job.
         if (!training || !whole_.states().empty() || whole_.lowered().compute_dtype == at::kFloat)
             throw;
         own = computed_by_libtorch(std::nullopt, training, batch);

@@ -76,7 +76,7 @@ double lion_error(const config::OptimizerConfig& config, const UpdateFacts& fact
     const Sum mixed{config.beta1 * before.first, (1 - config.beta1) * gradient.value};
     const Sum first{config.beta2 * before.first, (1 - config.beta2) * gradient.value};
     const double worst = error(after.first, first, 8 * kUnit * gradient.size);
-    // Both signs are right if the terms almost cancel.
+    // If the terms almost cancel, rounding decides the sign of the sum: do not check the parameter.
     if (std::abs(mixed.value) <= 16 * kUnit * mixed.size) return worst;
     const double kept = before.parameter * (1 - facts.lr * config.weight_decay);
     return std::max(worst, moved(after.parameter, kept, facts.lr * (mixed.value > 0 ? 1.0 : -1.0)));

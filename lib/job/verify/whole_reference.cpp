@@ -115,9 +115,9 @@ graph::Model WholeReference::load_with_room(const std::string& path) const {
     return load_in_fp32(path);
 }
 
-// Returns the model at PATH with its weights in fp32, as training keeps them. Weights that the job
-// holds in fewer bits have the values that products use. If the job has adapters, tensors are tied
-// as in the job's model, which has one adapter for all names of a layer.
+// Returns the model at PATH with its weights in fp32, as training keeps them. If the job stores
+// weights in fewer bits, the result has their rounded values. If the job has adapters, the result
+// has the job's tied tensors: one adapter for all names of a layer.
 graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     const at::NoGradGuard no_grad;
     std::optional<ScratchMemory::Scope> scope;
@@ -146,9 +146,8 @@ graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     return model;
 }
 
-// Finds, by name, the reference's parameter or buffer for each parameter and buffer of the job.
-// Then finds, by memory, the other names in the reference that belong to each of the job's
-// parameters.
+// Finds the reference's parameter or buffer with the same name for each parameter and buffer of the
+// job. Then finds all other parameters of the reference that share memory with one of these.
 void WholeReference::find_homes() {
     const auto name_of = [](const auto& item) { return item.name; };
     for (const graph::ModelParameter& parameter : setup_.whole_model().parameters()) {
@@ -278,8 +277,8 @@ void WholeReference::Sums::scale(double factor) {
         if (gradient.defined()) gradient.mul_(factor);
 }
 
-// Returns the weight of each micro batch's loss in the mean over a rank's micro batches. The mean
-// over the ranks is taken separately.
+// Returns the weight of each micro batch's loss in a rank's mean over its micro batches. The caller
+// takes the mean over the ranks.
 double WholeReference::loss_weight(const std::vector<Batches>& all) {
     const config::RunConfig& config = setup_.config();
     const bool by_token = config.loss.mean == config::LossMean::kToken;

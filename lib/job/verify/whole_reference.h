@@ -1,6 +1,6 @@
-// Computes a job's step on one rank alone: the whole graph in one piece, on every micro batch of
-// every rank in turn, without plan, buckets, shards or groups. Used by job_verifier.h. The same
-// step in fp64 shows how much of a difference rounding explains. Thread: one.
+// A computation of a job's step on one rank alone: the whole graph in one piece, on every micro
+// batch of every rank in turn, without plan, buckets, shards or groups. Used by job_verifier.h. The
+// step is also computed in fp64, to see how much of a difference rounding explains. Thread: one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,15 +23,15 @@
 
 namespace dslaunch::job {
 
-// Sums in different orders have different rounding errors. A difference of up to this multiple of
-// one order's error is allowed.
+// Two sums of the same terms in different orders have different rounding errors. Their difference
+// may be up to kOrders times the error of one of them.
 inline constexpr double kOrders = 8;
 
-// Returns the multiple that is allowed for a tensor of NUMEL elements: kOrders, or more if it has
-// only a few elements. The multiple applies to the largest error in the tensor. A single element
-// can be nearly exact by luck, but it is unlikely that all of several elements are. The ratio of
-// two normally distributed errors is above 6000 once in 10^4 times; the ratio of one error to the
-// largest of N errors is above the N-th root of 6000 equally seldom.
+// Returns the allowed multiple of the largest rounding error in a tensor of NUMEL elements:
+// kOrders, or more if the tensor has only a few elements. One error can be nearly 0 by chance, so
+// that another error is thousands of times larger; several errors are rarely all that small. A
+// ratio of two normally distributed errors is above 6000 once in 10^4 times. The ratio of one error
+// to the largest of N errors is above the N-th root of 6000 equally rarely.
 inline double orders_of(int64_t numel) {
     constexpr double kOfOne = 6000;
     return std::max(kOrders,
@@ -59,8 +59,8 @@ void convert(std::vector<at::Tensor> tensors, at::ScalarType dtype);
 // shares memory as in the archive. TorchScript archives are loaded with torch::jit::load. The
 // weights of an exported program are read a second time, with LibTorch's archive reader; they share
 // a storage if the program's tables name the same record. A Hugging Face folder is read as for the
-// job. LAYERS as for Model::load(), which throws the same. REQUIRES: Model::load has read PATH,
-// which checks it.
+// job. LAYERS and the errors are as for Model::load(). REQUIRES: Model::load() has read and checked
+// PATH.
 [[nodiscard]] graph::Model load_as_torch(const std::string& path,
                                          const std::vector<int64_t>& layers);
 

@@ -105,7 +105,8 @@ class CheckpointSource final : public TensorSource {
     }
 
     CheckpointReader reader_;
-    // Pieces by tensor and state + 1, sorted by their elements.
+    // places_[tensor][state + 1] has the pieces of one state (index 0: of the weights), sorted by
+    // their elements.
     std::vector<std::vector<std::vector<Place>>> places_;
 };
 

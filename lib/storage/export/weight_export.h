@@ -59,10 +59,10 @@ void require_room_for_config(const std::string& from, const std::string& to);
 // Returns the names of FOLDER's files that accompany a Hugging Face model's weights (config.json,
 // tokenizer*, …); an empty list if FOLDER cannot be listed.
 [[nodiscard]] std::vector<std::string> config_files_of(const std::string& folder);
-// Returns the names that must not exist in the output folder of a training of MODEL. If MODEL is a
-// folder, these are the files that the run copies from it. If MODEL is an archive, this is
-// config.json, because programs would take the result for a Hugging Face folder. Returns no name if
-// only ADAPTERS are trained.
+// Returns the names of files that must not exist in the output folder when MODEL is trained. If
+// MODEL is a folder, the run copies these files from it. If MODEL is an archive, the only name is
+// config.json, because programs would take the result for a Hugging Face folder. If only ADAPTERS
+// are trained, the list is empty.
 [[nodiscard]] std::vector<std::string> config_files_of_result(const std::string& model,
                                                               bool adapters);
 // Throws Error{kInput} naming the file if copy_model_config() would replace a file and FORCE is

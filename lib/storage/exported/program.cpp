@@ -66,7 +66,7 @@ ExportedGraph graph_of(const JsonPlace& place);
 
 using ReadValue = ExportedValue (*)(const JsonPlace&);
 
-// Returns the function that reads each kind of argument, by the kind's name in the schema's union.
+// Returns a table: for each kind of argument in the schema ("as_int"), the function that reads it.
 const std::map<std::string_view, ReadValue>& kinds() {
     using Place = const JsonPlace&;
     static const std::map<std::string_view, ReadValue> table = {
@@ -274,7 +274,7 @@ Tree tree_of(const JsonPlace& place) {
     return tree;
 }
 
-// Returns the tree of the outermost call's outputs; that call is forward itself.
+// Returns the tree of forward's outputs. forward is the outermost call, whose path is empty.
 std::optional<Tree> output_tree(const std::string& path, const JsonPlace& module) {
     std::optional<Tree> tree;
     module.at("module_call_graph").for_elements([&](const JsonPlace& call) {

@@ -22,8 +22,8 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr size_t kHeaderBytesMax = size_t{100} << 20;  // safetensors allows no more
-// A file of 16-bit tokens looks like text only if both bytes of each token are text. For 16 tokens,
-// this never happens by chance.
+// Shorter files are not recognized as text, because their bytes could be 16-bit tokens. With 16
+// tokens, both bytes of each token are never text by chance.
 constexpr size_t kTextBytesMin = 32;
 constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kTarMarkAt = 257;  // after the name, mode, owner, size, time and link
@@ -78,8 +78,9 @@ bool is_safetensors(std::string_view text) {
            (json.starts_with("{\"") || json.starts_with("{}") || json.starts_with("{ "));
 }
 
-// Returns true for a protocol-buffer message that begins with field 1, the version of ONNX's
-// format, followed by the producer's name, the graph or the operators' versions.
+// Returns true for an ONNX model. This is a protocol-buffer message whose first field is the
+// version of the format. The next field is the producer's name, the graph or the operators'
+// versions.
 bool is_onnx(std::string_view text) {
     if (text.size() < 16 || text[0] != '\x08') return false;
     return text[1] >= 1 && text[1] <= 32 &&

@@ -225,7 +225,8 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
     const bool rows = is_row_file(path);
     switch (kind) {
         case FileKind::kOther:
-            // A short text is not known by its content.
+            // A text that is too short to be recognized by its content can still have the name of a
+            // text.
             if (has_text_name(path)) return about_text(path, model, bytes);
             return std::nullopt;
         case FileKind::kOnnx:

@@ -102,8 +102,8 @@ class Parser {
         return found;
     }
 
-    // Reads the zip64 end record. Fields of the old end record must have the same values, except
-    // fields with their largest value, which refer to zip64.
+    // Reads the zip64 end record. A field of the old end record that has its largest value stands
+    // for the zip64 field. All other fields must be equal in both records.
     Directory find_directory64(uint64_t at, uint64_t locator, const Directory& old) const {
         if (at > locator || locator - at != kEnd64Bytes || !marked(at, kEnd64Mark))
             bad("the zip64 end record is not where its locator says");
@@ -156,8 +156,8 @@ class Parser {
         return entry;
     }
 
-    // Replaces 32-bit fields that have their largest value by fields of the zip64 extra data, which
-    // has them in the order of `fields`.
+    // Replaces the fields of ENTRY that have the largest 32-bit value: takes the 64-bit values from
+    // the zip64 extra data, in the order of `fields`.
     void widen(Entry& entry, Span extra) const {
         uint64_t* fields[] = {&entry.content_bytes, &entry.stored_bytes, &entry.offset};
         while (extra.size() >= 4) {

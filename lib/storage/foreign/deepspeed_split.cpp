@@ -129,8 +129,8 @@ DeepSpeedSplit::DeepSpeedSplit(const std::string& folder, const SplitFiles& file
     check_layers(files.layers);
 }
 
-// Compares the numbers of ranks with the ones in the model's file. mp_world_size may be 1 for
-// ranks that another program grouped.
+// Checks that the folder has as many ranks as the model's file says. mp_world_size may be 1 if
+// another program grouped the ranks.
 void DeepSpeedSplit::check_ranks() const {
     const auto count = std::ssize(parts_);
     int64_t wrote = integer_or(parts_.front()->value_of("mp_world_size"), count);
@@ -154,7 +154,8 @@ void DeepSpeedSplit::check_ranks() const {
                tensor_ranks, tensor_ranks_);
 }
 
-// Adds the tensors of the model ranks from FIRST, which share the same layers.
+// Adds the tensors of one pipeline stage. Its tensor ranks, FIRST and the ranks after it, have the
+// same layers.
 void DeepSpeedSplit::add_stage(size_t first) {
     const auto& tensors = parts_[first]->tensors();
     for (size_t t = 0; t < tensors.size(); ++t) {
@@ -311,8 +312,8 @@ TensorChunks DeepSpeedSplit::mean_of(const std::vector<Part>& parts) {
     return chunks;
 }
 
-// Returns true if LAYER shares its parameter LOCAL with other layers. A rank then has the same
-// weights, not rounded, under the shared name.
+// Returns true if LAYER shares its parameter LOCAL with other layers. In that case, a rank has
+// unrounded weights under the name of a tied module, and rounding them gives TENSOR.
 bool DeepSpeedSplit::is_tied(const SplitFiles::Layer& layer, const std::string& local,
                              const TorchTensor& tensor) const {
     bool has_name = false;

@@ -20,8 +20,8 @@ constexpr double kSlowPart = 0.25;
 // A rate is also slow if it is this many deviations below the median. With fewer rates than
 // kSpreadSamples, the deviation is not known.
 constexpr double kDeviations = 6;
-constexpr double kSpreadLeast = 0.08;  // least deviation, as a part of the median; values that are
-                                       // equal by chance have none
+constexpr double kSpreadLeast = 0.08;  // least deviation, as a part of the median, because values
+                                       // may be equal by chance
 constexpr size_t kSpreadSamples = 6;
 constexpr double kLateTimes = 4;
 constexpr double kLateNanoseconds = 500e3;

@@ -13,7 +13,7 @@ namespace dslaunch::kernels {
 // Returns SOURCES in the form that kernels take; SOURCES must outlive the result. REQUIRES: at
 // least one source.
 [[nodiscard]] Sources sources_of(std::span<const float* const> sources);
-// Returns the same type for kernels. REQUIRES: DTYPE is kBF16 or kF16.
+// Returns the number type of kernels that corresponds to DTYPE. REQUIRES: DTYPE is kBF16 or kF16.
 [[nodiscard]] NumberKind half_kind(DType dtype);
 
 // Return the arrays of RANGE for a kernel. REQUIRES: the same as the function in flat_optimizer.h

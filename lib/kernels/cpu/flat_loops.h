@@ -71,8 +71,8 @@ inline T* moved(T* start, int64_t numel) {
     return start == nullptr ? nullptr : start + numel;
 }
 
-// Writes the 16-bit copy of n updated parameters. Only whole chunks of whole cache lines bypass the
-// caches.
+// Writes the 16-bit copy of n updated parameters. If WHOLE_LINES, the copy is a chunk of kChunk
+// elements that starts at a cache line, and the writes bypass the caches.
 inline void copy_half(const UpdateArrays& arrays, int64_t at, int64_t n, bool whole_lines) {
     const float* values = arrays.parameters + at;
     uint16_t* out = arrays.half + at;
@@ -107,7 +107,7 @@ template <bool kWrites, typename Rule>
     if (kWrites && arrays.half != nullptr) copy_half(arrays, at, n, whole_lines);
 }
 
-// Returns the number of elements from `at` to the start of the copy's next cache line.
+// Returns the number of elements from `at` to the next start of a cache line of HALF.
 inline int64_t to_next_line(const uint16_t* half, int64_t at) {
     const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(half + at));
     return (kLineBytes - address % kLineBytes) % kLineBytes / int64_t{sizeof(uint16_t)};

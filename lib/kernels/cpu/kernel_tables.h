@@ -12,7 +12,7 @@ namespace dslaunch::kernels {
 
 using ToHalf = void (*)(const float* values, uint16_t* out, int64_t numel);
 
-// The functions of flat_optimizer.h for checked arguments.
+// The functions of flat_optimizer.h, without its checks of the arguments.
 struct FlatKernels {
     void (*adam)(const UpdateArrays&, ElementRange, const AdamConstants&);
     void (*adagrad)(const UpdateArrays&, ElementRange, const AdagradConstants&);

@@ -30,8 +30,8 @@ DSL_HOST_DEVICE inline float square_root(float value) {
 #endif
 }
 
-// The rule of Adam for n elements. All rules may overwrite the gradient `g`; the arrays between `g`
-// and `p` are the rule's states; `p` is the parameters, which a rule changes only if kWrites.
+// The rule of Adam for n elements. Every rule has these arguments: the gradient `g`, which the rule
+// may overwrite; the states; and the parameters `p`, which the rule changes only if kWrites.
 template <AdamForm kForm>
 struct AdamRule {
     static constexpr bool kFrozen = kForm == AdamForm::kFrozen;

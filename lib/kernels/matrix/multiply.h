@@ -36,9 +36,9 @@ struct ActivationRows {
 // assign(); any number may read.
 class Activations {
   public:
-    // Prepares X, which must outlive the use of this object. For kInt8, kInt4, and kBf16 on kAmx,
-    // makes converted copies on the team's threads; a row with a number that is not finite then
-    // gives rows of y that are NaN. The products use ISA too.
+    // Prepares X for products on ISA with matrices like SHAPE. X must outlive the use of this
+    // object. For kInt8 and kInt4, and for kBf16 on kAmx, makes converted copies on the team's
+    // threads; a row with a number that is not finite then gives rows of y that are NaN.
     void assign(const ActivationRows& x, const MatrixShape& shape, ThreadTeam& team,
                 MatrixIsa isa = matrix_isa_in_use());
     // Returns true if the assigned rows can be multiplied with matrices of SHAPE.

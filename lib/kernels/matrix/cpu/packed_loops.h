@@ -98,8 +98,9 @@ void int8_tile(const PanelTile& tile) {
     for (int r = 0; r < kRows; ++r) finish_row(tile, r, totals[r]);
 }
 
-// Computes a tile with int4 weights. A weight is factor · scale · code - low factor · minimum, so
-// the minimum of a group is multiplied by the sum of the group's activations.
+// Computes a tile with int4 weights. A weight is `factor * scale * code - low_factor * minimum`.
+// The second term is the same for a whole group: it is multiplied by the sum of the group's
+// activations.
 template <int kRows>
 void int4_tile(const PanelTile& tile) {
     const ProductPart& part = *tile.part;

@@ -176,8 +176,8 @@ inline Grid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_
     return best;
 }
 
-// Writes the 8-bit codes of the scales or minima of all groups, 32 bytes apart, and the factor that
-// they share.
+// Writes an 8-bit code for the scale (or the minimum) of each group, with 32 bytes between the
+// groups, and the factor that all codes of an output share.
 inline void keep_factors(const float* values, int64_t groups, uint8_t* codes, float* factors) {
     for (int i = 0; i < kLanes; ++i) {
         float largest = 0;
@@ -235,9 +235,9 @@ inline Nf4 nearest_nf4(Floats x) {
     return nearest;
 }
 
-// Returns the scale with the least weighted squared error that a search finds, for numbers of
-// magnitude at most 1. The search lets an end of the table stand for about the largest magnitude.
-// It tries both ends, because the table has more numbers above 0 than below.
+// Returns the best of several scales for numbers of magnitude at most 1: the scale with the least
+// weighted squared error. With each scale, an end of the table stands for about the largest
+// magnitude. Tries both ends, because the table has more numbers above 0 than below.
 inline Floats best_nf4_scale(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
     constexpr float kEnds[] = {1.0F,  1.05F,  1.1F,  0.95F,  0.9F,  0.85F,  0.8F,  0.75F,
                                -1.0F, -1.05F, -1.1F, -0.95F, -0.9F, -0.85F, -0.8F, -0.75F};

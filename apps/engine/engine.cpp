@@ -125,7 +125,7 @@ class Engine::Session {
             throw_failure();
         }
     }
-    // Calls USE with the rank, which does not change, and returns the result.
+    // Calls USE, which must not change the rank, with the rank and returns the result.
     template <typename Use>
     auto look(const Use& use) const {
         require_open();

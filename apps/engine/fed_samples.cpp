@@ -14,7 +14,8 @@ namespace dslaunch::engine {
 
 namespace {
 
-// Returns the type to which TENSOR is converted for forward; it is the same as for rows of a file.
+// Returns the type to which TENSOR is converted for forward. Rows from a file are converted to the
+// same type.
 c10::ScalarType fed_type(const at::Tensor& tensor) {
     if (tensor.scalar_type() == at::kBool) return at::kBool;
     return tensor.is_floating_point() ? at::kFloat : at::kLong;

@@ -115,7 +115,7 @@ void StateValues::add_pieces(int c, const ChunkView* view, std::vector<SavedPiec
     const bool kept = view != nullptr && !parts_.half() && chunk.parameters == nullptr;
     for (const ChunkPart& part : parts_.states().parts(c)) {
         if (!parts_.writes(b, part)) continue;
-        // The hosts or groups that hold a copy divide the saving among them.
+        // If several hosts or groups hold a copy, each of them saves an equal part of it.
         const Range range =
             intersect(part.range, part_range(parts_.bucket(b).numel, {map.copy(), map.copies()}));
         const auto add_slice = [&](int i, const Range& elements, int64_t begin) {

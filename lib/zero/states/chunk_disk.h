@@ -41,8 +41,8 @@ class ChunkDisk {
         StoredPart* part = nullptr;
         std::span<std::byte> memory;
     };
-    // load() and save() transfer the parts TRANSFERS, and the parts AS_IT_IS, which are never
-    // packed. Both block and throw the errors of OffloadFile.
+    // load() reads parts from disk, and save() writes them. Parts in TRANSFERS may be packed on
+    // disk, parts in AS_IT_IS never are. Both calls block, and throw the errors of OffloadFile.
     void load(std::span<const Transfer> transfers,
               std::span<const OffloadFile::Part> as_it_is = {});
     void save(std::span<const Transfer> transfers,

@@ -224,7 +224,8 @@ void StateStore::begin() {
     fill_buffers();
 }
 
-// Allocates the memory of moment K, packed, and writes its first values. Zeros are packed as zeros.
+// Allocates memory for moment K in packed form, and packs its first values into it. Values of 0
+// need no packing, because their packed form is 0 too.
 void StateStore::take_packed_moments(size_t k) {
     DSL_CHECK(device_.is_host(), "moments of a device must be fp32");
     const StatePacking packing = format_.packings[k];
@@ -401,8 +402,8 @@ ChunkView StateStore::view_in(int c, std::byte* memory) const {
 
 ChunkView StateStore::view(const plan::Instruction& update) {
     const int c = update.chunk;
-    // If an update has no buffer, the parts that otherwise pass through a buffer stay on disk. At
-    // that time another lane may use the chunk's buffer.
+    // If an update has no buffer, its view leaves out the parts that otherwise pass through a
+    // buffer. Another lane may be using the chunk's buffer at that time.
     const bool in_buffer = chunk(c).turn >= 0 && update.buffer >= 0;
     const Place place = in_buffer || chunk(c).kept() ? place_of(c) : Place{};
     DSL_CHECK(place.kind != Place::Kind::kDisk, "chunk {} is not in its swap buffer", c);

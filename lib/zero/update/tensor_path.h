@@ -10,7 +10,7 @@ namespace dslaunch::zero {
 // Updates whole tensors; see the top of this file.
 class TensorPath final : public UpdatePath {
   public:
-    // EXCHANGE, unless null, provides the averages over hosts in a step that compresses them. It
+    // EXCHANGE provides the averages over hosts in steps that compress them. It may be null, and
     // must outlive the path.
     TensorPath(RankParts& parts, CompressedExchange* exchange);
 

@@ -42,15 +42,16 @@ class UpdatePath {
     // called after GradientSums::open(), even if the step is skipped; the others are not called in
     // a skipped step.
     virtual void begin_bucket(int /*bucket*/) {}
-    // Updates the elements of an Update's chunk: if WRITES, in the parts that this rank writes,
-    // otherwise in the other parts. The call for the other parts comes first. VIEW is the chunk's
-    // view.
+    // Updates elements of the chunk in the instruction CHUNK: if WRITES is true, the parts that
+    // this rank writes, otherwise all other parts. Called first with false, then with true. VIEW is
+    // the chunk's view.
     virtual void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) = 0;
     // Called after both calls of update().
     virtual void end_chunk(int /*chunk*/, const ChunkView& /*view*/) {}
     virtual void end_bucket() {}
 
-    // Gives the same values again to hosts that have stepped on their own (SteppingState::meet).
+    // Averages what hosts have changed in steps on their own (SteppingState::meet). Then all hosts
+    // have equal values again.
     virtual void meet() {}
 
     // Returns the names of the states that the path keeps in addition to moments, for checkpoints.
@@ -85,7 +86,7 @@ class UpdatePath {
                     use(part, run, both);
         }
     }
-    // The values before an update of RANGE of a bucket, or after it if DONE.
+    // An update of RANGE of a bucket, which the witness sees before (`done` is false) and after it.
     struct ShownUpdate {
         const kernels::FlatRange& update;
         Range range;

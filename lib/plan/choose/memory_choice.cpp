@@ -75,8 +75,9 @@ class Ladder {
     }
 
   private:
-    // Returns how much memory CHOICE needs: on the GPU if the GPU's memory is too small, otherwise
-    // on the host. Returns nullopt if CHOICE cannot be run.
+    // Returns the memory that CHOICE needs. This is the GPU's memory if the search is for a job
+    // that does not fit on its GPUs, and the host's memory otherwise. Returns nullopt if CHOICE
+    // cannot be run.
     [[nodiscard]] std::optional<Bytes> memory_of(const MemoryChoice& choice) const {
         const std::optional<HostNeed> need = search_.need_of(choice);
         if (!need) return {};

@@ -19,7 +19,8 @@ namespace dslaunch::plan {
 [[nodiscard]] ModelInfo stage_model(const ModelInfo& model,
                                     const std::vector<SegmentRange>& ranges);
 
-// Returns the work of STAGE and its messages, without ties. PARTS are indexed by part of the model.
+// Returns the work of STAGE and its messages; `ties` of the result is empty. PARTS are indexed by
+// part of the model.
 [[nodiscard]] StageWork stage_work(const ModelInfo& model, const std::vector<SegmentRange>& parts,
                                    const PipelineSchedule& schedule, int stage);
 
@@ -27,8 +28,8 @@ namespace dslaunch::plan {
 [[nodiscard]] std::vector<int> part_begins(const StageWork& work);
 
 // Returns the parameters of TIED that the stages train. STAGES are the segments of each stage.
-// Throws Error{kConfig} if another stage reads such a parameter without training it, since the copy
-// of that stage would never change.
+// Throws Error{kConfig} if one stage trains such a parameter and another stage only reads it, since
+// the copy of the other stage would never change.
 [[nodiscard]] std::vector<TiedParameter> trained_ties(
     const ModelInfo& model, const std::vector<std::vector<SegmentRange>>& stages,
     const std::vector<TiedParameter>& tied);

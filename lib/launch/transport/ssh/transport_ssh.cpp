@@ -48,8 +48,8 @@ class SshTransport final : public Transport {
 
     std::vector<TransportEvent> wait(milliseconds timeout, int wake_fd) override {
         std::vector<TransportEvent> events;
-        // The bytes queued since the last call are sent at once, so that the answer may arrive
-        // during this wait.
+        // The bytes that were queued since the last call are sent before the wait, so that an
+        // answer may arrive during it.
         advance_touched(events);
         if (!events.empty()) timeout = milliseconds(0);
         std::vector<pollfd> entries = {{wake_fd, POLLIN, 0}, {resolver_.fd(), POLLIN, 0}};

@@ -1,6 +1,6 @@
-// Frames between a launcher (or a relay) and a relay below it, in the outer form of
-// launch/protocol/frame.h but with kinds of their own: a relay passes an agent's messages on
-// unread. docs/dev/agent-protocol.md, "The tree", describes them.
+// The frames between a relay and the launcher (or the relay above it). They have the form of
+// launch/protocol/frame.h, but their own kinds; the relay passes on the messages of agents without
+// decoding them. docs/dev/agent-protocol.md, "The tree", describes the frames.
 #pragma once
 
 #include <cstdint>

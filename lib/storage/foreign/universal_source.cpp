@@ -138,7 +138,8 @@ void UniversalSource::read_optimizer() {
     }
 }
 
-// Notes the names in the file of a model rank.
+// Adds the parameters and buffers that the file of a model rank lists to untrained_, buffers_,
+// frozen_ and shapes_.
 void UniversalSource::find_shapes(const TorchFile& file) {
     const PickleValue& model = file.root();
     for (const PickleValue* name : need(file, model, "buffer_names").items) {
@@ -243,7 +244,8 @@ std::vector<std::string> UniversalSource::in_order() const {
     return names;
 }
 
-// Returns the tensor in PATH: alone, or in a dict with notes on how it was put together.
+// Returns the tensor in the file PATH. The file contains only the tensor, or a dict with the tensor
+// under "param".
 TorchTensor UniversalSource::value_in(const std::string& path, const std::string& name) {
     const TorchFile& file = *files_.emplace_back(std::make_unique<TorchFile>(path));
     const PickleValue* value = &file.root();
@@ -319,7 +321,8 @@ void UniversalSource::add_parameter(const std::string& name, const Files& files)
     tensor.shape = shape_of_weights(files.at(kWeightsFile), name, weights, has_states);
     TensorChunks chunks = {Chunks{weights.bytes}};
     tensor.updates = has_states ? updates_in(files) : 0;
-    // One more than the run's: FP16_Optimizer counts an update of zeros before the first.
+    // A tensor may have one update more than the run, because FP16_Optimizer counts an update of
+    // zeros before the first.
     if (tensor.updates > about_.training.updates + 1)
         refuse(files.at(kWeightsFile),
                "its optimizer has made {} updates, but {} says {}: files from different saves are "

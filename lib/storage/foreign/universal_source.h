@@ -1,7 +1,7 @@
-// Reads a universal checkpoint, which ds_to_universal.py makes from a DeepSpeed checkpoint: a
-// folder for each parameter, with a file for its weights and for each of its states, whole. Copies
-// of the model's files beside these folders have the rest. Files stay mapped; nothing is executed.
-// Threads: one at a time.
+// Reads a universal checkpoint, which ds_to_universal.py makes from a DeepSpeed checkpoint. It has
+// a folder for each parameter. The folder has one file with the whole parameter's weights, and one
+// for each of its states. All else is in copies of the model's files, next to these folders. Files
+// stay mapped; nothing is executed. Threads: one at a time.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ inline float code_of(float value, CodeRange range) {
 
 // Returns the weighted squared error of GROUP with FIT. Codes are the nearest ones in RANGE.
 [[nodiscard]] double error_of(const NumberGroup& group, const GroupFit& fit, CodeRange range);
-// Does the same and writes the codes.
+// Computes the same error as error_of(), and also writes the codes.
 double write_codes(const NumberGroup& group, const GroupFit& fit, CodeRange range, int16_t* codes);
 
 // Returns the scale with the least error found; the minimum is 0. The scale may be negative.

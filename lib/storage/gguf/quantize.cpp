@@ -107,7 +107,7 @@ class LongBlock {
     }
 
   private:
-    // Returns the factor with which the largest scale gets the integer at the end of its range.
+    // Returns the factor that makes the largest scale the last integer of the range.
     [[nodiscard]] double first_scale(size_t groups) const {
         float most = 0;
         for (size_t g = 0; g < groups; ++g)

@@ -155,7 +155,8 @@ class ConfigReader {
         json_["rope_theta"] = number_or("rope.freq_base", 10000);
         const int64_t width = integer_or("rope.dimension_count", head_width());
         double part = static_cast<double>(width) / static_cast<double>(head_width());
-        // The product with the width of a head is rounded down later.
+        // A decoder multiplies `part` by the width of a head and rounds down, so the result must
+        // not be below WIDTH.
         if (static_cast<int64_t>(static_cast<double>(head_width()) * part) < width)
             part = std::nextafter(part, 2.0);
         const bool has_part =
@@ -273,7 +274,8 @@ class ConfigReader {
                            "is not 6, which is not supported");
     }
 
-    // Returns the value of a pattern of 6: {6}, or a flag for each layer if the file lists layers.
+    // Returns the value that the file must have so that every sixth layer has no window: {6}, or
+    // one flag per layer if the file lists layers.
     [[nodiscard]] std::vector<int64_t> gemma3_pattern() const {
         const auto held = values_.integers(key("attention.sliding_window_pattern"));
         if (held.size() == 1) return {6};
@@ -301,9 +303,9 @@ class ConfigReader {
         return numbers;
     }
 
-    // Returns the rope with FACTORS. Returns a `llama3` rope if this formula gives FACTORS with its
-    // usual numbers, since the file does not have its numbers; otherwise a rope with FACTORS
-    // themselves.
+    // Returns the rope with FACTORS. If the formula of `llama3` with its usual parameters gives the
+    // same factors, returns a rope of this type, because the file does not have the parameters.
+    // Otherwise returns a rope that lists FACTORS.
     [[nodiscard]] Json llama3_or_long(const std::vector<float>& factors) const {
         const auto factor = static_cast<double>(std::ranges::max(factors));
         const auto width = 2 * static_cast<double>(factors.size());

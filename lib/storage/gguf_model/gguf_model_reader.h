@@ -32,7 +32,7 @@ int64_t import_gguf(const std::string& path, const std::string& folder,
 // the file in place of weights. It is removed with this object, and if a signal ends the process.
 class GgufFolder {
   public:
-    // Throws Error{kInput} naming the file and what is not supported, Error{kDisk}.
+    // Throws Error{kInput} that names the file and the unsupported part. Throws Error{kDisk}.
     explicit GgufFolder(const std::string& path);
     GgufFolder(const GgufFolder&) = delete;
     GgufFolder& operator=(const GgufFolder&) = delete;

@@ -83,8 +83,8 @@ class TokenizerReader {
         return kinds_[id] == static_cast<int64_t>(kind);
     }
 
-    // Returns the token NAME, if the file names one that exists. llama.cpp has the usual numbers
-    // for a SentencePiece vocabulary whose file names none.
+    // Returns the token NAME if the file gives its number and the token exists. If the file gives
+    // no number for a SentencePiece vocabulary, uses llama.cpp's default number.
     [[nodiscard]] std::optional<size_t> special(const char* name) const {
         const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
         if (!values_.has(key)) {

@@ -74,7 +74,8 @@ class TokenizerWriter {
           values_(values) {
         if (!json_.is_object() || !json_.contains("model") || !json_["model"].is_object())
             refuse("has no `model`");
-        // The folder's own tokenizer: a class of transformers may change tokenizer.json.
+        // Changes json_ to the tokenizer that the folder really has: its tokenizer class in
+        // transformers may change the content of tokenizer.json.
         apply_tokenizer_class({config_, json_of(folder + "/config.json")}, json_);
         read_tokens(vocabulary);
     }
@@ -199,8 +200,8 @@ class TokenizerWriter {
         return *found;
     }
 
-    // Throws if a token of the vocabulary is not made by merges alone. If all tokens are, the
-    // result is the same with and without merging a piece that is already a token.
+    // Throws if merges alone do not make every token of the vocabulary. If they do, it makes no
+    // difference whether pieces that are already tokens are merged.
     void require_merged_tokens(const GgufPieces& pieces) const {
         std::unordered_map<std::string, size_t> ranks;
         for (const auto& [left, right] : merges_) ranks.emplace(left + ' ' + right, ranks.size());
@@ -301,7 +302,8 @@ class TokenizerWriter {
         }
         for (const Json& step : steps_of(json_.value("pre_tokenizer", Json()), "pretokenizers")) {
             const std::string type = text_at(step, "type");
-            // Gemma's step finds no blank, because the normalizer has replaced blanks before.
+            // Gemma has a step that splits at blanks. It has no effect, because the normalizer has
+            // already replaced blanks.
             const bool is_idle = type == "Split" && step.contains("pattern") &&
                                  text_at(step["pattern"], "String") == " ";
             if (type == "Metaspace") {
@@ -336,7 +338,8 @@ class TokenizerWriter {
                                                    : -static_cast<float>(ranks.size() + 1 + id)
                          : is(id, GgufTokenKind::kByte) ? 0
                                                         : kControlScore;
-            // llama.cpp looks for these in the text itself, which has blanks.
+            // llama.cpp looks for these tokens before it replaces blanks, so they must have real
+            // blanks.
             if (is(id, GgufTokenKind::kUserDefined)) texts_[id] = with_blanks(texts_[id]);
         }
         values_.add("tokenizer.ggml.model", "llama");
@@ -362,8 +365,9 @@ class TokenizerWriter {
                is(static_cast<size_t>(found->second), GgufTokenKind::kNormal);
     }
 
-    // Returns a score for each token that merges make: SentencePiece joins any two neighbours, the
-    // pair that makes the token with the highest score first. Throws if the merges say otherwise.
+    // Returns a score for each token that merges make. SentencePiece joins the two neighbours that
+    // make the token with the highest score first. Throws if the order of the merges cannot be
+    // expressed by scores.
     [[nodiscard]] std::unordered_map<std::string, float> ranks_of_tokens() const {
         std::unordered_map<std::string, float> ranks;
         std::unordered_set<std::string> pairs;

@@ -26,7 +26,8 @@ struct FolderWeight {
     std::shared_ptr<const MappedFile> file;  // shared by the weights in it; null if the
                                              // numbers are in `made`
     SafetensorsEntry entry;                  // F32, BF16 or F16; its bytes may lie unaligned
-    // Numbers that the file has as F64, rounded or as GGUF. Shared by the tensors that use them.
+    // The converted numbers, if the file has them as F64, as integers of a quantized weight, or in
+    // a form of GGUF. Shared by the tensors that use them.
     std::shared_ptr<const std::vector<std::byte>> made = nullptr;
 };
 
@@ -45,12 +46,12 @@ class FolderWeights {
     [[nodiscard]] FolderWeight take(const std::string& name, std::span<const int64_t> sizes);
 
     // Returns the file's tensor that take(NAME) reads; null if there is none, or if the weight is
-    // stored rounded.
+    // quantized.
     [[nodiscard]] const SafetensorsEntry* stored(const std::string& name);
-    // Returns true if the weight NAME is stored rounded.
+    // Returns true if the weight NAME is quantized.
     [[nodiscard]] bool is_rounded(const std::string& name);
 
-    // Lets the weights stay whose names IS_LEFT returns true for: they need not be taken.
+    // Declares that weights for which IS_LEFT(name) returns true need not be taken.
     void leave(const std::function<bool(const std::string& name)>& is_left);
 
     // Throws Error{kInput} if a weight was never taken, unless it is a buffer that transformers

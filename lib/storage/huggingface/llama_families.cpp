@@ -7,7 +7,7 @@ namespace dslaunch::storage {
 
 namespace {
 
-// Combines the gate and the projection that it multiplies in one matrix.
+// Combines two matrices, the gate and the projection that it multiplies, into one.
 void fuse_gate(TransformerConfig& model) {
     model.is_gate_fused = true;
     model.has_mlp_bias = false;

@@ -15,8 +15,8 @@
 
 namespace dslaunch::engine {
 
-// The form of the rows: an input for each argument of forward, and limits on integers, which index
-// the model's tables. It is made from the example and checks all later rows.
+// The form that rows must have: one input for each argument of forward, and limits for integers
+// that are indices into the model's tables. It is made from the example, and checks all later rows.
 class FedForm {
   public:
     // Throws Error{kInput} if EXAMPLE does not fit REQUEST.
@@ -45,7 +45,8 @@ struct FedPlace {
     int64_t ranks = 1;
 };
 
-// The rows of this rank, numbered as part of the samples of all ranks; see the top of this file.
+// The rows of this rank. They are numbered like the samples of all ranks together, of which they
+// are a part; see the top of this file.
 class FedSamples final : public runtime::Samples {
   public:
     // FORM must outlive this object. ROWS come from FORM.take(). REQUIRES: with several ranks, the
@@ -62,7 +63,8 @@ class FedSamples final : public runtime::Samples {
     [[nodiscard]] std::vector<c10::IValue> batch(int64_t first,
                                                  std::span<const int64_t> offsets) const override;
     void check_vocabulary(int64_t) const override {}  // only token files have a vocabulary
-    // Checks the integers of these rows, and makes the form check all later rows.
+    // Checks the integers in INPUT of these rows. From now on, FedForm::take() also checks later
+    // rows.
     void check_indices(size_t input, const runtime::IndexLimit& limit) const override;
 
   private:

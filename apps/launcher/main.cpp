@@ -106,7 +106,8 @@ int main(int argc, char** argv) {
         dslaunch::launcher::print_error(error.what());
         return static_cast<int>(error.code());
     } catch (const std::system_error& error) {
-        // The reader of the output is gone: returns the exit code of a program that SIGPIPE ended.
+        // The reader of the output has stopped reading. Returns the exit code that a shell gives to
+        // a program that SIGPIPE has ended.
         if (error.code() == std::errc::broken_pipe) return 128 + SIGPIPE;
         dslaunch::print_message(
             fmt::format("dslaunch: error: cannot write the output: {}", error.what()));

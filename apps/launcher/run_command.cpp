@@ -70,8 +70,8 @@ struct MeantSubcommand {
     size_t distance = 0;  // wrong letters in the typed word
 };
 
-// Returns the subcommand that WORD resembles: its name or, if OTHERS, another word that people use
-// for it. Returns nullopt if there is none.
+// Returns the subcommand whose name WORD resembles or, if OTHERS is true, the subcommand for which
+// people use a word like WORD. Returns nullopt if there is none.
 std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                                                 std::span<const std::string> subcommands,
                                                 bool others) {
@@ -161,9 +161,9 @@ std::string command_text(std::span<const std::string> words) {
     return printable(text) + (words.size() > kWordsMax ? " ..." : "");
 }
 
-// Refuses a program whose name resembles a subcommand's name, unless `run` was written: `dslaunch
-// ls` does not mean /usr/bin/ls on every host. If no program has the name, more wrong letters are
-// allowed, as in `dslaunch gnrtae m.pt`.
+// Refuses a program whose name resembles a subcommand's name, unless the user has written `run`:
+// `dslaunch ls` does not mean /usr/bin/ls on every host. If there is no program with this name,
+// more letters may be wrong, as in `dslaunch gnrtae m.pt`.
 void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& options,
                                 bool run_is_named, std::span<const std::string> subcommands) {
     const std::string& target = spec.target;
@@ -178,8 +178,9 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
         storage::refuse_download(target, next);
         refuse_advised(target);
     }
-    // `convert` and `list` are programs too, so only subcommands' names compete with a program, and
-    // `kill`, whose arguments would be processes of each host.
+    // If the target is a program, such as `convert` or `list`, compares it only with the names of
+    // subcommands, not with other words for them. `kill` is an exception, because its arguments
+    // would be processes of each host.
     const auto guess =
         meant_subcommand(target, subcommands, /*others=*/target == "kill" || !is_in_path(target));
     const bool is_word = (guess && guess->distance == 0) || access(next.c_str(), F_OK) == 0;
@@ -300,10 +301,10 @@ bool has_data(const RunOptions& options) {
            });
 }
 
-// Prints why no program with the target's name can be started on this machine, and returns 127, as
-// a shell does. Returns 0 if the program exists, or if other machines may have it. Throws
-// Error{kInput} if the target can only be a model: a model's name on a hub, a URL, or a missing
-// file that is a broken link or, if TRAINS, a missing file of any kind.
+// Returns 127, as a shell does, and prints the reason if no program with the target's name can be
+// started on this machine. Returns 0 if the program exists, or if other machines may have it.
+// Throws Error{kInput} if the target can only be a model: the name of a model on a hub, a URL, a
+// broken link or, if TRAINS is true, any missing file.
 int find_program(const launch::JobSpec& spec, bool trains) {
     constexpr int kNotFound = 127;
     if (spec.target_kind != launch::TargetKind::kProgram) return 0;

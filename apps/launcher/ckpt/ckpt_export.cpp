@@ -40,8 +40,8 @@ bool trained_archive(const std::string& path) {
     return false;
 }
 
-// Returns the folder of the run that saved the checkpoint at PATH if the run has written its
-// config.json and tokenizer there, and OUT is a folder without a config.json; empty otherwise.
+// Returns the folder of the run that saved the checkpoint at PATH, if the run has written its
+// config.json and tokenizer there, and OUT is a folder without a config.json. Otherwise returns "".
 std::string config_of_run(const std::string& path, const std::string& out) {
     std::error_code ignored;
     if (out.ends_with(".safetensors") || std::filesystem::exists(out + "/config.json", ignored))

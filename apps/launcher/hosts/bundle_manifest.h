@@ -22,8 +22,8 @@ struct BundleEntry {
 
 // Throws Error{kInput}, with a message that begins with PATH, unless NAME is bin/dslaunch,
 // bin/dsworker, bin/libdsl_cuda.so, lib/dslaunch/LIBRARY or files/BELOW. BELOW is a relative path
-// without `.` and `..`, and its first component is not hidden: if --to names a home folder, .ssh or
-// .bashrc would change more than a file.
+// without `.` and `..`. Its first component must not be hidden: if --to names a home folder, a
+// bundle with .ssh or .bashrc would change how the user's account works.
 void check_bundle_name(const std::string& name, const std::string& path);
 
 // Returns the contents of manifest.json for ENTRIES.

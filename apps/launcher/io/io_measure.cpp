@@ -337,7 +337,7 @@ IoFigure parse_fio(const std::string& json,
         seconds = std::max(seconds, runtime);
         job_seconds += runtime;
     }
-    // fio gives a percentage of the summed time of all its jobs.
+    // fio's percentages refer to the sum of the run times of all its jobs.
     const double cpu_percent = number_at(job, "usr_cpu") + number_at(job, "sys_cpu");
     if (bytes <= 0 || seconds <= 0) fail(ExitCode::kSetup, "fio moved nothing");
     return {bytes / seconds, cpu_percent / 100 * job_seconds / bytes * 1e9};

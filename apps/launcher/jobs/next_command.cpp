@@ -39,7 +39,7 @@ bool holds_word(const std::string& path, std::string_view word) {
     }
 }
 
-// Returns true for --resume in each of its spellings. No other option has this beginning.
+// Returns true if WORD is --resume, also shortened down to --res. No other option begins so.
 bool is_resume(const std::string& word) {
     constexpr size_t kShortest = 5;  // --res
     const std::string name = with_dashes(word.substr(0, word.find('=')));

@@ -51,8 +51,8 @@ class NameMask {
 // missing.
 [[nodiscard]] std::vector<ReportSection> machine_report();
 
-// Returns the number of hosts and slots, and the fields of the hostfile's lines, without names.
-// Throws the same errors as read_hostfile.
+// Returns a summary of the hostfile at PATH without the names in it: the number of hosts and slots,
+// and the fields of the lines. Throws the same errors as read_hostfile.
 [[nodiscard]] ReportSection hostfile_report(const std::string& path, NameMask& mask);
 
 }  // namespace dslaunch::launcher

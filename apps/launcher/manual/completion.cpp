@@ -87,8 +87,8 @@ class Completer {
         return completion;
     }
 
-    // Takes the separate page of a command's form, such as `ps --devices`, if the words have this
-    // form.
+    // Uses the page of a form such as `ps --devices` instead of the command's page, if the words
+    // have this form.
     void take_form() {
         for (const CommandPath& form :
              {CommandPath{"ps", "--devices"}, CommandPath{"stop", "--pid"}})

@@ -178,7 +178,8 @@ CommandPath named_command(const std::vector<std::string>& words) {
     return path;
 }
 
-// Writes the page of COMMAND to OUTPUT, a file, or a folder in which the page gets its own name.
+// Writes the page of COMMAND to the file OUTPUT. If OUTPUT is a folder, the file in it gets the
+// name of the page.
 void write_one(const std::vector<std::string>& command, std::string output, bool replaces) {
     const CommandPath path = named_command(command);
     std::error_code unreadable;

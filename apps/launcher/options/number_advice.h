@@ -7,8 +7,8 @@
 
 namespace dslaunch::launcher {
 
-// Returns advice if VALUE, which should be a number, has a character that numbers must not have: ";
-// its dash is not a minus sign: …". Otherwise returns an empty text.
+// Returns advice if VALUE contains a character that a number must not have, for example "; its dash
+// is not a minus sign: …". Otherwise returns an empty text.
 [[nodiscard]] std::string foreign_number_advice(const std::string& value);
 
 // Returns "; write 10" if VALUE is a whole number from LEAST to MOST in another spelling, such as

@@ -36,9 +36,9 @@ void refuse_tilde(const Option& option, const std::string& typed, const std::str
          typed, printable(value.substr(1)));
 }
 
-// Returns the config key that an option with the name NAME means. NAME is a whole path, the path of
-// a section with a switch, a key of `dslaunch`, or the last part of a single path. Returns null if
-// there is no such key.
+// Returns the config key that the option NAME means. NAME may be the whole path of a key, the path
+// of a section that has a key `enabled`, the path of a key within `dslaunch`, or the last part of
+// only one path. Returns null if there is no such key.
 const config::KeySpec* key_named(std::string name) {
     std::ranges::replace(name, '-', '_');
     const config::KeySpec* inner = nullptr;
@@ -172,8 +172,8 @@ const Option& OptionParser::find(const std::string& typed) const {
          guess ? fmt::format(", did you mean `--{}`?", *guess) : "; --help lists all");
 }
 
-// Returns the option whose name begins with KEY, or null: names may be shortened, as argparse
-// allows.
+// Returns the option whose name begins with KEY, because names may be shortened, as in argparse.
+// Returns null if there is none.
 const Option* OptionParser::find_beginning(const std::string& key, const std::string& typed) const {
     std::set<const Option*> options;
     std::vector<std::string> names;

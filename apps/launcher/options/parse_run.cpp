@@ -60,9 +60,9 @@ const OptionRow* row_of_any_name(const std::string& word) {
     return nullptr;
 }
 
-// Refuses the word ARGUMENTS[INDEX] if it is a value after an option without a value, as in `--bf16
-// True`. (transformers' Trainer accepts this form.) A program may be called `true`, so only True
-// and False are refused after options that are not for training.
+// Refuses the word ARGUMENTS[INDEX] if it is a value for an option that takes no value, as in
+// `--bf16 True`. (transformers' Trainer accepts this form.) The words `true` and `false` are
+// refused only after options for training, because `true` is also the name of a program.
 void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
     static constexpr std::array<std::string_view, 4> kValues = {"True", "False", "true", "false"};
     const std::string& word = arguments[index];
@@ -76,8 +76,8 @@ void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
                                    : fmt::format("both it and `{}`", word));
 }
 
-// Returns advice that begins with "; " if --resume was given without a folder: the unexpected word
-// WORD may be meant as that folder. Otherwise returns an empty text.
+// Returns advice that begins with "; " if --resume was given without a folder. The unexpected word
+// WORD may then be meant as this folder. Otherwise returns an empty text.
 std::string resume_advice(const RunOptions& o, const std::string& word) {
     if (o.resume != "auto") return "";
     if (word == "best") return "; to resume from the best checkpoint, write --resume=best";
@@ -383,8 +383,8 @@ RunOptions parse_role_options(std::span<const std::string> words) {
     options.role = role;
     options.device = launch::DeviceRequest::kCpu;
     options.device_given = true;
-    // A role that generates text has nothing to save. A server also gets the time that running
-    // texts may take.
+    // A role that generates text has nothing to save, so it needs no grace time. A server needs it
+    // to finish the texts that it is generating.
     options.grace_s = role == kServeRole ? grace_of(own, options.grace_s) + kServerEndS : 0;
     options.arguments = std::move(own);
     return options;

@@ -18,7 +18,7 @@ struct ChartScale {
     double to = 1;
     bool is_log = false;
 
-    // Returns the part of the axis below VALUE: 0 at FROM, 1 at TO.
+    // Returns the place of VALUE on the axis, from 0 at `from` to 1 at `to`.
     [[nodiscard]] double part(double value) const;
 };
 

@@ -36,7 +36,8 @@ EnvironmentList worker_environment(const StartRequest& request, const StartReque
             }
         }
     }
-    // Values that this function has already set take precedence over the host's, as in a shell.
+    // Variables in a value expand to the values that this function has already set, or else to the
+    // host's values, as in a shell.
     const auto value_of = [&](const std::string& name) {
         const std::string* const set = find_variable(environment, name);
         return set != nullptr ? set : find_variable(own, name);

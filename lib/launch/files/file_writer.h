@@ -37,7 +37,7 @@ class FileWriter {
 
     // Queues WORK, which keeps BYTES bytes in memory; never waits. Work is done in the order of the
     // calls. Returns false if the queue is full; WORK is then dropped. Work with BYTES 0 is never
-    // dropped: the caller must limit how much of it there is.
+    // dropped, so the caller must not queue an unlimited number of such works.
     bool post(Work work, size_t bytes);
     // Returns the errno of the first work that failed. Returns 0 if no work has failed, or if an
     // earlier call has returned this errno.

@@ -34,8 +34,8 @@ class FleetListener {
     virtual void take_diagnostic(size_t /*host*/, const std::string& /*line*/) {}
     // The agent reports a problem in MESSAGE, printable; Node::error contains the first one.
     virtual void take_problem(size_t /*host*/, const std::string& /*message*/) {}
-    // The agent is gone. LOST: neither we nor the agent intended this; Node::error gives the
-    // reason.
+    // The agent is gone. LOST: its end was planned neither by us nor by the agent; Node::error
+    // gives the reason.
     virtual void host_ended(size_t /*host*/, bool /*lost*/) {}
     // Somebody asks for the end; CAUSE says who. Returns true if pump() must stop waiting.
     [[nodiscard]] virtual bool end_wished(const std::string& /*cause*/) { return true; }
@@ -87,7 +87,7 @@ class Fleet {
     };
 
     // SIGNAL_FD: a signalfd with the signals that end a command, or -1 for the default effect of
-    // signals. Both references must outlive this object.
+    // signals. HOSTS and TRANSPORT must outlive this object.
     Fleet(const std::vector<HostAddress>& hosts, Transport& transport, int signal_fd);
     // Reports to LISTENER (null: to nobody) what happens from now on.
     void listen(FleetListener* listener) { listener_ = listener != nullptr ? listener : &deaf_; }
@@ -95,8 +95,8 @@ class Fleet {
     // Starts all agents and waits at most LIMIT until each has said hello or has failed. An agent
     // that has not answered by then, or has another protocol version, has an error.
     void connect(std::chrono::milliseconds limit, bool want_binary_hash);
-    // Handles events until DONE() is true (returns true), or until DEADLINE or a request to end
-    // (returns false).
+    // Handles events until DONE() is true, and then returns true. Returns false if DEADLINE or a
+    // request to end comes first.
     bool pump(const std::function<bool()>& done, Time deadline);
     // Queue a frame for one agent, or for all agents. A host that has ended gets no frame.
     void send(size_t host, FrameKind kind, std::string payload = {});

@@ -124,7 +124,8 @@ class Parser {
     std::map<std::string, int> lines_by_name_;
 };
 
-// Returns the number of TEXT's first line that looks like YAML (`---`, `hosts:`, `- node1`), or 0.
+// Returns the number of the first line in TEXT that looks like YAML (`---`, `hosts:`, `- node1`); 0
+// if there is no such line.
 int yaml_line(std::string_view text) {
     int number = 0;
     for (const std::string& line : split(text, '\n')) {
@@ -475,7 +476,7 @@ void check_spec(const std::vector<Host>& hosts, const std::vector<NodeSpec>& spe
     }
 }
 
-// Returns true if SPECS name SLOT of NODE; several entries for a host add up.
+// Returns true if an entry of SPECS names SLOT of NODE. There may be several entries for a host.
 bool is_named(const std::vector<NodeSpec>& specs, const std::string& node, int slot) {
     return std::any_of(specs.begin(), specs.end(), [&](const NodeSpec& spec) {
         return spec.node == node &&

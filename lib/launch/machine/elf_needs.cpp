@@ -172,9 +172,9 @@ std::string read_all(int fd) {
     return text;
 }
 
-// A library that opens other libraries while it runs, which no ELF header names. Source: the calls
-// of dlopen in torch 2.11 for CUDA 13, cuDNN 9 and nvrtc 13. On a host, an opened library is found
-// beside its opener, or through the RPATH of dsworker (nvrtc has no RPATH).
+// A rule about libraries that another library opens while it runs; no ELF header names them.
+// Source: the calls of dlopen in torch 2.11 for CUDA 13, cuDNN 9 and nvrtc 13. On a host, an opened
+// library is found beside its opener, or through the RPATH of dsworker (nvrtc has no RPATH).
 struct OpeningRule {
     std::string_view opener;  // start of a name
     std::string_view opened;  // start of names in the same folder
@@ -186,8 +186,9 @@ constexpr std::array<OpeningRule, 4> kOpeningRules = {{
     {"libtorch_cuda.so", "libtorch_cuda_linalg.so"},
 }};
 
-// Returns true if OPENER opens NAME by RULE. The name of a part of cuDNN ends with cuDNN's version.
-// Other names end with no version or MAJOR.MINOR; longer versions belong to further links.
+// Returns true if OPENER opens NAME by RULE. The name of a part of cuDNN must end with cuDNN's
+// version. Other names must end with no version or with MAJOR.MINOR; names with longer versions are
+// only further links to the same library.
 bool is_opened(const OpeningRule& rule, const std::string& opener, const std::string& name) {
     if (!opener.starts_with(rule.opener) || !name.starts_with(rule.opened)) return false;
     if (rule.opened.ends_with('_')) return name.ends_with(opener.substr(opener.find(".so.")));

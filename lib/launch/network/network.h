@@ -112,11 +112,11 @@ struct NetworkCandidate {
     std::string reason;  // why it has this place in the order, in words
 };
 
-// Returns, for each host, the addresses at which other hosts may reach it, the best first. The
-// order is by: the address where ssh arrived, interfaces that are not for guests (containers,
-// virtual machines), IPv4, the fastest link, the name. Leaves out addresses that are down, loopback
-// or link-local, and addresses that two machines have, such as docker0's: each machine would reach
-// itself.
+// Returns, for each host, the addresses at which other hosts may reach it, the best first. An
+// address is better, in this order, if ssh arrived there; if its interface is not for guests
+// (containers, virtual machines); if it is IPv4; if its link is faster; by its name. Leaves out
+// addresses that are down, loopback or link-local, and addresses that two machines have, such as
+// docker0's: each machine would reach itself.
 [[nodiscard]] std::vector<std::vector<NetworkCandidate>> plan_candidates(
     const std::vector<NetworkHost>& hosts);
 
@@ -153,9 +153,9 @@ struct NetworkChoice {
 };
 inline constexpr size_t kFailureLinesMax = 24;
 
-// Returns node 0's first candidate that every host reaches. In addition, the hosts that must reach
-// each other (kAllPairsHostsMax) must do so at the addresses from which they reach node 0. An
-// address that was not tried counts as not reached.
+// Returns the first of node 0's candidates that every host reaches. Each other host then has the
+// address from which it reaches node 0. The hosts that must reach each other (kAllPairsHostsMax)
+// must do so at these addresses. An address that was not tried counts as not reached.
 [[nodiscard]] NetworkChoice choose_network(
     const std::vector<NetworkHost>& hosts,
     const std::vector<std::vector<NetworkCandidate>>& candidates,

@@ -62,8 +62,8 @@ struct JobFiles::Files {
         make_folder_for(output, kOtherOutput);
         if (target == TargetKind::kModel) {
             std::vector<std::unique_ptr<MetricsSink>> sinks;
-            // This sink takes its lock first: before that, a refused job with the lock may remove
-            // other files here.
+            // This sink locks metrics.jsonl, so it comes first. Until this job has the lock, a job
+            // that has the lock and is refused may remove its files here.
             sinks.push_back(std::make_unique<MetricsFile>(output));
             metrics = std::make_unique<MetricsFeed>(std::move(sinks));
         }

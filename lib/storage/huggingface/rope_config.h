@@ -57,9 +57,9 @@ struct RopeDefaults {
 };
 
 // Returns the share of a head's elements that rotate: PLACE's partial_rotary_factor, or else
-// AROUND. AROUND is nothing for families that always rotate whole heads. Throws Error{kInput}
-// naming the field if it is not a share. If AROUND is nothing, also throws if the share is not 1,
-// since transformers ignores it there.
+// AROUND. Throws Error{kInput} naming the field if it is not a share. Families that always rotate
+// whole heads pass no AROUND. For them, a share other than 1 is an error, because transformers
+// would ignore it.
 [[nodiscard]] std::optional<double> rotary_share(const JsonPlace& place,
                                                  std::optional<double> around);
 

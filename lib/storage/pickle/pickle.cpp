@@ -365,7 +365,7 @@ class Unpickler {
         PickleValue* const argument = pop();
         ScriptCall made = script_call(*pop(), *argument);
         if (!made.fault.empty()) bad("{}", made.fault);
-        // A list and its typed form are the same object, to which items may still be added.
+        // A list with a type is still the same object, because items may be added to it later.
         push(made.same != nullptr ? const_cast<PickleValue*>(made.same)
                                   : make(std::move(made.value)));
     }

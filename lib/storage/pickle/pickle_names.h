@@ -12,7 +12,7 @@ namespace dslaunch::storage {
 
 // A value of a pickle: plain data.
 struct PickleValue {
-    // The kinds, and the members that have the value.
+    // The kinds of values, each with the members of PickleValue that it uses.
     enum class Kind : uint8_t {
         kNone,
         kBool,     // integer
@@ -45,7 +45,7 @@ struct PickleValue {
 // The writer of a pickle: torch.save or DeepSpeed, or torch.jit.save, whose pickles LibTorch reads.
 enum class PickleWords : uint8_t { kCheckpoint, kScript };
 
-// The use of a name that a pickle calls or mentions.
+// The meaning of a name in a pickle. If the name is called, parentheses contain the arguments.
 enum class PickleUse : uint8_t {
     kNone,       // refused
     kName,       // a plain name, never called

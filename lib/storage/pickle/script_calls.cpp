@@ -57,8 +57,8 @@ bool is_tensor_call(const Items& items, PickleUse use) {
     return plain && items[4]->kind == Kind::kBool;
 }
 
-// Returns true if ITEMS is exactly one list, and all items that this list has now are of the type
-// in NAME. LibTorch itself checks items that are added later.
+// Returns true if ITEMS is exactly one list, whose present items have the type that NAME demands.
+// LibTorch itself checks items that are added later.
 bool is_list_of(std::string_view name, const Items& items) {
     if (items.size() != 1 || items[0]->kind != Kind::kList) return false;
     if (name.ends_with("build_tensorlist"))

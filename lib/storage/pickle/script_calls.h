@@ -1,7 +1,6 @@
 // Checks the calls in a pickle of torch.jit.save. Allows only calls that LibTorch's unpickler
-// knows, and only with the arguments that it expects, because LibTorch does not check them itself.
-// Used by
-// pickle.h. Pure.
+// knows, and only with the arguments that each call expects, because LibTorch does not check
+// arguments. Used by pickle.h. Pure.
 #pragma once
 
 #include <string>

@@ -129,8 +129,9 @@ int packed_bits_at(const JsonPlace& place) {
     return bits;
 }
 
-// Adds the schemes of MODULES, settings of single modules by name or pattern. The tensors of a
-// module say which one it has, so names are not compared. Modules of 16 bits are not rounded.
+// Adds the schemes in MODULES, the settings of single modules by name or pattern. Does not record
+// which modules they are for, because a module's tensors show its scheme. Skips modules of 16 bits,
+// which are not quantized.
 void add_schemes_of_modules(const JsonPlace& modules, int (*bits_of)(const JsonPlace&),
                             Quantization& how) {
     const WeightScheme all = how.schemes.front();
@@ -149,7 +150,7 @@ void add_schemes_of_modules(const JsonPlace& modules, int (*bits_of)(const JsonP
 Quantization read_gptq(const JsonPlace& place) {
     Quantization how;
     how.method = QuantizationMethod::kGptq;
-    // Its files have zero points in any case.
+    // GPTQ's files always have zero points, so the scheme is not symmetric.
     how.schemes = {{gptq_bits_at(place), false, false, group_or_row(place.at("group_size"))}};
     if (place.has("dynamic")) add_schemes_of_modules(place.at("dynamic"), gptq_bits_at, how);
     const std::string format =
@@ -160,7 +161,8 @@ Quantization read_gptq(const JsonPlace& place) {
     return how;
 }
 
-// Refuses settings of auto-round, of the folder or of a module, with which numbers are no integers.
+// Refuses settings of auto-round that produce numbers other than integers, or that round
+// activations. PLACE has the settings of a folder or of one module.
 void require_integers(const JsonPlace& place) {
     if (place.has("data_type") && place.at("data_type").text() != "int")
         place.at("data_type").refuse("of auto-round's numbers, integers (int) are supported");

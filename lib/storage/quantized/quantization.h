@@ -21,7 +21,7 @@ enum class QuantizationMethod : uint8_t { kCompressedTensors, kGptq, kAwq };
 // with a scale of the largest magnitude / 448.
 enum class InputRounding : uint8_t { kNone, kInt8, kE4m3 };
 
-// Says what a layer's rounded weights are.
+// The format of a layer's quantized weights.
 struct WeightScheme {
     int bits = 8;
     bool is_float = false;  // the 8-bit float of base/float8.h; else integers

@@ -16,7 +16,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// The column that each 4-bit code of a word has in AWQ's layout, from the lowest bits on.
+// kAwqPlaces[i]: the place of column i in a word of AWQ's layout. Places count codes of 4 bits,
+// from the lowest bits on.
 constexpr int64_t kAwqCodes = 8;
 constexpr int64_t kAwqPlaces[kAwqCodes] = {0, 4, 1, 5, 2, 6, 3, 7};
 
@@ -139,7 +140,7 @@ void QuantizedWeight::check_plain(const Quantization& how) {
     check_scales(how, 8, is_float);
 }
 
-// Checks scales and zero points, which say how large a group is.
+// Checks scales and zero points. Their shapes give the size of a group.
 void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_float) {
     bits_ = bits;
     const SafetensorsEntry& scales = need("weight_scale");
@@ -182,7 +183,8 @@ void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_fl
     require_shape(*zeros_, std::vector<int64_t>{packed_words(shape_[0], bits), groups_});
 }
 
-// Returns the inputs of a weight whose codes of BITS have WORDS rows; 0 if they do not fill them.
+// Returns the number of inputs of a weight whose codes of BITS bits fill WORDS rows of words; 0 if
+// such codes cannot fill the words exactly.
 int64_t QuantizedWeight::inputs_of(int64_t words, int bits) const {
     if (layout_ == Layout::kAwq) return words;
     return words * 32 % bits == 0 ? words * 32 / bits : 0;
@@ -307,7 +309,8 @@ int QuantizedWeight::zero_at(int64_t row, int64_t group) const {
         return code_word(*zeros_,
                          by_row ? group * zeros_->shape[1] + word : word * groups_ + group);
     });
-    // The sum wraps: a zero point of 0 is stored as the largest code.
+    // GPTQ stores a zero point minus 1, so 1 is added here. Both wrap: 0 is stored as the largest
+    // code.
     return static_cast<int>(adds_one_ ? (zero + 1) & ((1U << bits_) - 1) : zero);
 }
 

@@ -29,11 +29,12 @@ std::string qualifier_of(std::string_view record) {
     return name;
 }
 
-// Counts the parts of a statement that are open, as LibTorch's parser nests them: the tokens since
-// the last comma or bracket, at this level and outside of open brackets.
+// Estimates how deep LibTorch's parser nests the expressions of a statement. A token counts as an
+// open part until a comma or a bracket ends its expression; tokens before an open bracket stay
+// open.
 class OpenParts {
   public:
-    // Adds tokens at this level. Returns the number of parts that are open at all levels.
+    // Adds tokens inside the innermost open bracket. Returns the number of all open parts.
     int64_t add(int64_t tokens) {
         tokens_ += tokens;
         all_tokens_ += tokens;

@@ -11,12 +11,12 @@
 
 namespace dslaunch::storage {
 
-// The largest number of parts of an expression that may be open, which limits the depth of its
-// tree.
+// The largest number of open parts (tokens that an expression has not ended yet) in a statement. It
+// limits the depth of the expression's tree.
 inline constexpr int64_t kOpenTokensMax = 2000;
 inline constexpr int64_t kCodeBlocksMax = 100;  // how deep blocks may be nested
-// The largest number of open parts and blocks along a chain of definitions, each of which needs the
-// next.
+// The largest nesting across definitions: the sum of open parts and blocks along a chain in which
+// each definition needs the next.
 inline constexpr int64_t kCodeDepthMax = 40'000;
 // The largest number of list elements in one statement: LibTorch's time grows with the square of
 // this number.

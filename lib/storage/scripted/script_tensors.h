@@ -23,8 +23,9 @@ using RecordBytes = std::function<std::optional<int64_t>(std::string_view)>;
 [[nodiscard]] int64_t check_script_tensors(const std::string& where, const Pickle& pickle,
                                            const RecordBytes& record_bytes);
 
-// Numbers of elements. The tensor's storage must have at least `reach` elements. The tensor has
-// `numel` elements, which is more than the storage has if elements are shared (stride 0).
+// Two numbers of elements. `reach` is the least number that the tensor's storage must have. `numel`
+// is the number in the tensor itself, which may be larger, because elements may be shared (stride
+// 0).
 struct TensorExtent {
     int64_t reach = 0;
     int64_t numel = 0;

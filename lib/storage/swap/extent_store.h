@@ -57,16 +57,16 @@ class ExtentStore {
     // messages ("layers.3 exp_avg, rank 1"). REQUIRES: the file has room for it.
     [[nodiscard]] ExtentId add(std::string name, Bytes length);
 
-    // A range of memory, and the extent to which it is written or from which it is read: whole
-    // blocks, aligned to kBlockAlignment. A write is at most as long as the extent; a read is
-    // exactly as long as the last write (content_bytes()).
+    // One piece of a transfer: an extent, and the memory to write to it or to read into. The memory
+    // must be whole blocks, aligned to kBlockAlignment. A write is at most as long as the extent; a
+    // read is exactly as long as the last write (content_bytes()).
     struct Part {
         ExtentId extent;
         std::span<std::byte> memory;
     };
-    // Returns how many of the first PARTS one request can transfer: their extents follow each other
-    // in the file, their memory is contiguous, and all but the last fill their extents. Returns at
-    // least 1.
+    // Returns how many parts at the beginning of PARTS fit in one request; at least 1. The extents
+    // of these parts must follow each other in the file, and their memory must be contiguous. All
+    // of these parts except the last must fill their extents.
     [[nodiscard]] int32_t parts_together(std::span<const Part> parts) const;
     // Starts the transfer of PARTS in one request, which must be waited for. REQUIRES:
     // parts_together() accepts all of PARTS; during the transfer, nothing else writes the extents,

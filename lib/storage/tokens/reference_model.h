@@ -26,8 +26,9 @@ void set_reference_model(std::map<std::string, std::string>& metadata, const Ref
 // Returns the name in METADATA; empty if there is none.
 [[nodiscard]] std::string reference_model_in(const std::map<std::string, std::string>& metadata);
 
-// Returns a warning if another model than MODEL, which is trained on the pairs in the file PATH,
-// computed their reference. Returns an empty text if it was MODEL, or if one of them has no mark.
+// Returns a warning if MODEL is trained on the pairs in the file PATH, but another model computed
+// their reference. METADATA belongs to this file. Returns an empty text if MODEL computed the
+// reference, or if one of the two models has no mark.
 [[nodiscard]] std::string other_reference_text(const std::map<std::string, std::string>& metadata,
                                                const ReferenceModel& model,
                                                const std::string& path);

@@ -11,10 +11,10 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr int64_t kBytes = 256;
-// Smaller vocabularies are not judged: few texts contain their last tokens, so that small tokens
-// alone prove nothing.
+// No warning is given for smaller vocabularies: many texts in the model's own tokens contain only
+// small tokens too.
 constexpr int64_t kVocabularyMin = 16 * kBytes;
-// The smallest tokens are one part in kPart of a vocabulary: single characters, and the first
+// The first `vocabulary / kPart` tokens count as small. They are single characters and the first
 // merges.
 constexpr int64_t kPart = 100;
 constexpr int64_t kTokensMin = 64;
@@ -53,7 +53,7 @@ bool TokenCounts::look_like_bytes() const {
     const int64_t later = sum(0x80, 0xbf);
     const int64_t due = sum(0xc2, 0xdf) + 2 * sum(0xe0, 0xef) + 3 * sum(0xf0, 0xf4);
     const int64_t longer = sum(0x80, 0xf4) - sum(0xc0, 0xc1);
-    // A letter may be cut off at either end.
+    // Up to 3 bytes may be missing, because the first and the last letter may be cut off.
     return 2 * later >= kTokensMin && std::abs(later - due) <= 3 && ascii + longer == added_;
 }
 

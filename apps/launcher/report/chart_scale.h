@@ -43,8 +43,8 @@ enum class ScaleWish {
     kFromZero,  // linear, with 0
     kLogIfWide  // logarithmic if all values are positive and the largest is over 10 times the least
 };
-// Returns a scale with room for the finite values among LEAST and LARGEST. Equal values are in the
-// middle of the scale.
+// Returns a scale that includes LEAST and LARGEST, as far as they are finite, with some room beyond
+// them. If both are equal, their value is in the middle of the scale.
 [[nodiscard]] ChartScale fitted_scale(double least, double largest, ScaleWish wish);
 
 // Returns the points of SERIES between the steps FROM and TO that a picture of COLUMNS columns

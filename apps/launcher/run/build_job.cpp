@@ -59,8 +59,8 @@ class Builder {
     std::optional<std::string> visible_;  // CUDA_VISIBLE_DEVICES, if it applies
 };
 
-// Chooses CUDA_VISIBLE_DEVICES. With --include or --exclude it is ignored: slots then are the
-// numbers of the machine's GPUs, as under deepspeed.
+// Reads CUDA_VISIBLE_DEVICES. The variable is ignored if --include or --exclude is given, because
+// slots are then the numbers of the machine's GPUs, as under deepspeed.
 void Builder::choose_visible_devices() {
     visible_ = machine_.variable("CUDA_VISIBLE_DEVICES");
     const bool named = !options_.filter.include.empty() || !options_.filter.exclude.empty();
@@ -188,8 +188,8 @@ void Builder::choose_device(launch::PlanRequest& request) {
     if (!request.local || options_.device == launch::DeviceRequest::kCpu) return;
     job_.spec.device =
         launch::resolve_local_device(options_.device, machine_.gpu_count, request.visible_devices);
-    // If workers run on the CPU because there is no GPU, the plan gets kAuto. The plan then keeps
-    // the devices of gpus= without a check.
+    // If there is no GPU, workers run on the CPU. The plan then gets kAuto, so that it does not
+    // check the devices that gpus= names.
     request.device = job_.spec.device == launch::DeviceRequest::kCpu ? launch::DeviceRequest::kAuto
                                                                      : launch::DeviceRequest::kCuda;
     if (job_.spec.device == launch::DeviceRequest::kCpu)

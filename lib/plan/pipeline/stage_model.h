@@ -33,8 +33,8 @@ namespace dslaunch::plan {
 [[nodiscard]] std::vector<TiedParameter> trained_ties(
     const ModelInfo& model, const std::vector<std::vector<SegmentRange>>& stages,
     const std::vector<TiedParameter>& tied);
-// Returns, for each bucket of a stage with TIES, the stages that share the bucket's tied parameter;
-// an empty list for a bucket without a tied parameter.
+// Returns one list for each bucket of a stage with TIES: the stages that share the bucket's tied
+// parameter. The list is empty if the bucket has no tied parameter.
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buckets(
     const FlatLayout& layout, const std::vector<TiedParameter>& ties);
 // Returns the parameters in TIES that both STAGE and an earlier stage have.

@@ -28,8 +28,8 @@ class ScheduleTiming {
     }
 
   private:
-    // Returns the task at the end of which PART's inputs have arrived or, for a backward, the
-    // gradients of its outputs.
+    // Returns the task after which WORK on PART has what it needs from another part: its inputs for
+    // a forward, the gradients of its outputs for a backward.
     TaskRef& arrival(int part, const PipelineWork& work) {
         const size_t cell =
             static_cast<size_t>(part) * static_cast<size_t>(schedule_.shape.micro_batches) +

@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Returns true if no Post passes on the gradients of the first micro step. These gradients then
-// stay where they are, and later micro steps add their gradients in place.
+// Returns true if the gradients of the first micro step stay where they are, because no Post hands
+// them over. Later micro steps then add their gradients in place.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -73,8 +73,8 @@ class InstructionTimes {
     }
 
   private:
-    // Returns the time of an update. If updates lag, an update changes only the important units;
-    // the gradients of the other units are added to the waiting gradients.
+    // Returns the time of an update. If updates lag (plan/step/lagging.h), it changes only the
+    // important units, and adds the gradients of the other units to the gradients that wait.
     [[nodiscard]] double update_s(const Instruction& update) const {
         const int64_t numel = chunk_numel(update);
         if (plan_.lag.kind == Lag::kWhole) return rates_.update_s(static_cast<double>(numel));
@@ -125,7 +125,8 @@ bool takes_processor(const Instruction& instruction) {
            (instruction.lane == Lane::kCommunication && instruction.sent.value == 0);
 }
 
-// The step plans of all ranks as one timed plan: the lanes of the first rank, then of the next.
+// The step plans of all ranks as one timed plan. The lanes of the first rank come first, then the
+// lanes of the second rank, and so on.
 class StepTiming {
   public:
     StepTiming(std::span<const RankStep> steps, const MachineRates& rates) : steps_(steps) {

@@ -20,10 +20,10 @@ struct SegmentRow {
     std::string name;
     std::vector<std::string> cells;
 };
-// Returns ROWS with the number of each segment before its name. If IS_FOLDED, layers that follow
-// each other and have equal cells become one row, "1..28" and "model.layers.1 to 28, each". If each
-// layer is cut into several segments, there is one row for each segment of a layer: "1, 3..7", "2,
-// 4..8".
+// Returns ROWS with the number of each segment before its name. If IS_FOLDED, equal layers that
+// follow each other become one row, such as "1..28" with the name "model.layers.1 to 28, each". If
+// a layer has several segments, each of these segments gets a row: "1, 3..7" for the first and "2,
+// 4..8" for the second.
 [[nodiscard]] std::vector<std::vector<std::string>> numbered_rows(
     const std::vector<SegmentRow>& rows, bool is_folded);
 // Returns a line for each segment: nodes, parameters, bytes and FLOPs, in the form of

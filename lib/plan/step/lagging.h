@@ -1,8 +1,8 @@
-// Updates that may lag (ZenFlow, arXiv:2505.12242). The important units of each parameter are
-// updated in every step. The gradients of the other units, the rest, are added up and become one
-// update every few steps. A unit is kUnitNumel neighbouring elements of a parameter, counted from
-// its first element. The important units are chosen within each block of the layout. No shard cuts
-// a block, so the choice does not depend on the number of ranks. Pure.
+// Updates that may lag (ZenFlow, arXiv:2505.12242). A unit is kUnitNumel neighbouring elements of a
+// parameter, counted from its first element. The important units of each parameter are updated in
+// every step. The other units are called the rest: their gradients are added up and become one
+// update every few steps. The important units are chosen within each block of the layout. No shard
+// cuts a block, so the choice does not depend on the number of ranks. Pure.
 #pragma once
 
 #include <algorithm>

@@ -33,7 +33,8 @@ void ParameterGathers::add_awaits(int segment) {
     }
 }
 
-// Adds the read of this rank's part of a bucket's parameters into its gather buffer.
+// Adds a Read of this rank's part of a bucket's parameters. The Read fills the bucket's gather
+// buffer.
 void ParameterGathers::add_bucket_read(const GatherUse& use, int m) {
     Instruction& read = plan_.add(Op::kRead, Lane::kRead, use.bucket, m);
     read.buffer = use.buffer;

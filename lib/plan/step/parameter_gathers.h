@@ -13,8 +13,8 @@
 
 namespace dslaunch::plan {
 
-// Adds instructions for the parameters that the segments of the compute lane read. The position of
-// the compute lane moves on with each segment; a gather schedule names positions.
+// Adds instructions for the parameters that the segments of the compute lane read. The gather
+// schedules refer to positions: each segment that the compute lane runs is one position.
 class ParameterGathers {
   public:
     // All calls add to PLAN. All arguments must outlive this object.
@@ -34,8 +34,8 @@ class ParameterGathers {
     // Begins a work of the part with index PART, whose gathers are SCHEDULE.
     void begin_work(size_t part, GatherSchedule PartGathers::*schedule);
 
-    // Adds, before the first use of a bucket in the step, the wait until every local rank has
-    // written its part of the bucket's parameters.
+    // Adds waits for the buckets of SEGMENT that the step uses for the first time. A wait ends when
+    // every local rank has written its part of the bucket's parameters.
     void add_awaits(int segment);
     // Adds the gathers that are due before the compute lane's next segment, in micro step M.
     void add_gathers(int m);

@@ -83,8 +83,8 @@ class Adder {
                        Tier::kMemory, Bytes{important * states * 4}, true});
     }
 
-    // Adds a buffer for the values that hosts exchange, one bucket at a time, in memory that the
-    // host's ranks share. Adds buffers for the compression errors of each bucket.
+    // Adds a buffer for the values that hosts exchange. The ranks of the host share its memory, and
+    // use it for one bucket at a time. Adds buffers for the compression errors of each bucket.
     void add_exchange(PersistentBuffers& made) {
         int64_t numel = 0;
         for (int b = 0; b < layout_.trained_buckets; ++b) numel = std::max(numel, bucket(b).numel);
@@ -136,7 +136,7 @@ class Adder {
         return options_.stage == 0 ? bucket(b).numel
                                    : options_.partition->owned_numel(options_.shard_rank(), b);
     }
-    // Returns the number of values that the optimizer keeps per whole tensor in addition to
+    // Returns the number of values that the optimizer keeps for whole tensors, in addition to
     // moments. Counts the tensors of a bucket whose states this rank keeps.
     [[nodiscard]] int64_t tensor_state_numel(int b) const {
         int64_t numel = 0;

@@ -164,9 +164,9 @@ class Checker {
         }
     }
 
-    // Checks that no Backward adds to a bucket's summed gradients before their memory is claimed
-    // again. A Reduce sums the gradients; in a plan without Reduce, an Accumulate or an Update sums
-    // them.
+    // Checks that no Backward adds to a bucket after its gradients were summed, until a Claim
+    // claims their memory again. A Reduce or Exchange sums the gradients; in a plan without Reduce,
+    // an Accumulate or an Update sums them.
     void check_reductions() {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& sum = plan_.instructions[i];
@@ -253,8 +253,8 @@ class Checker {
         }
     }
 
-    // Checks the sums that pass through buffers: each Accumulate must find all earlier terms of its
-    // chunk, and each Update all terms.
+    // Checks the sums that pass through buffers. An Accumulate and an Update must find all terms
+    // that were added to the sums of their chunk before.
     void check_sums() {
         struct Sums {
             int chunk = -1;
@@ -289,8 +289,8 @@ class Checker {
     std::vector<std::string> problems_;
 };
 
-// Simulates the plans of one host's ranks as tasks that take no time. A task waits for what its
-// instruction waits for, in the same plan and in the plans of other ranks.
+// Simulates the plans of one host's ranks as tasks that take no time. A task waits for the same
+// instructions as its own instruction, in the same plan and in other ranks' plans.
 class Rehearsal {
   public:
     Rehearsal(std::span<const StepPlan> plans, size_t ranks) : plans_(plans), ranks_(ranks) {
@@ -381,7 +381,8 @@ class Rehearsal {
 
     // Returns the first rank of the stage that rank R belongs to.
     [[nodiscard]] size_t stage_begin(size_t r) const { return r / ranks_ * ranks_; }
-    // Waits until every other rank of the stage may begin instruction I, which ends only then.
+    // Waits until every other rank of the stage may begin instruction I, since the instruction can
+    // end only then.
     void meet_all(size_t r, size_t i, Waits& waits) const {
         for (size_t other = stage_begin(r); other < stage_begin(r) + ranks_; ++other)
             if (other != r) meet(other, i, waits);
@@ -403,7 +404,8 @@ class Rehearsal {
         if (!meets) return wait_for_ever(r, i, waits);
         meet(other, static_cast<size_t>(end - instructions.begin()), waits);
     }
-    // Waits until every rank has read the gradients that were in the memory of CLAIM before.
+    // Waits until every rank has read the earlier gradients in the memory that instruction CLAIM
+    // claims.
     void wait_for_readers(size_t of, size_t claim, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const int memory = plans_[r].instructions[claim].writes.front();
@@ -425,8 +427,8 @@ class Rehearsal {
                 waits.push_back(places_[r][i]);
         }
     }
-    // Waits until every rank of the stage has done OP for the bucket of LIKE, and for its micro
-    // step if LIKE has one.
+    // Waits until every rank of the stage has done OP for the same bucket as LIKE and, if LIKE has
+    // a micro step, for the same micro step.
     void wait_for_all(size_t of, Op op, const Instruction& like, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;

@@ -254,7 +254,7 @@ void ReduceAndUpdate::add_accumulates(int b, int m) {
     }
 }
 
-// Returns the plan buffer with the gradients of bucket B that Norm and Update read.
+// Returns the plan buffer from which Norm and Update read the gradients of bucket B.
 int ReduceAndUpdate::summed(int b) const {
     return options_.keeps_reduced() ? kept_.reduced[b] : gradients(b);
 }

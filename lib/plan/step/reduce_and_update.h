@@ -24,9 +24,9 @@ void check_options(const StepPlanOptions& options);
 // all local ranks itself.
 [[nodiscard]] bool sums_itself(const StepPlanOptions& options);
 
-// Returns the trained buckets in the order in which the step reduces them, each as often as it is
-// reduced, tied buckets at the end. update_order returns the trained buckets in the order of their
-// updates, each once.
+// Returns the trained buckets in the order in which the step reduces them. A bucket is listed as
+// often as it is reduced, and tied buckets are at the end. update_order returns each trained bucket
+// once, in the order of the updates.
 [[nodiscard]] std::vector<int> reduce_order(const ModelInfo& model, const FlatLayout& layout,
                                             const StepPlanOptions& options);
 [[nodiscard]] std::vector<int> update_order(const ModelInfo& model, const FlatLayout& layout,
@@ -44,8 +44,8 @@ class ReduceAndUpdate {
 
     // Chooses the buffers that gradients of several buckets share, from stage 2 on.
     void choose_buffers(const ModelInfo& model);
-    // Adds, before a backward of SEGMENT in micro step M, the waits until the gradient memory of
-    // its buckets may be overwritten.
+    // Adds the waits that must come before a backward of SEGMENT in micro step M. They end when the
+    // gradient memory of the segment's buckets may be overwritten.
     void add_claims(int segment, int m);
     // Adds the gradients of SEGMENT's parameters to the writes of BACKWARD.
     void join_gradients(int segment, Instruction& backward) const;

@@ -19,9 +19,9 @@ class StageTransfers {
     // Adds the places of messages (see Received). Adds nothing without a pipeline.
     void add_places();
 
-    // A received message. The instruction that uses the message frees its buffer and writes its
-    // place. Each lane has two places, so at most two of its messages can be on their way, or wait
-    // for the compute lane, at once.
+    // A received message. The instruction that uses the message must free `buffer` and write
+    // `place`. Each lane has two places, so at most two of its messages at once are in transit or
+    // wait for the compute lane.
     struct Received {
         int buffer = -1;
         int place = -1;
@@ -38,8 +38,8 @@ class StageTransfers {
     void send_gradients(const StagePart& part, int m, int gradients);
 
     // begin_work is called before a work of the schedule is added, end_work after its last
-    // instruction. Nothing is received for a work until the work two positions before it has ended.
-    // So a rank never waits for another rank longer than a few works take.
+    // instruction. A message for a work is received only after the work before the previous one has
+    // ended. So a rank never waits for another rank longer than a few works take.
     void begin_work() { turn_ = turns_[work_++ % 2]; }
     void end_work();
 

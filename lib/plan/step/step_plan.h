@@ -54,12 +54,11 @@ enum class Op : uint8_t {
     kUpdateRest,      // chunk: make an update of waiting gradients, which Update then applies
 };
 
-// Transfers in the two directions run at the same time, so each direction has a lane. Between
-// stages, live values and gradients have separate lanes, so that values do not wait until a
-// neighbour has sent or received gradients, and vice versa. If parts go up the stages again
-// (kZeroBubbleV), the upward direction has separate lanes too. Thus both ends of a lane have the
-// same messages in the same order in every schedule. Updates that lag have a separate lane beside
-// the lane of a step's other updates.
+// The lanes of a rank. Each direction of a transfer has a lane, since both directions run at the
+// same time. Between stages, live values and gradients have separate lanes, so that neither must
+// wait for the other. If parts go up the stages again (kZeroBubbleV), the upward direction has
+// separate lanes too. Thus both ends of a lane have the same messages in the same order in every
+// schedule. Updates that lag have a separate lane beside the lane of a step's other updates.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,
@@ -191,13 +190,12 @@ struct StepPlan {
     Instruction& add(Op op, Lane lane, int bucket = -1, int micro_step = -1);
 };
 
-// Returns the plan. Stage 0: parameters are in the host's shared arena, and so are the gradients of
-// each rank; optimizer states are private and whole. Stage 1: a rank has optimizer states and
-// master copies only for its part of the partition. Stage 2: gradient buckets share buffers, which
-// become free once they are reduced. Stage 3: parameters too are kept only by their owners; on one
-// host the other ranks read them in place, over several hosts they are gathered. Offloaded chunks
-// are read before their update and written after it. Waits are derived and the plan is checked
-// before it is returned.
+// Returns the plan. At stage 0, the parameters and each rank's gradients are in the host's shared
+// arena; optimizer states are private and whole. From stage 1 on, a rank has optimizer states and
+// master copies only for its part of the partition. From stage 2 on, gradient buckets share
+// buffers, which become free once they are reduced. At stage 3, only the owners keep the
+// parameters: the other ranks of a host read them in place, and other hosts gather them. Offloaded
+// chunks are read before their update and written after it. Derives the waits and checks the plan.
 [[nodiscard]] StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout,
                                       const StepPlanOptions& options);
 

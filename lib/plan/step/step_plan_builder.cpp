@@ -137,8 +137,8 @@ class PlanBuilder {
         free_live_values(part, m);
     }
 
-    // Frees the remaining live values of a part. If values stayed on this stage for another part,
-    // the backward of the part that made them frees them.
+    // Frees the remaining live values of a part. Values between two parts of this stage are freed
+    // by the backward of the part that made them.
     void free_live_values(const StagePart& part, int m) {
         const bool came = stays(part.before) && part.gives_gradients;
         for (int s = part.segments.begin; s < part.segments.end; ++s)
@@ -192,8 +192,8 @@ class PlanBuilder {
         add_momentary(info(s).forward_peak, counted);
     }
 
-    // Adds a buffer for the temporary tensors of the last instruction's segment: PEAK bytes minus
-    // the COUNTED bytes that other buffers hold.
+    // Adds a buffer for the temporary tensors of the last instruction's segment. Its size is PEAK
+    // without COUNTED, the bytes that are in other buffers.
     void add_momentary(Bytes peak, Bytes counted) {
         if (peak <= counted) return;
         Instruction& instruction = plan_.instructions.back();

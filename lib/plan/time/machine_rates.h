@@ -15,7 +15,7 @@ namespace dslaunch::plan {
 
 inline constexpr int64_t kFp32Bytes = 4;
 
-// Returns the time for AMOUNT, or BYTES, at a rate per second.
+// Returns the time of an amount at a rate per second; 0 if the rate is not known.
 [[nodiscard]] inline double seconds_at(double amount, double per_s) {
     return per_s > 0 ? amount / per_s : 0;
 }
@@ -30,8 +30,9 @@ struct SegmentTimes {
     double backward_weight_s = 0;
 };
 
-// backward_s returns the time of both halves of a backward. micro_batch_s also adds the forward.
-// add_times adds the times of OF to TO. OF and TO can have any type with these three times.
+// Compute with the times of OF. backward_s returns the time of both halves of a backward, and
+// micro_batch_s the time of forward and backward; add_times adds the times to TO. OF and TO can
+// have any type with the members of SegmentTimes.
 template <typename Times>
 [[nodiscard]] double backward_s(const Times& of) {
     return of.backward_input_s + of.backward_weight_s;

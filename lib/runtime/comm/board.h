@@ -61,7 +61,8 @@ class HealthCollectives {
     virtual void fetch(std::span<float> receive) = 0;
 };
 
-// The same operations, and exchanges between two ranks; several pairs exchange at the same time.
+// The operations of HealthCollectives, and exchanges between two ranks. Several pairs exchange at
+// the same time.
 class PairedCollectives : public HealthCollectives {
   public:
     // Sends the loaded values to PEER and receives as many values from PEER, for fetch(). Blocks

@@ -41,7 +41,8 @@ class OneAtATime {
     std::atomic<bool>& busy_;
 };
 
-// Returns the parts of RANGES that lie in EXACT if INSIDE, otherwise the parts outside of EXACT.
+// Returns the parts of RANGES that are inside of the ranges in EXACT. If INSIDE is false, returns
+// the parts that are outside of them.
 std::vector<NodeRange> parts_of_ranges(std::span<const NodeRange> ranges,
                                        std::span<const Range> exact, bool inside) {
     std::vector<NodeRange> parts;
@@ -250,7 +251,7 @@ class HierarchicalCollectives final : public Collectives {
                 arena_.bucket_of_rank(bucket, part)
                     .subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.numel))};
     }
-    // Appends to PIECES the places of this host's sums that lie in WANTED.
+    // Appends to PIECES the parts of this host's sums that lie in the range WANTED.
     void append_pieces(BucketId bucket, const Range& wanted, Pieces& pieces) const {
         for (int part = 0; part < topology_.local_world_size(); ++part) {
             const Range both = intersect(part_of(bucket, part).range, wanted);
@@ -261,7 +262,8 @@ class HierarchicalCollectives final : public Collectives {
         }
     }
 
-    // Returns this bridge's part of the sums that OWNER, a node or kEveryNode, gets.
+    // Returns the sums that go to OWNER, as far as this bridge sends them. OWNER is a node or
+    // kEveryNode.
     [[nodiscard]] Pieces pieces_for(BucketId bucket, std::span<const NodeRange> destinations,
                                     int owner) const {
         Pieces pieces;
@@ -269,9 +271,9 @@ class HierarchicalCollectives final : public Collectives {
             append_pieces(bucket, range, pieces);
         return pieces;
     }
-    // Reduces each range to its owner. Ranges that every node needs come first in each stream, at
-    // the same place in all streams: their chunks are summed in place, so each chunk must have been
-    // sent to all nodes before.
+    // Reduces each range to its owner. Ranges that every node needs come first in each stream, so
+    // that they have the same place in all streams. Their chunks are summed in place; for this,
+    // each chunk must have been sent to all nodes.
     void reduce_to_owners(BucketId bucket, float scale, std::span<const NodeRange> destinations,
                           const ReduceCoding& coding) {
         const Pieces every = pieces_for(bucket, destinations, kEveryNode);

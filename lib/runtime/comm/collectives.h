@@ -85,15 +85,17 @@ class Collectives {
 
     // Waits until every local rank has released GENERATION - 1. If several buckets share memory,
     // call it twice before writing to a bucket: for this bucket, and for the bucket that used the
-    // memory last, with the last generation of the latter + 1.
+    // memory last. The generation of the second call is then `g + 1`, where g is the last
+    // generation of that bucket.
     virtual void await_free(BucketId bucket, Generation generation) = 0;
     virtual void post(BucketId bucket, Generation generation) = 0;
-    // Sums over all ranks and multiplies by SCALE (1 / world_size for the mean). DESTINATIONS name
-    // the node that owns each range of sums: other hosts send their terms only to it. With
-    // kEveryNode all nodes get the sums. Without DESTINATIONS all nodes get all sums, with the same
-    // bits. CODING says how values travel between hosts; the node that owns a sum adds its own term
-    // unpacked. REQUIRES: this rank has posted GENERATION; destinations tile the bucket and are
-    // equal on all ranks; if values are packed in 8 or 4 bits, destinations are given.
+    // Sums the bucket over all ranks and multiplies the sums by SCALE (1 / world_size for the
+    // mean). DESTINATIONS name the node that owns each range of sums; other hosts send their terms
+    // only to this node. All nodes get the ranges of kEveryNode. Without DESTINATIONS, all nodes
+    // get all sums, with the same bits. CODING says how values are packed between hosts; the owner
+    // of a sum adds its own term unpacked. REQUIRES: this rank has posted GENERATION; destinations
+    // tile the bucket and are equal on all ranks; if values are packed in 8 or 4 bits, destinations
+    // are given.
     virtual void reduce(BucketId bucket, Generation generation, float scale,
                         std::span<const NodeRange> destinations, const ReduceCoding& coding) = 0;
     void reduce(BucketId bucket, Generation generation, float scale,
@@ -123,21 +125,22 @@ class Collectives {
     // local ranks. Afterwards all ranks see all earlier writes to the slice on node 0.
     virtual void broadcast_shared(SliceId slice) = 0;
     // Copies the ranges of SLICE to all nodes. SLICE is memory that the host's ranks share. OWNED
-    // says on which node each range is valid; ranges of kEveryNode stay as they are. The bridges do
-    // the work, and on them all ranges are valid when the call returns. On other ranks the call
-    // does nothing. It does not wait for local ranks: the caller uses signals to order earlier
-    // writers and later readers. CODING says how ranges travel. Packed values are rounded on every
-    // node, also on their owner. REQUIRES: OWNED (elements of ELEMENT_BYTES each) tiles SLICE and
-    // is equal on all ranks; CODING packs no values that are on devices.
+    // names the node where each range is valid; ranges of kEveryNode are not copied. Only bridges
+    // do the work: when the call returns on a bridge, all ranges are valid there. On other ranks,
+    // the call does nothing. It does not wait for local ranks: the caller uses signals to order
+    // earlier writers and later readers. CODING says how values are packed between hosts. Packed
+    // values are rounded on every node, also on their owner. REQUIRES: OWNED (elements of
+    // ELEMENT_BYTES each) tiles SLICE and is equal on all ranks; CODING packs no values that are on
+    // devices.
     virtual void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                                std::span<const NodeRange> owned, const GatherCoding& coding) = 0;
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                        std::span<const NodeRange> owned) {
         gather_ranges(slice, element_bytes, owned, {});
     }
-    // Sends SENDS[q] to the same bridge of host q and receives RECEIVES[q] from it. This host's own
-    // entries and empty entries are skipped. REQUIRES: this rank is a bridge; lengths are equal at
-    // both ends.
+    // Exchanges bytes with other hosts: sends SENDS[q] to the bridge of host q that has this
+    // bridge's index, and receives RECEIVES[q] from it. This host's own entries and empty entries
+    // are skipped. REQUIRES: this rank is a bridge; lengths are equal at both ends.
     virtual void swap_over_hosts(std::span<const std::span<const std::byte>> sends,
                                  std::span<const std::span<std::byte>> receives) = 0;
     // Waits until the device has done all transfers so far. Called outside of steps, when no

@@ -52,8 +52,9 @@ class DeviceCommunicator {
     // Copies BUFFER from the rank ROOT of the group to all others.
     virtual void broadcast(const DeviceBuffer& buffer, int root) = 0;
     // Reduces each of RANGES to the rank of the group that its `node` names, or to all ranks for
-    // kEveryNode. The ranges tile a part of BUFFER, which is fp32. A rank's BUFFER is undefined in
-    // the ranges of other ranks afterwards. REQUIRES: the ranges are equal on all ranks.
+    // kEveryNode. The ranges tile a part of BUFFER, which is fp32. Afterwards, BUFFER is undefined
+    // in the ranges that were reduced to other ranks only. REQUIRES: the ranges are equal on all
+    // ranks.
     virtual void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
                                std::span<const NodeRange> ranges) = 0;
     // Copies each of RANGES from the rank that its `node` names to all ranks. The ranges tile
@@ -75,9 +76,9 @@ struct DeviceMemoryState {
     Bytes peak_held;  // the most that this process held since restart_peak()
 };
 
-// A GPU and its communicators. Its functions throw Error{kSetup} for the device or its libraries,
-// {kRankFailed} for work that failed on the device, {kPeerLost} for a communicator, and {kHang}
-// after a time limit.
+// A GPU and its communicators. Its functions throw Error. The code is kSetup for an error of the
+// device or its libraries, kRankFailed for work that failed on the device, kPeerLost for an error
+// of a communicator, and kHang after a time limit.
 class DeviceBackend : public device::Device {
   public:
     // A backend is never the host.

@@ -124,8 +124,7 @@ class Parser {
     std::map<std::string, int> lines_by_name_;
 };
 
-// Returns the number of the first line in TEXT that looks like YAML (`---`, `hosts:`, `- node1`); 0
-// if there is no such line.
+// Returns the number of the first line that looks like YAML (`---`, `hosts:`, `- node1`); else 0.
 int yaml_line(std::string_view text) {
     int number = 0;
     for (const std::string& line : split(text, '\n')) {

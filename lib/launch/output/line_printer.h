@@ -22,8 +22,8 @@ class LinePrinter {
     }
     // Returns true if lines on stderr may have colours.
     [[nodiscard]] bool has_colours() const { return has_colours_; }
-    // Returns TEXT cut to the width of the terminal at FD: a piece that is wrapped there cannot be
-    // replaced.
+    // Returns TEXT cut to the width of the terminal at FD. Use it for text that is replaced later:
+    // a terminal cannot replace text that takes more than one line.
     [[nodiscard]] std::string cut_to_width(int fd, std::string text) const;
     // Writes one or more lines, without the last newline, as they are.
     void print(int fd, const std::string& line) { streams_.write(fd, line + "\n"); }

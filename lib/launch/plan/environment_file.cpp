@@ -36,7 +36,7 @@ struct Template {
     std::string problem;  // why the value cannot be read; else empty
 };
 
-// Reads the value in a line, from its first byte to its end, which depends on its quotes.
+// A reader of the value in a line. The quotes around the value decide where it ends.
 class ValueReader {
   public:
     explicit ValueReader(std::string_view text) : text_(text) {}
@@ -70,7 +70,7 @@ class ValueReader {
         return at_ + more < text_.size() ? text_[at_ + more] : '\0';
     }
 
-    // Reads up to the closing quote or, if DEPTH `${` are open, to the closing brace.
+    // Reads up to the closing quote or, inside DEPTH nested `${`, up to the closing brace.
     void part(size_t depth) {
         while (at_ < text_.size()) {
             const char c = text_[at_];

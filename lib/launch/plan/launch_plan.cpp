@@ -82,7 +82,7 @@ RankPlace place_on(const Units& units, int threads, bool several_nodes) {
 }
 
 // Returns RANKS equal shares of CORES, in order. The first shares also get the remaining cores, but
-// no more threads than the others: a step takes as long as its slowest rank.
+// every share has the same number of threads, because a step takes as long as its slowest rank.
 std::vector<std::pair<Units, int>> shares_of(const Units& cores, size_t ranks) {
     const Units units = ranks > cores.size() ? single_processors(cores) : cores;
     std::vector<std::pair<Units, int>> shares;

@@ -112,9 +112,9 @@ void StandardStreams::write_piece(int fd, int owner, std::string_view text) {
     piece_ = text;
 }
 
-// Makes room for text that OWNER writes on FD. On a terminal the text replaces the piece. Elsewhere
-// OWNER's own text follows the piece's carriage return, and another owner's text begins on a new
-// line.
+// Makes room for text that OWNER writes on FD after a piece. On a terminal, erases the piece.
+// Elsewhere, the piece already ends with a carriage return, after which its owner's text may
+// follow; text of another owner begins on a new line.
 void StandardStreams::end_piece(int fd, int owner) {
     const int before = std::exchange(piece_owner(fd), kNobody);
     if (before == kNobody) return;
@@ -142,9 +142,9 @@ void StandardStreams::show_moving_again() {
     if (kept_.empty() && shows_again_) write_or_keep(2, moving_.draw_again());
 }
 
-// Erases the moving line before text is written on FD. If stdout goes to another program, that
-// program may write on this terminal a moment later, so the line is shown again only with its next
-// text.
+// Erases the moving line before text is written on FD. If stdout goes to another program, the
+// program may write on this terminal a moment later. So the line is then shown only when it gets a
+// new text.
 void StandardStreams::make_room(int fd) {
     write_or_keep(2, moving_.clear());
     if (fd == 1 && !are_one_) shows_again_ = false;

@@ -15,9 +15,8 @@ namespace dslaunch::storage {
 
 namespace {
 
-// The total size of all tensors may be at most this factor times the size of the archive, plus this
-// number of bytes. Without a limit, LibTorch would allocate gigabytes if a small archive asks for
-// them.
+// The limits of script_bytes_max(). Without them, LibTorch would allocate gigabytes if a small
+// archive asks for them.
 constexpr int64_t kExpandedFactorMax = 4;
 constexpr int64_t kExpandedExtraMax = int64_t{256} << 20;
 

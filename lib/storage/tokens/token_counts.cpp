@@ -53,7 +53,7 @@ bool TokenCounts::look_like_bytes() const {
     const int64_t later = sum(0x80, 0xbf);
     const int64_t due = sum(0xc2, 0xdf) + 2 * sum(0xe0, 0xef) + 3 * sum(0xf0, 0xf4);
     const int64_t longer = sum(0x80, 0xf4) - sum(0xc0, 0xc1);
-    // Up to 3 bytes may be missing, because the first and the last letter may be cut off.
+    // The two counts may differ by up to 3, because the first and the last letter may be cut off.
     return 2 * later >= kTokensMin && std::abs(later - due) <= 3 && ascii + longer == added_;
 }
 

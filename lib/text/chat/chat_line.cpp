@@ -125,7 +125,7 @@ class RowReader {
         return columns_.present(kAnswerColumns).empty() ? found : "";
     }
 
-    // Returns true if the row may be complete except for column NAME.
+    // Returns true if a value in column NAME might make the row complete.
     [[nodiscard]] bool may_be_needed(std::string_view name) const {
         const auto is_one_of = [&](std::span<const std::string_view> names) {
             return std::ranges::find(names, name) != names.end();
@@ -332,7 +332,7 @@ class RowReader {
         sample_.rejected = of_role(worse, "assistant", worse_);
         const size_t shared = shared_messages();
         sample_.prompt_messages = shared;
-        // Both answers may already begin with the prompt.
+        // Adds no prompt if both answers already begin with it.
         const bool is_held =
             shared >= prompt.size() && is_same(prompt, sample_.messages, prompt.size());
         if (is_held) return;

@@ -117,7 +117,8 @@ class Said {
         for (const jinja::Values* side : {&sample.messages, &sample.rejected})
             for (const Value& message : *side) {
                 add(texts_, content_text(message));
-                // The instruction and its input were added as two pieces.
+                // pieces_ already has the texts of an instruction's question: the instruction and
+                // its input.
                 if (!is_instruction || role_of(message) != "user")
                     add(pieces_, content_text(message));
             }

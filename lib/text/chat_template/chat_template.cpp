@@ -32,9 +32,9 @@ std::tm local_now() {
     return now;
 }
 
-// Returns MESSAGE with two changes. Keys whose value is none are removed; but if the message also
-// has calls, in_form() decides about its content. The message's reasoning, which clients send under
-// several names, is stored under the names that templates read.
+// Returns MESSAGE with two changes. Removes keys whose value is none; if the message has calls, the
+// key "content" stays, because in_form() handles it. Stores the message's reasoning, which clients
+// send under several names, under the names that templates read.
 Value prepared_message(const Value& message) {
     std::vector<jinja::Entry> entries = message.dict().entries;
     const Value* calls = jinja::member(message, "tool_calls");
@@ -194,7 +194,8 @@ void ChatTemplate::find_forms() {
             return std::nullopt;
         }
     };
-    // Up to here every form is accepted, so that the probes reach the template unchanged.
+    // parts_->forms still accepts every form here, so apply() passes the probes to the template
+    // unchanged.
     const MessageForms found = find_message_forms(parts_->source, render);
     parts_->forms = found;
 }

@@ -330,7 +330,8 @@ Value reverse_filter(Runtime& runtime, const Value& input, const Given& /*given*
         return slice_of(runtime.meter(), input, Value::none(), Value::none(), Value::integer(-1));
     Values items = all_of(runtime.meter(), input);
     std::ranges::reverse(items);
-    // Iterators give a list, because Python cannot iterate them backwards.
+    // Python cannot iterate an iterator backwards, so Jinja2 first makes a list of it and returns
+    // this list.
     return input.is(ValueKind::kIterator) ? new_list(&runtime.meter(), std::move(items))
                                           : iterator_over(runtime, std::move(items));
 }

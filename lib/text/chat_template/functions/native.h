@@ -46,13 +46,13 @@ struct Arguments {
     std::vector<std::pair<std::string, Value>> named;
 };
 
-// A macro, or a method of a value. The values that RUN contains may be nested up to `depth` levels.
+// A macro, or a method of a value. `depth` is the depth of the values that RUN refers to.
 struct Function : Object {
     std::string name;
     std::function<Value(Runtime&, Arguments&)> run;
 };
-// Returns a function that calls RUN. METER and DEPTH have the same meaning as in new_text() and
-// Function.
+// Returns a function that calls RUN. METER counts the function, as for new_text(). DEPTH is
+// Function::depth.
 [[nodiscard]] Value new_function(Meter* meter, std::string name, int depth,
                                  std::function<Value(Runtime&, Arguments&)> run);
 

@@ -40,7 +40,8 @@ class Interpreter : public ExpressionEvaluator {
                                               &message - given->second.items().data());
                 continue;
             }
-            // In Jinja2 `self` contains the template's blocks; blocks are not supported here.
+            // Defines `self`, which contains blocks in Jinja2, as a function that throws, because
+            // blocks are not supported.
             if (name == "self")
                 scope->set(
                     int(i), new_function(&meter(), name, 0, [](Runtime&, Arguments&) -> Value {
@@ -218,8 +219,8 @@ class Interpreter : public ExpressionEvaluator {
             ~Ends() { loop.end(); }
         } const ends{loop};
         loop.next = chosen_elements(statement, scope, iterable);
-        // Jinja2's flag for running the `else` body; a loop body that is left early does not clear
-        // it.
+        // True while the `else` body should run. Jinja2 clears this flag at the end of the first
+        // iteration, so a body that is left early does not clear it.
         bool none_ran = true;
         {
             const OpenScope inner(scopes(), scope);

@@ -72,7 +72,7 @@ struct EngineOptions {
     std::string resume;
     // The number of threads that LibTorch uses in this rank. If it is 0, OMP_NUM_THREADS gives the
     // number; without this variable, it is the host's processors divided by its ranks. It is set
-    // for the process and for each calling thread. It may change the last bits of sums.
+    // for the process and for each calling thread. Another number may change the last bits of sums.
     int threads = 0;
     std::chrono::milliseconds time_limit{300'000};  // for each wait for another rank
     EngineLog log = EngineLog::kWarnings;
@@ -167,8 +167,9 @@ class Engine {
     // in a step. Do not wait.
     [[nodiscard]] int64_t micro_rows() const;
     [[nodiscard]] int64_t rows_per_step() const;
-    // Return the index and the number of the groups of ranks that get different rows. Ranks of one
-    // pipeline are in one group, as are ranks that share layers or positions. Do not wait.
+    // data_ranks() returns the number of groups of ranks that get different rows, and data_rank()
+    // the index of this rank's group. Ranks of one pipeline are in one group, as are ranks that
+    // share layers or positions. Do not wait.
     [[nodiscard]] int data_rank() const;
     [[nodiscard]] int data_ranks() const;
     // Returns the resolved config as JSON, with all defaults. Does not wait.

@@ -251,7 +251,7 @@ std::vector<std::string> begun_of(const RunOptions& options, const std::string& 
         log_debug("config", "{}: cannot find out with which values the run began: {}", path,
                   error.what());
     }
-    // The new data may be rows, which have their own length.
+    // The new data may be rows, which have their own length, so the old context length is left out.
     if (options.new_data)
         std::erase_if(begun, [](const std::string& entry) {
             return entry.starts_with("dslaunch.data.context=");
@@ -410,7 +410,7 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
             fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterWeights),
             fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterConfig)};
     if (!resolved.config.lora.init.empty()) require_adapter(resolved.config.lora.init, found, spec);
-    // Hosts with disks of their own check again.
+    // This check looks at the disk of this machine. Hosts with disks of their own repeat it there.
     if (!spec.output_directory.empty()) {
         const bool has_adapters = resolved.config.lora.on();
         storage::require_unused_output(*storage::make_disk_tree(), spec.output_directory,

@@ -65,7 +65,7 @@ class PlannedSteps {
 
 // Returns the view of JOB at this moment.
 [[nodiscard]] JobView view_job(const KnownJob& job, PlannedSteps& planned);
-// Returns the same view, for a caller that needs only one.
+// Returns the view of JOB at this moment, for a caller that needs only one view.
 [[nodiscard]] JobView view_job(const KnownJob& job);
 
 }  // namespace dslaunch::launcher

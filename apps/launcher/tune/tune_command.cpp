@@ -111,7 +111,7 @@ TuneOutcome tune(TuneOptions options) {
     const BuiltJob job = build_job(options.run, machine);
     print_notes(job, options.run);
     JobConfig config = config_of_job(options.run, job.spec);
-    // Otherwise each trial would refuse the same problem again.
+    // Refuses problems of the job here. Otherwise each trial would refuse the same problem.
     launch::JobSpec trial = job.spec;
     trial.output_directory.clear();
     static_cast<void>(look_into_training_job(options.run, trial));

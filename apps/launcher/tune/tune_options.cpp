@@ -50,7 +50,8 @@ std::string tuner_of(const std::string& value) {
     fail(ExitCode::kUsage, "`{}` is none of model, grid, random", printable(value));
 }
 
-// Returns the options of the search itself. They precede options of `run` with the same names.
+// Returns the options of the search itself. If `run` has an option with the same name, the option
+// here takes its place.
 std::vector<Option> own_options(TuneOptions& into) {
     constexpr std::string_view kTitle = "search";
     return {

@@ -46,8 +46,8 @@ struct SearchResult {
     double took_s = 0;
 };
 
-// Tries candidates until the order has no more, the time is over, or a signal is pending. REQUIRES:
-// the same as for run_one_trial().
+// Tries candidates, in the order of the tuner, until all are tried, the time is over, or a signal
+// is pending. REQUIRES: the same as for run_one_trial().
 [[nodiscard]] SearchResult search_configs(const Forecasts& forecasts, const RunOptions& options,
                                           const SearchWishes& wishes);
 

@@ -139,7 +139,8 @@ double in_percent(double after, double before) {
     return 100 * (after / before - 1);
 }
 
-// Returns the largest error of outputs if MODEL has these errors, else of weights.
+// Returns the weight with the largest error: the error of its layer's outputs if MODEL has such
+// errors, otherwise the error of the weight itself.
 const WeightLoss* worst_of(const CompressedModel& model) {
     const WeightLoss* worst = nullptr;
     for (const WeightLoss& loss : model.losses)
@@ -219,7 +220,8 @@ std::string json_of(const CompressArguments& arguments, const Report& report) {
     if (const WeightLoss* const worst = worst_of(model))
         json.field("worst", worst->name).field("worst_error", worst->error);
     write_errors(json, "errors", model, model.is_of_outputs);
-    // Weights that too few calibration tokens reach are rounded to nearest.
+    // If too few calibration tokens reach a weight, it is rounded to nearest, and only the error of
+    // the weight itself is known.
     if (model.is_of_outputs) write_errors(json, "errors_of_weights_to_nearest", model, false);
     return json.end_object().text() + "\n";
 }

@@ -141,7 +141,8 @@ void RowMaker::add_pair(const text::TokenDocument& chosen, const text::TokenDocu
     add(rejected);
 }
 
-// Returns the row length that fits a document of TOKENS tokens, but at most the model's positions.
+// Returns the length of a row that holds a document of TOKENS tokens, but at most the number of
+// positions of the model.
 int64_t RowMaker::holding(int64_t tokens) const {
     const int64_t length = (tokens + kLengthStep - 1) / kLengthStep * kLengthStep;
     return limits_.positions > 0 ? std::min(length, std::max<int64_t>(limits_.positions, 2))

@@ -59,8 +59,9 @@ std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
     return places;
 }
 
-// The admission of a job on hosts like this machine: for the first host on which the job does not
-// fit, or, if it fits everywhere, for the host that needs the most memory.
+// The admission of a job on one host of the job, if all hosts are like this machine. The host is
+// the first one on which the job does not fit or, if it fits everywhere, the host that needs the
+// most memory.
 struct PlannedAdmission {
     job::HostAdmission host;
     int node = 0;
@@ -184,7 +185,7 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
     json.end_array()
         .field("parameters", setup.model_info.parameter_numel())
         .field("trainable_parameters", setup.model_info.trainable_numel());
-    // All calls of this node are one segment.
+    // The JSON names this node, because all of its calls together are one segment.
     const std::string& opaque = setup.segmented->lowered().opaque_node;
     json.key("opaque_node").raw(opaque.empty() ? "null" : json_quote(opaque));
     json.key("segments").begin_array();

@@ -239,8 +239,9 @@ plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& 
     return request;
 }
 
-// Returns the mesh that the user asked for, once for each schedule (or only for the given one), the
-// shortest step first. Throws Error{kConfig} if there is none.
+// Returns the mesh that the user asked for, with the given schedule or, if none is given, with each
+// schedule. The mesh with the shortest step comes first. Throws Error{kConfig} if no schedule is
+// possible.
 std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
                                            const MeshArguments& arguments) {
     plan::MeshChoice choice = choice_for(request, arguments);

@@ -20,8 +20,8 @@ namespace dslaunch::worker {
 
 // The options of `dslaunch plan` with --stages or --search.
 struct MeshArguments {
-    // If its stages are 0, there is no pipeline, or a search tries any number of stages. If its
-    // micro_batches are 0, the config gives their number.
+    // If wish.stages is 0, a search tries any number of stages; without a search, there is no
+    // pipeline. If wish.micro_batches is 0, the config gives the number of micro batches.
     plan::PipelineWish wish = {.stages = 0, .micro_batches = 0};
     std::string schedule;           // name of the schedule; empty: all schedules
     std::string svg_path;           // empty: no picture
@@ -44,7 +44,8 @@ struct MeshArguments {
 };
 
 // Returns the rates of a rank of SETUP's job on the GPU that ARGUMENTS name, or the rates that
-// ARGUMENTS give. Throws Error{kUsage} if ARGUMENTS do neither. REQUIRES: SETUP is for GPUs.
+// ARGUMENTS give. Throws Error{kUsage} if they neither name a GPU nor give rates. REQUIRES: SETUP
+// is for GPUs.
 [[nodiscard]] job::JobRates rates_of_gpu(const job::JobSetup& setup,
                                          const MeshArguments& arguments);
 

@@ -9,9 +9,9 @@
 namespace dslaunch::worker {
 
 // Prints the configs as a table or one JSON object. Segments are measured at the config's micro
-// batch and, if time and memory allow, at one other size. No other ranks run beside this process,
-// because the forecasts are compared only with each other. Throws Error{kConfig} for a section
-// `autotuning` that contradicts the config.
+// batch and, if time and memory allow, at one other size. They are measured in this process alone,
+// without other ranks beside it, because only the order of the forecasts matters. Throws
+// Error{kConfig} for a section `autotuning` that contradicts the config.
 void print_tuning(const job::JobSetup& setup, const PlanArguments& arguments);
 
 }  // namespace dslaunch::worker

@@ -201,7 +201,8 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
                 storage::other_base_text(arguments_.adapter, arguments_.model);
             !other.empty())
             log_warn("adapter", "{}", other);
-    // An adapter that adds tokens or drops padding changes the number of rows only by a few.
+    // An adapter that adds tokens or drops padding changes the number of the embedding's rows only
+    // by a few. If half of the rows are missing, the adapter belongs to another model.
     if (adapter_ && folder_.config.vocabulary < stored_folder_.config.vocabulary / 2)
         fail(ExitCode::kInput,
              "{}: the adapter's embeddings or output layer have {}, but {} has {}: the adapter "

@@ -16,8 +16,8 @@ namespace dslaunch::worker {
 // The tokens that end a text, and how they were found.
 struct EndTokens {
     std::vector<int32_t> tokens;
-    // The token that comes from neither generation_config.json nor config.json, and its source, in
-    // words. Empty if these files name all tokens.
+    // If an end token comes from elsewhere than generation_config.json and config.json, the token
+    // and its source in words. Otherwise empty.
     std::string source;
 };
 

@@ -85,9 +85,9 @@ bool has_letter(const nlohmann::json& json) {
            json.contains("answer") && json["answer"].is_string();
 }
 
-// Returns JSON, a question in the form of ARC, {"question": text, "choices": {"text": [texts],
-// "label": [texts]}, "answerKey": label}, in the form that read_questions() explains. Returns JSON
-// itself if it has another form. lm-evaluation-harness writes the same texts around the question.
+// Converts a question in the form of ARC to the form that read_questions() explains. ARC's form is
+// {"question": text, "choices": {"text": [texts], "label": [texts]}, "answerKey": label}. Returns
+// JSON itself if it has another form. The prompt is the same as in lm-evaluation-harness.
 nlohmann::json without_labels(const nlohmann::json& json) {
     using Json = nlohmann::json;
     const auto is_text = [](const Json& one) { return one.is_string(); };
@@ -214,8 +214,9 @@ PairScores score_pairs(const TokenRows& rows, int64_t pairs, decoder::TextScorer
 }
 
 // Adds to JSON how often the chosen answer is more likely than the rejected one, in total and per
-// token. If ROWS have a reference, also compares the log-probability's gain over the reference:
-// how often it is larger for the chosen answer, and by how many nats on average. Returns a text.
+// token. If ROWS have a reference, also adds how often the model's gain over the reference is
+// larger for the chosen answer, and by how many nats on average. The gain is the difference of the
+// log-probabilities. Returns the same facts as a text.
 std::string describe_pairs(const TokenRows& rows, const PairScores& scores, JsonWriter& json) {
     const std::vector<float> reference = rows.reference();
     const int64_t pairs = std::ssize(scores.of_answer) / 2;

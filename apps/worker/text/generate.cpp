@@ -167,8 +167,8 @@ WritingOptions writing_of(const GenerateArguments& arguments, const TextFiles& f
     return writing;
 }
 
-// Returns the pages for the prompts that run at the same time, if each takes as many positions as
-// the longest of PROMPTS may take.
+// Returns the number of cache pages that are needed if all prompts that run at the same time use as
+// many positions as the longest of PROMPTS can use.
 int64_t pages_of(const WritingOptions& writing, const std::vector<Prompt>& prompts,
                  int64_t context) {
     int64_t longest = 1;

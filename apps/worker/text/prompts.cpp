@@ -151,7 +151,7 @@ std::string other_kind_text(std::string_view line, const std::string& path,
     in.read(begin.data(), std::ssize(begin));
     begin.resize(static_cast<size_t>(in.gcount()));
     const storage::FileKind kind = storage::file_kind(std::as_bytes(std::span(begin)));
-    // A text of a few words has no recognizable kind.
+    // A text of a few words has no recognizable kind, so file_kind() alone does not decide.
     const bool is_text =
         text::valid_utf8_prefix(line) == line.size() && line.find('\0') == std::string_view::npos;
     if (!is_text && kind == storage::FileKind::kOther) return "not UTF-8 text";
@@ -179,7 +179,7 @@ void require_json_lines(std::string_view line, const PromptArguments& arguments,
         if (trim(line).starts_with("{'"))
             fail(ExitCode::kInput, "{} {}: line 1: {}", arguments.file_option, printable(path),
                  printable(fault.what()));
-        // Otherwise the line is not JSON at all.
+        // If the text does not begin so, the line is not JSON at all, and gets the message below.
     }
     fail(ExitCode::kInput,
          "{} {}: its first line is not a JSON object, but each line must be one: {}. The file is "

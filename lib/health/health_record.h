@@ -27,7 +27,7 @@ inline constexpr HealthOp kHealthOps[] = {
     HealthOp::kBroadcast, HealthOp::kSendReceive,   HealthOp::kBarrier, HealthOp::kAllReduce,
     HealthOp::kAllGather, HealthOp::kReduceScatter, HealthOp::kAllToAll};
 
-// Returns true if OP is an operation above. A damaged record may hold any other number.
+// Returns true if OP is a value of the enum. A damaged record may hold another number.
 inline bool is_known(HealthOp op) {
     return op <= HealthOp::kAllToAll;
 }

@@ -47,8 +47,8 @@ NodeLink link_of(const LinkSample& sample) {
 }
 
 // Returns the median. If the number of values is even, UPPER selects the upper one of the two
-// middle values. This helps with three hosts, one of which is bad: it spoils two of the three
-// pairs, and thus half of the values to which a good pair is compared.
+// middle values. This helps if one of three hosts is bad: the bad host spoils two of the three
+// pairs, and thus half of the values to which the good pair is compared.
 double median(std::vector<double> values, bool upper = true) {
     DSL_CHECK(!values.empty(), "the median of an empty list");
     std::sort(values.begin(), values.end());

@@ -34,8 +34,8 @@ class LinkFigures {
     // Return the number and share of small messages that had to be sent again, or that came twice.
     [[nodiscard]] std::string loss() const;
     [[nodiscard]] std::string duplicates() const;
-    // Return a figure of round-trip times: delay() the median over the samples' medians, tail() the
-    // median over the samples' 99th percentiles.
+    // Return a figure of round-trip times: delay() returns the median of the samples' medians,
+    // tail() the median of the samples' 99th percentiles.
     [[nodiscard]] std::string delay(const LinkFigures& good) const;
     [[nodiscard]] std::string tail(const LinkFigures& good) const;
 

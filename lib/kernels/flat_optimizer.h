@@ -19,9 +19,9 @@
 
 namespace dslaunch::kernels {
 
-// Update RANGE by one step. All four functions have these requirements. REQUIRES: this processor
-// has `isa`; the states that the rule needs are given; L2 decay has `parameters` or
-// `decay_parameters`; `half_parameters` comes with `parameters`; steps count from 1.
+// Update RANGE by one step. REQUIRES, for all four functions: this processor has `isa`; the states
+// that the rule needs are given; if there is L2 decay, `parameters` or `decay_parameters` is given;
+// if `half_parameters` is given, `parameters` is too; steps count from 1.
 void adam_step(const FlatRange& range, const AdamStep& step, Isa isa = isa_in_use());
 void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa = isa_in_use());
 // Moves each parameter by lr against the sign of the mixed momentum; the sign of 0 is 0 (Chen et

@@ -94,8 +94,9 @@ void gather_keys(FlowState& flow, Node& node) {
     flow.read_for_share(node, 1);
 }
 
-// Places a product [.., m, k] x [.., k, n] of activations. They may be split in m, in n, or in a
-// batch dimension; an operand without this dimension, or with size 1 there, stays whole.
+// Places a product [.., m, k] x [.., k, n] of activations. An operand may be split in m, in n, or
+// in a batch dimension. The other operand stays whole if it does not have this dimension, or if its
+// size there is 1.
 bool product_rule(FlowState& flow, Node& node) {
     // Each expert multiplies a range of rows. The ranges refer to all rows, so rows must not be
     // split.

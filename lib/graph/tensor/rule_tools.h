@@ -12,7 +12,7 @@
 
 namespace dslaunch::graph {
 
-// Returns LIKE with the same blocks, but split in dimension DIM.
+// Returns a placement that has the blocks of LIKE, but is split in dimension DIM.
 [[nodiscard]] TensorPlacement moved_shard(const TensorPlacement& like, int64_t dim);
 [[nodiscard]] bool is_none(const Value& value);
 [[nodiscard]] int64_t dims_of(const FlowState& flow, const Value* value);

@@ -151,7 +151,8 @@ class Rewriter {
         twin = back;
     }
 
-    // Returns the sum of SUMMAND over the ranks, or the share of that sum that EDIT keeps.
+    // Returns the sum of SUMMAND over the ranks. If EDIT keeps only a share of the sum, returns the
+    // share.
     Value* sum_of(const TensorEdit& edit, Node* node, Value* summand) {
         const Bytes bytes{flow_.graph().bytes(edit.node->output())};
         if (!edit.keep) {

@@ -131,8 +131,8 @@ class Search {
         return sizes[dim] < sizes[1 - dim];
     }
 
-    // Follows TRIAL, and adds the parameters that it demands to REGION until TRIAL demands no more
-    // parameters. Returns the obstacle, if there is one.
+    // Places the graph with the decisions of TRIAL, and adds the parameters that this needs to
+    // REGION, until it needs no more parameters. Returns the obstacle, if there is one.
     std::optional<TensorObstacle> close_region(TensorDecisions& trial, std::set<int>& region) {
         constexpr int kRoundsMax = 64;  // each round settles a parameter or refines its blocks
         std::map<int, TensorObstacle> indivisible;

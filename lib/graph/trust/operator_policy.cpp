@@ -26,7 +26,8 @@ constexpr std::string_view kForeignNamespaces =
     "mkldnn_prepacked nccl nnapi nvprims onednn onnx prepacked rngprims rpc static_runtime "
     "streaming symm_mem tensorexpr tensorpipe torch_xla xpu";
 
-// Returns the operators that the rule about types would allow, each with the reason to refuse it.
+// Returns the operators that must be refused although the types of their arguments are allowed,
+// each with the reason.
 const std::map<std::string_view, const char*>& denied() {
     static constexpr const char* kMemory =
         "it places a tensor in memory without checking the bounds";

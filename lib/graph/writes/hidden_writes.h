@@ -1,5 +1,5 @@
-// Makes writes visible to LibTorch that the schemas of operators hide: a schema may not say that
-// the operator writes, or that it may return its input. Used by lower.h. No shared state.
+// Lets LibTorch see writes that the schemas of operators hide: a schema may not say that the
+// operator writes, or that it may return its input. Used by lower.h. No shared state.
 #pragma once
 
 #include "graph/nodes/names.h"

@@ -32,7 +32,7 @@ void unite_by_schema(const Node& node, MemorySets& sets) {
         add(node.output(o), schema == nullptr || is_aliased(schema->returns(), o));
 }
 
-// Unites everything that the blocks of NODE read or make with the outputs of NODE.
+// Puts the outputs of NODE, and everything that the blocks of NODE read or make, into one set.
 void unite_blocks(const Node& node, MemorySets& sets) {
     const Value* all = nullptr;
     const auto add = [&](const Value* value) {

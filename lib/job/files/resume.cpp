@@ -203,8 +203,8 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     if (path.empty()) return nullptr;
     const bool named = !request.from.empty() && request.from != kAuto;
     std::vector<std::string> folders;
-    // A job that goes back to an earlier checkpoint sets the later ones aside, but may have ended
-    // before. So after a restart, a newer checkpoint in its folder may belong to another run.
+    // A job that goes back to an earlier checkpoint sets the later checkpoints aside, but it may
+    // have ended before it did so. Then a newer checkpoint in its folder belongs to another run.
     if (first)
         folders = own_first ? candidates_in(tree, path + "/checkpoints",
                                             named ? request.launch : std::string())

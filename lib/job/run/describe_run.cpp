@@ -303,7 +303,7 @@ std::string own_buffers_text(const JobSetup& setup) {
         names.push_back(setup.model->buffers()[lowered.buffers[i]].name);
         inputs.push_back(input);
     }
-    // Buffers that change only by the weights, not by the batch, are the same on all ranks.
+    // Buffers whose new values depend only on weights, not on the batch, are the same on all ranks.
     if (!inputs.empty() && !graph::moves_by_batch(lowered, inputs, graph::draws)) names.clear();
     std::string text =
         "each rank has its own buffers (running averages) during training; evaluations and saves "

@@ -79,8 +79,8 @@ const plan::StepPlan* JobSteps::plan_of(int64_t update) {
 void JobSteps::end_step(int64_t step, double /*loss*/, bool /*skipped*/) {
     if (setup_.config().average_buffers) buffers_.average();
     const int64_t interval = setup_.config().check_equal_interval;
-    // With an optimizer that compresses, each host updates its own parameters for some steps before
-    // the hosts exchange them. In these steps the parameters differ, so they are not compared.
+    // With an optimizer that compresses, a host may update its own parameters for some steps before
+    // the hosts exchange them. Meanwhile the parameters differ, so they are not compared.
     if (interval > 0 && step % interval == 0 && !setup_.config().optimizer.compresses())
         equal_check_.check(step, state_);
 }

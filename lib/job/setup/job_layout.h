@@ -47,9 +47,9 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 // dsworker differ between the hosts.
 void compare_plans(runtime::Collectives& collectives, const plan::StepPlan& plan);
 
-// Checks that the plans of all ranks on SETUP's host, at PLACE, fit together. In a pipeline, checks
-// the plans of all stages that SETUP's rank is connected with. Aborts if they do not fit, since
-// this can only be a bug.
+// Checks that the plans of all ranks on this host fit together. PLACE is the place of SETUP's rank.
+// In a pipeline, checks the plans of all stages with which this rank is connected. Aborts if the
+// plans do not fit, since this can only be a bug.
 void check_host_plans(const JobSetup& setup, const runtime::Topology& place);
 
 }  // namespace dslaunch::job

@@ -28,8 +28,8 @@ void choose_segments(JobSetup& setup);
 // Returns the value for JobSetup::far_ranks. PLACE is the place of SETUP's rank in the job.
 [[nodiscard]] std::vector<int> far_ranks(const JobSetup& setup, const runtime::Topology& place);
 
-// Fills in how many bytes PLAN, a plan for SETUP's stage, sends to stages on other hosts: live
-// values, their gradients, and gradients of tied parameters.
+// Fills in the bytes that PLAN sends to stages on other hosts: live values, their gradients, and
+// gradients of tied parameters. PLAN is a plan for SETUP's stage.
 void count_sent_by_stage(const JobSetup& setup, plan::StepPlan& plan);
 
 // Returns the largest number of recompute groups that overlap one part of SETUP's stage. The config

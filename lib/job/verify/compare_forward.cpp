@@ -76,8 +76,8 @@ at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
     return dict.at(IValue(wanted)).toTensor();
 }
 
-// Runs MODEL's forward in its current mode on BATCH, the values of LOWERED's arguments, with
-// LibTorch's interpreter and without the lowered graph. Returns LOSS of the result, with its
+// Runs MODEL's own forward, in its current mode, with LibTorch's interpreter and without the
+// lowered graph. BATCH: the values of LOWERED's arguments. Returns LOSS of the result, with its
 // autograd graph. Throws Error{kInput} if forward cannot be called like this, and what LibTorch
 // throws. REQUIRES: LOSS is not a preference loss.
 at::Tensor own_loss(graph::Model& model, const graph::LoweredGraph& lowered,

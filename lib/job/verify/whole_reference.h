@@ -38,7 +38,7 @@ inline double orders_of(int64_t numel) {
                     std::pow(kOfOne, 1.0 / static_cast<double>(std::max<int64_t>(1, numel))));
 }
 
-// Returns a floating-point tensor in fp64, any other tensor as it is; without gradient.
+// Returns TENSOR without its gradient. A floating-point tensor is converted to fp64.
 inline at::Tensor to_double(const at::Tensor& tensor) {
     return tensor.is_floating_point() ? tensor.detach().to(at::kDouble) : tensor.detach();
 }
@@ -74,7 +74,7 @@ struct ReferenceStep {
     std::vector<at::Tensor> gradients;
     std::vector<double> bounds;  // by model parameter; absolute errors
     double norm = 0;             // global L2 norm of the gradients of the loss itself
-    // A text, after step 1, about the difference between the graph and the model's own forward.
+    // After step 1: a text about the difference between the graph and the model's own forward.
     // Empty if they agree, or if the forward was not run.
     std::string graph_fault;
 };

@@ -11,9 +11,9 @@
 namespace dslaunch::launch {
 
 // Returns the size and SHA-256 of PATH. If ALL_BYTES is false, the hash of a file over 1 GiB covers
-// only 64 evenly spread blocks of 1 MiB, and a file that is in CACHE is not read. Adds the hash of
-// a file that was read to CACHE, which may be null. Calls ALIVE every few megabytes. Blocks while
-// it reads. If the file cannot be read, FileFacts::error gives the reason.
+// only 64 evenly spread blocks of 1 MiB, and a file that is in CACHE is not read. CACHE may be
+// null; the hash of a file that was read is added to it. Calls ALIVE every few megabytes. Blocks
+// while it reads. If the file cannot be read, FileFacts::error gives the reason.
 [[nodiscard]] FileFacts look_at_file(const std::string& path, bool all_bytes,
                                      const std::function<void()>& alive,
                                      HashCache* cache = nullptr);

@@ -56,9 +56,9 @@ struct HostQuestions {
 };
 
 // Asks every host whose agent is running for a report: all hosts at once, and each host three
-// times. Compares the host's clock by the fastest of its three answers. Then asks for the GPUs; a
-// driver may take seconds to answer. REQUIRES: fleet.connect() was called with want_binary_hash,
-// unless own_hash is empty.
+// times. The fastest of the three answers is used to compare the host's clock. Then asks for the
+// GPUs; a driver may take seconds to answer. REQUIRES: fleet.connect() was called with
+// want_binary_hash, unless own_hash is empty.
 [[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const HostQuestions& questions);
 
 // A program to run on every host.

@@ -93,7 +93,8 @@ int MetricsFeed::add(const MetricsRecord& record) {
     const bool repeats =
         !is_first && (is_step ? samples <= *newest_samples_ : samples < *newest_samples_);
     const bool is_new_run = is_first && !waiting_ && is_at_begin;
-    // An evaluation has the place of a step, but does not write this step again.
+    // An evaluation has the place of its step. The step is not written again, only later values
+    // are.
     const int64_t repeated = samples + (evaluates && !is_at_begin ? 1 : 0);
     if (is_first || repeats) begin_all({repeated, is_new_run});
     newest_samples_ = samples;

@@ -112,11 +112,11 @@ struct NetworkCandidate {
     std::string reason;  // why it has this place in the order, in words
 };
 
-// Returns, for each host, the addresses at which other hosts may reach it, the best first. An
-// address is better, in this order, if ssh arrived there; if its interface is not for guests
-// (containers, virtual machines); if it is IPv4; if its link is faster; by its name. Leaves out
-// addresses that are down, loopback or link-local, and addresses that two machines have, such as
-// docker0's: each machine would reach itself.
+// Returns, for each host, the addresses at which other hosts may reach it, the best first. The
+// criteria are, in this order: ssh arrived there; the interface is not for guests (containers,
+// virtual machines); IPv4; a faster link; the name. Leaves out addresses that are down, loopback or
+// link-local, and addresses that two machines have, such as docker0's: each machine would reach
+// itself.
 [[nodiscard]] std::vector<std::vector<NetworkCandidate>> plan_candidates(
     const std::vector<NetworkHost>& hosts);
 

@@ -33,8 +33,8 @@ inline constexpr std::chrono::milliseconds kRelaySilenceMax{11'000};
 inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
 // A rank reports its position this often.
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{1'000};
-// A rank is considered silent if its silence has lasted at least this much longer than the silence
-// of another rank.
+// A rank is considered silent if its last heartbeat is older by more than this time than the newest
+// heartbeat of any rank.
 inline constexpr std::chrono::milliseconds kHeartbeatSilenceMax{2'500};
 // If a rank has lost its peer, the launcher waits this long for a report about the lost rank. The
 // wait begins when all other hosts have answered a ping or are known to be lost.

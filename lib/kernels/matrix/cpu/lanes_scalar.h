@@ -165,8 +165,8 @@ inline Ints dot_bytes(const Ints& sums, Bytes64 codes, const int8_t* x) {
     return dot_nibbles(sums, codes, x);
 }
 
-// The numbers that nibbles stand for. Each output has four nibbles; look_up() returns the number of
-// nibble K for every output.
+// The numbers that nibbles stand for. Each output has four nibbles; look_up() returns, for every
+// output, the number that nibble K stands for.
 struct Table {
     const float* numbers;
 };

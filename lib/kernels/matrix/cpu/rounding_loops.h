@@ -251,7 +251,8 @@ inline Floats best_nf4_scale(const PanelGroup& group, const PanelGroup& weights,
             wxq = fma(wq, group.at(k), wxq);
             wqq = fma(wq, q, wqq);
         }
-        // The part of x's squares that scale · q explains.
+        // The part of the weighted squares of x that `scale * q` accounts for; the rest is the
+        // error.
         const Floats scale = wxq / larger(wqq, tiny), explained = wxq * scale;
         best = where_less(most, explained, scale, best);
         most = where_less(most, explained, explained, most);

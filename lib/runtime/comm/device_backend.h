@@ -130,7 +130,8 @@ struct DeviceBackendDeleter {
 };
 using DeviceBackendPtr = std::unique_ptr<DeviceBackend, DeviceBackendDeleter>;
 
-// Returns the path of the plugin of this program's build, in the program's folder.
+// Returns the path of the plugin that was built with this program. The plugin is in the program's
+// folder.
 [[nodiscard]] std::string own_device_plugin();
 
 // Opens the plugin at PATH, which stays open until the process ends. Throws Error{kSetup}, naming

@@ -54,8 +54,9 @@ class DeviceCollectives final : public Collectives {
             count_all_reduce(buffer.numel * kElementBytes, world_size);
             return groups_.world->all_reduce(buffer, reduction);
         }
-        // The only ranges that every rank needs are the usage flags, which are not on the device
-        // (GradientSums::complete). Without them, shards of equal size are one reduce-scatter.
+        // The usage flags, the only ranges that every rank needs, are left out: they are not on the
+        // device (GradientSums::complete). Then a single reduce-scatter is enough if the shards
+        // have equal size.
         std::vector<NodeRange> shards(destinations.begin(), destinations.end());
         std::erase_if(shards, [](const NodeRange& range) { return range.node == kEveryNode; });
         groups_.owners->reduce_ranges(buffer, reduction, shards);
@@ -178,9 +179,9 @@ class DeviceCollectives final : public Collectives {
     TrafficMeter meter_;
 };
 
-// Joins the group of SIZE ranks, with index PLACE. The rank with index 0 makes the group's id,
-// which is sent to the other ranks over the collectives of the hosts. IDS_OF is the global rank of
-// the rank that makes the id.
+// Joins the group of SIZE ranks, with index PLACE. The group's first rank makes the group's id, and
+// the collectives of the hosts send it to the other ranks. IDS_OF is the global rank of the group's
+// first rank.
 DeviceCommunicator* join(const DeviceCollectivesParts& parts, int place, int size, int ids_of,
                          Duration time_limit) {
     const std::vector<std::string> ids =

@@ -92,24 +92,25 @@ struct OwnerStream {
     Pieces packed;
 };
 
-// Each call throws the errors of Link::transfer. The same bridge of all hosts must make the same
-// calls, in the same order.
+// The exchanges between hosts. On all hosts, the bridges with the same index must make the same
+// calls in the same order. Each call throws the errors of Link::transfer.
 class HostExchange {
   public:
     // REQUIRES: there are at least two hosts.
     HostExchange(const Topology& topology, std::unique_ptr<Link> link);
 
-    // Replaces PIECES by their sum over hosts in node-rank order, times SCALE. They are fp32, and
-    // all hosts have equally many elements. Each of the H hosts sums one of H parts and sends the
-    // sums back, so it sends 2 (H - 1) / H of the elements.
+    // Replaces PIECES by their sum over hosts in node-rank order, times SCALE. The pieces are fp32,
+    // and all hosts have equally many elements. Each of the H hosts sums one of H parts and sends
+    // the sums back, so a host sends `2 * (H - 1) / H` of the elements.
     void reduce(const Pieces& pieces, float scale);
     // Sends STREAMS[q], pieces of this host's sums, to host q. Streams have the same length on all
-    // hosts. The pieces of this host's own stream become the sum over hosts in node-rank order,
-    // times SCALE. REQUIRES: streams overlap only in a common beginning.
+    // hosts. STREAMS[own host] is not sent: its pieces are replaced by the sum over hosts in
+    // node-rank order, times SCALE. REQUIRES: streams have no memory in common, except for a common
+    // beginning.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
-    // Does the same, but STREAMS[q].packed is packed as CODING says. This host's own term is added
-    // unpacked. CODING.errors has one rounding error for each packed element that is sent, host by
-    // host in node-rank order.
+    // Does the same as reduce_to_owners(), but packs STREAMS[q].packed as CODING says. This host's
+    // own term is added unpacked. CODING.errors has one rounding error for each packed element that
+    // is sent, host by host in node-rank order.
     void reduce_packed(const std::vector<OwnerStream>& streams, float scale,
                        const ReduceCoding& coding);
     // Replaces PIECES by the sum over hosts, times SCALE, the same on all hosts. Values are sent in

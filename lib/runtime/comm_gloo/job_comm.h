@@ -27,10 +27,11 @@ struct JobComm {
     std::unique_ptr<Collectives> collectives;
 };
 
-// Waits for all ranks of the host and, on a bridge, for the same bridge of the other hosts. Takes
-// ownership of the file descriptors in ENVIRONMENT. A rank that is alone on its host needs no
-// arena_fd. STREAMS are passed to Rendezvous. Throws the errors of Arena, HostGroup and Rendezvous.
-// REQUIRES: LAYOUT was made for environment.local_world_size ranks.
+// Opens the comm of all ranks. Waits for all ranks of the host; a bridge also waits for the bridges
+// of other hosts with its index. Takes ownership of the file descriptors in ENVIRONMENT. A rank
+// that is alone on its host needs no arena_fd. STREAMS are passed to Rendezvous. Throws the errors
+// of Arena, HostGroup and Rendezvous. REQUIRES: LAYOUT was made for environment.local_world_size
+// ranks.
 [[nodiscard]] JobComm open_job_comm(const launch::WorkerEnvironment& environment,
                                     ArenaLayout layout, Duration time_limit, int streams = 1);
 
@@ -50,7 +51,7 @@ struct GroupCommParts {
 [[nodiscard]] JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& all,
                                       GroupCommParts parts);
 
-// Returns the hosts of RANKS of a job on the hosts of WORLD.
+// Returns the host of each of RANKS, as a node rank in WORLD.
 [[nodiscard]] std::vector<int> hosts_of(const Topology& world, const std::vector<int>& ranks);
 
 }  // namespace dslaunch::runtime

@@ -32,10 +32,10 @@ struct SegmentRunnerOptions {
     // skipped.
     bool stop_on_nonfinite_loss = true;
     plan::StageWork stage_work = {};  // this stage's work in the plan
-    // The number of ranks that share the positions of each sample. Each of them has one summand of
-    // the loss's gradient, but the mean over all ranks also divides by this number; the runner
-    // multiplies by it to compensate. data_parallel_rank and data_parallel_size count these ranks
-    // as one.
+    // The number of ranks that share the positions of each sample. Each of these ranks has one
+    // summand of the loss's gradient, so their gradients must be added. But the mean over all ranks
+    // divides by this number too, so the runner multiplies by it. data_parallel_rank and
+    // data_parallel_size count these ranks as one.
     int position_ranks = 1;
 };
 
@@ -55,13 +55,13 @@ class SegmentRunner {
     // loss (1 / accumulation steps for a mean). EMPTY marks the micro steps in which no target
     // counts: their loss is 0. If EMPTY is empty, every micro step has targets that count.
     void begin_step(int64_t step, double root_scale, std::vector<char> empty = {});
-    // Sets the number of updates done, on which compression depends (DrawKey::updates). -1 means
-    // that all changes are over, and is the number before the first call.
+    // Sets the number of completed updates, on which the compression of the model depends. -1, the
+    // number before the first call, means that no change of the compression will follow.
     void set_updates(int64_t updates) { updates_ = updates; }
     // Loads all micro batches of STEP at once, for callers that read them before the step begins.
     // Load then uses them.
     [[nodiscard]] const std::vector<std::vector<c10::IValue>>& look_ahead(int64_t step);
-    // Returns the count of targets, or null if it is not known which targets of a batch count.
+    // Returns the rule that counts targets; null if it is not known which targets of a batch count.
     [[nodiscard]] const graph::TargetCount* targets() const {
         return model_.lowered().targets.get();
     }
@@ -144,8 +144,8 @@ class SegmentRunner {
     int64_t updates_ = -1;
     double root_scale_ = 1;
     std::vector<plan::StagePart> parts_;
-    // For each part, the segment whose backward ends the part's micro step, or the number of the
-    // part's segments if no segment has a backward.
+    // For each part, the segment whose backward ends the part's micro step. If no segment of the
+    // part has a backward, the entry is the number of segments in the part.
     std::vector<size_t> last_backward_;
     std::vector<Held> held_;  // by micro step, then part
     // The micro batches that look_ahead() loaded for step ahead_step_, one per micro step.

@@ -25,8 +25,8 @@ struct TensorGroupSlices {
     std::array<BucketId, 2> buckets;
     Bytes chunk;  // bytes of each bucket
 };
-// Adds two buckets of CHUNK to ARENA, and a ring of places of at most 256 KiB, for each rank.
-// Larger tensors are sent in several turns.
+// Adds memory for a group to ARENA. Each rank gets two buckets of CHUNK, and a ring whose places
+// have at most 256 KiB. Larger tensors are sent in several turns.
 [[nodiscard]] TensorGroupSlices add_tensor_group(ArenaLayout& arena, Bytes chunk = mib(1));
 
 // Makes the group whose ranks are exactly the ranks of COLLECTIVES. COLLECTIVES must outlive the

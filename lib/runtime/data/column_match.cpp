@@ -68,8 +68,8 @@ std::vector<std::string> names_of(const ColumnMatch& match, std::span<const size
     return names;
 }
 
-// Returns the options that name a column for each argument (COLUMN if it is not known) and for the
-// loss's target.
+// Returns the options that name a column for each argument and for the loss's target. A column that
+// is not known is called COLUMN.
 std::string naming_options(const ColumnMatch& match,
                            std::span<const std::optional<size_t>> column_of) {
     std::string options;

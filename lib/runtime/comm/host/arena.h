@@ -73,8 +73,8 @@ class ArenaLayout {
     BucketId add_bucket(const std::string& name, int64_t numel, SliceId slice,
                         int64_t offset_numel);
 
-    // Return the numbers of ranks, signals and buckets, a slice or bucket by its id, and the name
-    // of a signal. REQUIRES: an id comes from this layout.
+    // Return facts about the layout: numbers of ranks, signals and buckets, and the slice, bucket
+    // or signal name of an id. REQUIRES: an id comes from this layout.
     [[nodiscard]] int local_world_size() const { return local_world_size_; }
     [[nodiscard]] const Slice& slice(SliceId id) const;
     [[nodiscard]] const Bucket& bucket(BucketId id) const;

@@ -225,9 +225,9 @@ bool HostGroup::has_ended(int local_rank) const {
     const int32_t pid = control_.pid(local_rank).load();
     if (pid == ::getpid()) return false;
     const UniqueFd& process = process_fds_[local_rank];
-    // There is no descriptor if the process ended before it could be opened, or if this kernel has
-    // no such descriptors. In the latter case a process that has ended but is not reaped yet counts
-    // as alive.
+    // There is no descriptor if the process ended before it could be opened, or if this kernel does
+    // not offer descriptors of processes. kill() reports a process that has ended as alive until
+    // the process is reaped.
     if (!process.valid()) return ::kill(pid, 0) != 0 && errno == ESRCH;
     pollfd ended{.fd = process.get(), .events = POLLIN, .revents = 0};
     return ::poll(&ended, 1, 0) > 0;

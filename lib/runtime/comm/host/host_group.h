@@ -65,7 +65,7 @@ class HostGroup {
     void broadcast(std::span<std::byte> bytes, int root);
 
     // Poisons the group with TEXT; a later text is ignored. Every wait for a generation that is not
-    // posted throws this text, now or later. Does not block.
+    // posted then throws an error with TEXT; so do later waits. Does not block.
     void poison(std::string_view text);
     [[nodiscard]] bool poisoned() const;
     // Sleeps until the group is poisoned, wake_poison_waiters() is called or TIME_LIMIT has passed.

@@ -72,7 +72,7 @@ class Activity {
     // Notes that a long task begins. WHAT describes the task in words; an empty WHAT means that the
     // task has ended.
     void begin(std::string_view what);
-    // Returns "WHAT 14 s" with the time since begin(WHAT). Returns an empty text in the first
+    // Returns "WHAT  14 s" with the time since begin(WHAT). Returns an empty text in the first
     // second of this object's life.
     [[nodiscard]] std::string text() const;
 

@@ -58,7 +58,7 @@ struct StepRunnerParts {
 // The position of a rank in its sequence of steps.
 struct StepPosition {
     // The number of instructions in all steps so far. A step under an earlier plan counts as many
-    // as a step of the present plan. The end of a step counts as one more instruction.
+    // instructions as a step of the present plan. The end of a step counts as one more.
     uint64_t instructions_done = 0;
     uint64_t instructions_per_step = 1;
     std::string lanes;  // ", compute: Forward of segment 2 (…)" for each lane that is at work
@@ -113,8 +113,8 @@ class StepRunner final : private InstructionRunner {
     // position().
     mutable std::mutex plan_mutex_;
     std::atomic<uint64_t> ends_reached_{0};
-    // Correction of the executor's count of instructions after changes of plan: it lets all earlier
-    // steps count as many instructions as a step of the present plan.
+    // Added to the executor's count of instructions, so that steps under earlier plans count as
+    // many instructions as steps of the present plan.
     int64_t instructions_before_ = 0;
 };
 

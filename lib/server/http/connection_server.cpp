@@ -90,7 +90,7 @@ void ConnectionServer::run() {
 bool ConnectionServer::goes_on() {
     if (!is_ending_) {
         // Accepts connections if there is room, or if make_room() can close a waiting connection.
-        // Otherwise new ones wait in the system's queue.
+        // Otherwise new connections wait in the system's queue.
         const bool may_listen =
             open_ < static_cast<size_t>(limits_.connections_max) || !reading_.empty();
         if (may_listen != is_listening_) {
@@ -138,7 +138,7 @@ void ConnectionServer::accept_all() {
         UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid()) {
             // If no file descriptors are left, make_room() closes the connection that has waited
-            // longest. The new connection gets its descriptor, in this call or the next one.
+            // longest. The freed descriptor serves a new connection, in this call or the next.
             if ((errno == EMFILE || errno == ENFILE) && !make_room()) return;
             if (errno != ECONNABORTED && errno != EINTR && errno != EMFILE) return;
             continue;

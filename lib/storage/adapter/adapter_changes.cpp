@@ -294,7 +294,7 @@ void AdapterChanges::add_token_rows(const SafetensorsEntry& entry, const std::st
     auto found = std::ranges::find_if(config_.token_rows, [&](const auto& named) {
         return named.first.empty() || path == named.first || path.ends_with("." + named.first);
     });
-    // If the output layer is tied to the table, PEFT also saves the table's rows under its name.
+    // If the output layer is tied to the table, PEFT also saves the rows under the layer's name.
     if (model_ != nullptr && model_->is_tied && in_model(path) == head_of(*model_))
         found = config_.token_rows.begin();
     if (found == config_.token_rows.end())

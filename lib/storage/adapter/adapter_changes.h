@@ -87,9 +87,8 @@ class AdapterChanges {
     // separate output layer.
     void adapt(TransformerConfig& model) const;
 
-    // take() returns the change of the parameter NAME, or null if there is none.
-    // require_all_taken() throws Error{kInput}, naming the tensor, if take() has not returned every
-    // change.
+    // Returns the change of the parameter NAME, or null if there is none. After all calls,
+    // require_all_taken() throws Error{kInput}, naming the tensor, if a change was never returned.
     [[nodiscard]] const WeightChange* take(const std::string& name);
     void require_all_taken() const;
 

@@ -11,8 +11,8 @@
 
 namespace dslaunch::storage {
 
-// Pairs of a pattern for layers' names and a number. For a layer, the first pair counts whose
-// pattern matches.
+// Pairs of a pattern for layers' names and a number. For a layer, the first pair with a matching
+// pattern counts.
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
 // Returns the number for the layer PATH, or OTHERWISE if no pattern matches. A pattern matches if

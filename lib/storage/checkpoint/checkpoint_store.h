@@ -56,8 +56,8 @@ struct CheckpointClaim {
 // run, must not have complete checkpoints, and must not have files that the result would replace:
 // weights, an adapter, a run.json that dslaunch did not write, or a file named in COPIED (from
 // config_files_of_result()). If RESUMES, OUTPUT may have checkpoints and the other files of their
-// run. But if OUTPUT has no checkpoints and its subfolders are runs, the error asks for one of
-// them.
+// run. If RESUMES and OUTPUT has no checkpoints, its subfolders must not be runs; the error names
+// such runs.
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false,
                            std::span<const std::string> copied = {});
 

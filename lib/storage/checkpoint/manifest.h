@@ -57,10 +57,10 @@ inline constexpr std::array<std::string_view, 2> kManifestEnd{",\"manifest_xxh3_
 inline constexpr std::string_view kFreshVariance = "exp_avg_sq_fresh";
 inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
 
-// The states of lagging updates (zero/update/lagging_path.h). A number follows the first two names:
-// the steps whose gradients have accumulated. Either name stands for the accumulated gradients of
-// unimportant units, with -0 in important units. The second name is used if the next step applies
-// these gradients. kLaggingChoice is 1 in each unit that is important from that step on.
+// The states of lagging updates (zero/update/lagging_path.h). The first state has the accumulated
+// gradients of unimportant units, and -0 in important units. It is saved under the second name if
+// the next step applies these gradients. A number is appended to either name: from how many steps
+// the gradients are. kLaggingChoice is 1 in each unit that is important from that step on.
 inline constexpr std::string_view kLagging = "lagging_gradients.";
 inline constexpr std::string_view kLaggingDue = "lagging_gradients_due.";
 inline constexpr std::string_view kLaggingChoice = "lagging_choice";

@@ -19,8 +19,7 @@ namespace {
 
 using Kind = TensorDiff::Kind;
 
-// Returns the names of TENSOR, by which the source that it is compared with may know the same
-// tensor.
+// Returns all names of TENSOR. The other of the two compared sources may use any of them.
 std::vector<std::string> names_of(const CheckpointTensor& tensor) {
     if (tensor.kind == TensorKind::kRankBuffer)
         return {fmt::format("{} (rank {})", tensor.name, tensor.rank)};

@@ -86,8 +86,8 @@ class Map {
         }
     }
 
-    // Returns the runs in the order of the whole tensor. Returns a run that several ranks have only
-    // once, and adds pairs of this run and each further copy to COPIES.
+    // Returns the runs in the order of the whole tensor. If several ranks have the same run,
+    // returns it once, and adds a pair of this run and each further copy to COPIES.
     std::vector<Joining::Run> in_order(int64_t numel,
                                        std::vector<std::pair<Joining::Run, Joining::Run>>& copies) {
         std::ranges::stable_sort(runs_, {}, &Placed::at);

@@ -107,7 +107,8 @@ class LongBlock {
     }
 
   private:
-    // Returns the factor that makes the largest scale the last integer of the range.
+    // Returns the unit of the scales. The largest scale is this unit times the last integer of the
+    // range.
     [[nodiscard]] double first_scale(size_t groups) const {
         float most = 0;
         for (size_t g = 0; g < groups; ++g)

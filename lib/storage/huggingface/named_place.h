@@ -27,8 +27,8 @@ namespace dslaunch::storage {
 // ("serve") cannot read.
 [[nodiscard]] std::string folder_model_at(const std::string& path, std::string_view command);
 
-// Returns advice on how to get a folder in place of ARCHIVE, for an archive that comes from `model
-// import`, directly or by training.
+// Returns advice on how to get a folder in place of ARCHIVE. The advice is for archives that `model
+// import` made, and for results of training such an archive.
 [[nodiscard]] std::string folder_of_archive_text(const std::string& archive);
 
 // Returns the adapter's folder that PATH stands for: PATH itself, or adapter/ in it; empty for an

@@ -85,8 +85,8 @@ struct Looked {
     size_t zeros = 0;
 };
 
-// Reads a few samples of the file. Examines only one of four 16-bit numbers, at the indices `4 * i
-// + PLACE`.
+// Examines the number at index PLACE in each group of four 16-bit numbers, in a few samples of the
+// file.
 Looked look_at(std::span<const uint16_t> numbers, size_t place) {
     Looked looked;
     const size_t step = std::max(numbers.size() / 3, kLookedAt) / 4 * 4;

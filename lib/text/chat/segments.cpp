@@ -247,8 +247,8 @@ class AnswerFinder {
         return ranges;
     }
 
-    // Renders only the first COUNT messages. If the whole text begins with this text, returns the
-    // length of this text, otherwise nothing.
+    // Renders only the first COUNT messages. Returns the length of the rendered text if the text of
+    // the whole conversation begins with it, otherwise nothing.
     [[nodiscard]] std::optional<size_t> beginning(size_t count, bool add_generation_prompt) const {
         if (count == messages_.size()) return whole_.text.size();
         const auto chat = try_rendered(count, add_generation_prompt);
@@ -324,8 +324,8 @@ class AnswerFinder {
         return range;
     }
 
-    // TURN is the text of message INDEX. It begins with the prompt for an answer, which is also the
-    // end of the text ASKED. Returns the length of this prompt, or nothing if it is not known.
+    // Finds the prompt for an answer at the beginning of TURN, the text of message INDEX. The text
+    // ASKED ends with the same prompt. Returns the prompt's length, or nothing if it is not known.
     [[nodiscard]] std::optional<size_t> header_bytes(size_t index,
                                                      const std::optional<RenderedChat>& asked,
                                                      std::string_view turn) const {
@@ -351,10 +351,10 @@ class AnswerFinder {
         return shared > 0 ? shared : overlap(text, turn);
     }
 
-    // Some templates begin an answer with an empty block of reasoning, because they write this
-    // block in the prompt for an answer without thinking. Returns the length of the block at the
-    // beginning of RANGE, the answer of message INDEX. If the block begins before RANGE, returns
-    // the length of its part in RANGE. Returns 0 if there is no such block.
+    // Returns the length of the empty block of reasoning at the beginning of RANGE, the answer of
+    // message INDEX. Templates write such a block in the prompt for an answer without thinking. If
+    // the block begins before RANGE, counts only its part in RANGE. Returns 0 if there is no such
+    // block.
     [[nodiscard]] size_t own_block_bytes(size_t index, TextRange range) const {
         const std::string_view answer = part(range);
         const size_t block = empty_block_bytes(part({0, range.begin_bytes}), answer);

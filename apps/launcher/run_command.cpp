@@ -121,8 +121,8 @@ std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                            edit_distance(word, *near)};
 }
 
-// Refuses WORD if it is a verb for which dslaunch has an option, or another program whose work
-// dslaunch does with a subcommand.
+// Refuses WORD and says what to use instead, if WORD is a verb for which dslaunch has an option, or
+// the name of a program that a subcommand of dslaunch replaces.
 void refuse_advised(const std::string& word) {
     static const std::map<std::string, std::string> kAdvice = {
         {"resume", "to continue a run, use: dslaunch MODEL --data FILE -o RUN --resume"},

@@ -217,7 +217,7 @@ void run_export(ExportArguments arguments) {
     if (with_config && options.out.ends_with(".safetensors"))
         fail(ExitCode::kUsage, "{}: is a file, but --config-from needs a folder to copy to",
              options.out);
-    // The check comes before the weights, so that a wrong folder is reported at once.
+    // Checks the folder before writing the weights, so that a wrong folder is reported at once.
     if (with_config) {
         storage::check_model_config(arguments.config_from);
         require_own_config(*source, arguments.config_from);

@@ -103,7 +103,8 @@ std::string use_command(const launch::JobSpec& spec, const RunOptions& options) 
         std::string command =
             fmt::format("dslaunch generate {} {}", made,
                         prompts == "ids" ? "--prompt-ids 5,17,2" : "--prompt \"…\"");
-        // The trained archive contains the code of the original model, so it needs the same trust.
+        // The trained archive contains the code of the original model, so the command needs the
+        // same options for trust.
         if (options.trust_model) command += " --trust-model";
         for (const std::string& library : options.op_libraries)
             command += " --op-library " + shell_word(library);

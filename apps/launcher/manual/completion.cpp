@@ -201,8 +201,8 @@ class Completer {
         return completion;
     }
 
-    // Completes TEXT as a value for ENTRY, an option or an argument. PREFIX comes before it in the
-    // current word.
+    // Completes TEXT, which is a value for ENTRY (an option or an argument). In the current word,
+    // TEXT comes after PREFIX.
     Completion value(const HelpEntry& entry, const std::string& text, const std::string& prefix) {
         Completion completion{.prefix = prefix};
         const std::string name =

@@ -114,7 +114,7 @@ std::vector<std::string> names_below(const CommandPath& path) {
     return names;
 }
 
-// Returns the words of the command in NAME, the name of a page, such as dslaunch-ckpt-export.1.
+// Returns the words of the command whose page is NAME, for example dslaunch-ckpt-export.1.
 std::vector<std::string> words_of_page(std::string name) {
     if (name.ends_with(".1")) name.resize(name.size() - 2);
     if (name == "dslaunch") return {};

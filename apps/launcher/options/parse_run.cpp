@@ -312,8 +312,8 @@ namespace {
 // A server's ranks end by themselves within the grace time; the launcher waits this much longer.
 constexpr double kServerEndS = 5;
 
-// Returns the seconds of --grace in WORDS; OTHERWISE if WORDS have no --grace or a bad number. The
-// role itself refuses a bad number.
+// Returns the seconds of --grace in WORDS, or OTHERWISE if WORDS have no --grace or a bad number.
+// The role itself refuses a bad number.
 double grace_of(std::span<const std::string> words, double otherwise) {
     for (size_t i = 0; i < words.size(); ++i) {
         const size_t equals = words[i].find('=');

@@ -17,7 +17,8 @@ namespace {
 constexpr double kMinutesMax = 7 * 24 * 60;
 constexpr int kTrialsMax = 10'000;
 
-// The options of `run` that trials cannot have: they keep no results, and start from the model.
+// The options of `run` that trials cannot have, because trials keep no results and start from the
+// model.
 constexpr std::array<std::string_view, 11> kNotOfTrials = {
     "output", "no-output", "enable-each-rank-log", "resume",   "new-data", "dry-run",
     "verify", "print-env", "autotuning",           "save-pid", "all"};

@@ -25,7 +25,7 @@ constexpr size_t kBlockBytes = size_t{8} << 20;
 constexpr int64_t kLengthMax = 1024;
 constexpr int64_t kLengthStep = 16;
 
-// Returns the limits that the model in FOLDER sets to its rows.
+// Returns the limits for rows that the model in FOLDER sets.
 ModelLimits limits_of(const std::string& folder) {
     if (!storage::model_folder_of(folder)) return {};
     try {

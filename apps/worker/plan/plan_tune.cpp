@@ -227,7 +227,8 @@ Considered consider(const Tuning& tuning, const plan::TunedSettings& settings) {
     return one;
 }
 
-// Returns the configs that can be run, the given one first, then the shortest step first.
+// Returns the configs that can be run. The given config comes first, then the others by their
+// expected step time, the shortest first.
 std::vector<Considered> consider_all(Tuning& tuning, const PlanArguments& arguments) {
     const job::JobSetup& setup = tuning.setup;
     job::AdmissionOptions options;

@@ -1,5 +1,5 @@
-// DSL_CHECK: a broken invariant is a bug in this program. The check prints its source location and
-// aborts, in every build.
+// The macro DSL_CHECK, for conditions that only a bug in this program can break. If the condition
+// is false, the macro prints its source location and aborts, in every build.
 #pragma once
 
 #include <fmt/core.h>
@@ -8,14 +8,14 @@
 
 namespace dslaunch::detail {
 
-// Prints the place, CONDITION and MESSAGE to stderr, then aborts.
+// Prints the source location, CONDITION and MESSAGE to stderr, then aborts.
 [[noreturn]] void check_failed(const char* file, int line, const char* condition,
                                const std::string& message);
 
 }  // namespace dslaunch::detail
 
-// DSL_CHECK(condition, "format", args...). It is an expression: compilers then see, even without
-// optimization, that DSL_CHECK(false, ...) does not return.
+// DSL_CHECK(condition, "format", args...). The macro is a conditional expression. Compilers
+// therefore know, even without optimization, that DSL_CHECK(false, ...) does not return.
 #define DSL_CHECK(condition, ...)                                                   \
     ((condition) ? static_cast<void>(0)                                             \
                  : ::dslaunch::detail::check_failed(__FILE__, __LINE__, #condition, \

@@ -1,8 +1,8 @@
 // Converts one number between fp32 and the 16-bit types, with the same result on processors and
-// GPUs. Rounding is to nearest even. A NaN keeps its sign and its upper bits and becomes quiet, as
-// on x86 and ARM. PyTorch does the same when it converts to fp16 (its bf16 NaN differs by
-// processor: 0x7FC0 or 0xFFFF). Everything here has internal linkage, since it is compiled once for
-// each instruction set.
+// GPUs. Rounding is to nearest even. A NaN becomes quiet and keeps its sign and its upper bits, as
+// on x86 and ARM. PyTorch's fp16 has the same NaNs; its bf16 NaN depends on the processor (0x7FC0
+// or 0xFFFF). All functions have internal linkage, since they are compiled once for each
+// instruction set.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ DSL_HOST_DEVICE inline uint16_t fp16_of(float value) {
     const uint32_t magnitude = bits & 0x7FFFFFFFU;
     constexpr uint32_t kRebias = 112U << 23, kInfinity = 0x7C00U;
     const uint32_t normal = (magnitude - kRebias + 0xFFFU + (bits >> 13 & 1U)) >> 13;
-    // The last place of 1/2 is 2^-24, the unit of fp16's subnormal numbers, so that adding 1/2
-    // rounds to that unit.
+    // fp32 numbers just above 1/2 are 2^-24 apart, which is also the distance between fp16
+    // subnormal numbers. Adding 1/2 therefore rounds to a multiple of that distance.
     const float shifted = __builtin_bit_cast(float, magnitude) + 0.5F;
     const uint32_t subnormal = __builtin_bit_cast(uint32_t, shifted) - 0x3F000000U;
     const uint32_t bounded = normal < kInfinity ? normal : kInfinity;

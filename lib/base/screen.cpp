@@ -31,8 +31,7 @@ std::vector<std::string> shell_words(std::string_view line) {
     return words;
 }
 
-// Returns the offset in LINE where the command at its end begins; npos if LINE does not end with a
-// command.
+// Returns the offset of the `dslaunch` command that LINE contains; npos if there is none.
 size_t command_in(std::string_view line) {
     constexpr std::string_view kName = "dslaunch ";
     const size_t indent = std::min(line.find_first_not_of(' '), line.size());

@@ -25,8 +25,8 @@ struct ProcessorUse {
 // tests.
 [[nodiscard]] ProcessorUse read_processor_use(const std::string& root = "");
 
-// The processors of a host, and the number of processes and of threads in each process that the job
-// runs on them.
+// The processors of a host that a job may use, the number of the job's processes there, and the
+// number of threads in each process.
 struct ProcessorShare {
     int processors = 1;
     int processes = 1;

@@ -9,8 +9,9 @@ namespace dslaunch {
 
 struct FileOfProcess;
 
-// Adds a file that remove_files_of_process() will remove. With WITH_FOLDER, it also removes the
-// file's folder if the folder is empty then. Returns the entry, for forget_file_of_process().
+// Adds a file that remove_files_of_process() will remove. If WITH_FOLDER is true,
+// remove_files_of_process() also removes the file's folder if nothing else is in it. Returns the
+// entry in the list, for forget_file_of_process().
 FileOfProcess* add_file_of_process(const std::string& path, bool with_folder = false);
 
 // Takes FILE off the list: it was removed already, or must stay from now on. FILE may be null.

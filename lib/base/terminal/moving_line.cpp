@@ -60,8 +60,8 @@ std::string without_last_fields(std::string_view text, size_t columns) {
 
 MovingLine::MovingLine(int fd) : fd_(fd), erases_(erases_lines(fd)) {}
 
-// Returns true also for a terminal that is not the controlling terminal: it has no foreground
-// process group.
+// Returns true also if FD is not the controlling terminal, because tcgetpgrp() then finds no
+// foreground process group.
 bool MovingLine::moves() const {
     if (!erases_) return false;
     const pid_t foreground = ::tcgetpgrp(fd_);

@@ -34,8 +34,8 @@ class ProgressText {
     [[nodiscard]] std::string text(TimePoint now) const;
     // Returns true once the operation has taken long enough to be shown.
     [[nodiscard]] bool is_shown(TimePoint now) const { return now - begin_ >= kShownAfter; }
-    // Returns true each time a log line about the operation is due at NOW. For use if no line can
-    // move.
+    // Returns true each time a log line about the operation is due at NOW. Used if stderr is not a
+    // terminal on which a line can be redrawn.
     [[nodiscard]] bool is_told(TimePoint now);
 
   private:
@@ -49,7 +49,7 @@ class ProgressText {
 class Progress {
   public:
     // COMPONENT: the component of the log lines. Shows nothing if the log level is below info.
-    // REQUIRES: the signals that end the process may be delivered to any thread.
+    // REQUIRES: it does not matter which thread receives a signal that ends the process.
     explicit Progress(std::string_view component, std::string_view what, int64_t total = 0,
                       std::string_view noun = {});
     Progress(const Progress&) = delete;

@@ -21,7 +21,7 @@ namespace dslaunch {
 // One declared word or option. Valid as long as its CommandLine. Each function returns *this.
 class Declared {
   public:
-    // CHOICES: one_of() stores its words there, for the help.
+    // CHOICES receives the words of one_of(), so that the help can list them.
     Declared(CLI::Option& option, std::vector<std::string>& choices)
         : option_(&option), choices_(&choices) {}
 
@@ -69,19 +69,19 @@ class CommandLine {
     // Adds a subcommand. From then on one of the subcommands must be given.
     CommandLine& subcommand(const std::string& name, HelpPage help);
 
-    // Parses WORDS (without the names of program and subcommand). `-` and `_` are equivalent in the
-    // names of options. Returns false after --help, which prints the page to stdout. Throws
-    // Error{kUsage}, whose message begins with the subcommand, for an unknown option or subcommand
-    // (with the nearest name), a missing or bad value, or an extra word. REQUIRES: this is not a
-    // subcommand.
+    // Parses WORDS, the words that follow this command's name. `-` and `_` are equivalent in the
+    // names of options. For --help, prints the page to stdout and returns false. Throws
+    // Error{kUsage}, whose message begins with the subcommand, if a word is missing, bad or extra,
+    // or if an option or subcommand is unknown; the message then suggests the nearest name.
+    // REQUIRES: this is not a subcommand.
     [[nodiscard]] bool parse(const std::vector<std::string>& words);
 
     // Returns the page that --help prints: everything declared that is not hidden.
     [[nodiscard]] HelpPage page() const;
     [[nodiscard]] std::string help() const { return help_text(page()); }
 
-    // Return, after parse(), how many times "--NAME" was given, and whether subcommand NAME was
-    // given.
+    // After parse(), count() returns how many times "--NAME" was given, and chose() returns true if
+    // subcommand NAME was given.
     [[nodiscard]] size_t count(const std::string& name) const;
     [[nodiscard]] bool chose(const std::string& name) const;
 

@@ -31,8 +31,8 @@ bool may_be_meant(const fs::path& name, const fs::path& other) {
     return !is_known || other.extension() == ending || other.stem() == name.stem();
 }
 
-// Returns the entry of PATH's folder whose name resembles PATH's name most, or is the same; "" if
-// there is none. A file of a model that is split into several is no other file's mistyped name.
+// Returns the name in PATH's folder that is equal or most similar to PATH's name; "" if no name is
+// similar. A name with "-of-" is one part of a split model, and not a mistyped name.
 std::string near_entry(const fs::path& path) {
     std::error_code unreadable;
     const std::string name = path.filename().string();
@@ -56,8 +56,8 @@ std::string near_file_text(const std::string& path) {
     if (const fs::path to = fs::read_symlink(place, unreadable); !to.empty())
         return fmt::format("; it is a link to {}, which does not exist", printable(to.string()));
     if (!place.has_filename()) place = place.parent_path();
-    // If folders of the path do not exist either, corrects their names too, from the outermost one
-    // on.
+    // If folders of the path do not exist either, corrects their names too, beginning with the
+    // outermost folder.
     fs::path rest;
     while (place.has_relative_path() && !fs::exists(folder_of(place.string()), unreadable)) {
         rest = rest.empty() ? place.filename() : place.filename() / rest;

@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Returns "; did you mean `OTHER`?" if PATH does not exist, but the path OTHER, with similar names
-// of file and folders, exists. Returns "; it is a link to PLACE, which does not exist" if PATH is a
+// Returns "; did you mean `OTHER`?" if PATH does not exist, but OTHER does: a path whose file and
+// folders have similar names. Returns "; it is a link to PLACE, which does not exist" if PATH is a
 // link to a missing file. Otherwise returns "".
 [[nodiscard]] std::string near_file_text(const std::string& path);
 
@@ -17,8 +17,8 @@ namespace dslaunch {
 [[nodiscard]] std::string missing_folder_text(const std::string& path);
 
 // Returns what is wrong with a failed download or copy, and what to do. CONTENT is the beginning of
-// the file. A failed download is empty, or has zero bytes, a pointer of Git LFS, a server's error
-// or a web page. Returns "" for any other content.
+// the file. Recognizes an empty file, a file of zero bytes only, a pointer of Git LFS, a server's
+// error message and a web page. Returns "" for any other content.
 [[nodiscard]] std::string download_fault(std::string_view content);
 
 // Returns the same for the file at PATH. If PATH is a link to a missing file, the text says so.

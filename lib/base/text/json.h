@@ -1,5 +1,4 @@
-// JSON output, streamed into a string: run.json, metrics.jsonl, --json. JSON is read elsewhere,
-// with libraries.
+// Writes JSON into a string, for run.json, metrics.jsonl and --json. This file does not read JSON.
 #pragma once
 
 #include <concepts>

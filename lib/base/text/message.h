@@ -147,7 +147,8 @@ void read(WireReader& wire, T& value) {
         value = T(wire.i64());
     } else if constexpr (requires { typename T::value_type; }) {
         value.clear();
-        // Items are read one by one: with a false count, the bytes run out before the memory does.
+        // Items are read one by one. If the count in a damaged message is too large, reading
+        // therefore ends with an error before memory runs out.
         for (uint32_t left = wire.u32(); left > 0; --left) read(wire, value.emplace_back());
     } else {
         std::apply([&](auto&... member) { (read(wire, member), ...); }, of(value));

@@ -29,7 +29,7 @@ bool takes_file_alone(std::string_view model_type) {
     return std::ranges::find(kTypes, model_type) != std::ranges::end(kTypes);
 }
 
-// Returns true for classes that set add_prefix_space of the ByteLevel step.
+// Returns true for tokenizer classes that overwrite add_prefix_space in the ByteLevel step.
 bool sets_byte_level(std::string_view name) {
     constexpr std::string_view kClasses[] = {"CodeGenTokenizer", "CohereTokenizer",
                                              "GPT2Tokenizer",    "GPTNeoXTokenizer",

@@ -20,24 +20,24 @@ struct InputOrder {
     std::vector<float> importance;  // [in]: the moment of each input, which weighs its errors
 };
 
-// The version of the codes that this library chooses. A run makes layers again if another version
-// has finished them.
+// The version of the rounding algorithm. If an earlier run finished layers with another version,
+// they are rounded again.
 inline constexpr int kRoundingVersion = 2;
 
-// Returns the damping for moments of ROWS rows of IN inputs: 0.01 + IN / ROWS. The fewer the rows,
-// the less the products of two inputs say about other rows.
+// Returns the damping for order_inputs() if the moments are means over ROWS rows of IN inputs: 0.01
+// + IN / ROWS. It is larger for few rows, because then the moments say less about other data.
 [[nodiscard]] double damping_of(int64_t in, int64_t rows);
-// Returns true if ROWS rows of IN inputs are enough for compensation to lower the errors on other
-// rows. With fewer rows, rounding to nearest loses less.
+// Returns true if ROWS rows of IN inputs suffice for compensation to lower the errors on other
+// data. With fewer rows, rounding to nearest has smaller errors.
 [[nodiscard]] bool are_enough_rows(int64_t in, int64_t rows);
 
-// Returns the order of inputs with these MOMENTS, [in, in]. inverse_factor() says what DAMPING does
-// to the result's factor.
+// Returns the order in which inputs with MOMENTS, [in, in], are rounded. DAMPING is passed to
+// inverse_factor().
 [[nodiscard]] InputOrder order_inputs(const std::vector<float>& moments, int64_t in, double damping,
                                       kernels::ThreadTeam& team);
 
-// Rounds NUMBERS, [out, in]. The scales of all groups are chosen first, for the numbers as they
-// are. The bits do not depend on the team. REQUIRES: the numbers are finite.
+// Rounds NUMBERS, [out, in]. The scales of all groups are chosen first, from the original numbers.
+// The bits of the result do not depend on the team. REQUIRES: the numbers are finite.
 [[nodiscard]] RoundedMatrix round_with_compensation(const RoundingForm& form,
                                                     const std::vector<float>& numbers, int64_t out,
                                                     const InputOrder& inputs,

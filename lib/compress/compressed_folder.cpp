@@ -69,7 +69,8 @@ struct Target {
 struct RoundedLayer {
     std::vector<PackedTensor> tensors;
     WeightErrors errors;
-    // Numbers for the texts to go on with, in the order of the targets; empty without texts.
+    // The rounded weights, with which the texts go on to the next layer, in the order of the
+    // targets. Empty if there are no texts.
     std::vector<std::shared_ptr<const std::vector<std::byte>>> numbers;
 };
 
@@ -120,7 +121,7 @@ class FolderCompressor {
         return bytes;
     }
 
-    // Returns the weights of LAYER that are rounded, each once.
+    // Returns the weights of LAYER that are rounded. A weight that is used twice is listed once.
     std::vector<Target> targets_of(int64_t layer) {
         const decoder::DecoderWeights weights =
             load_decoder(config_, {layer, layer + 1, 0, 1}, source_);
@@ -160,7 +161,7 @@ class FolderCompressor {
         return sizes;
     }
 
-    // Plans the memory, and says how much it is.
+    // Plans the memory, and logs how much is needed.
     void plan(const std::vector<std::vector<Target>>& layers) {
         std::vector<LayerSizes> sizes;
         for (const std::vector<Target>& targets : layers) sizes.push_back(sizes_of(targets));
@@ -187,7 +188,8 @@ class FolderCompressor {
         return fitting_group(task_.form.rounding.group, entry.shape[1]);
     }
 
-    // Refuses or reports layers whose rows get one scale, although groups are wanted.
+    // Finds layers whose inputs cannot be divided into groups of the wanted size. Throws if the
+    // task requires groups; else warns that each row of these layers gets one scale.
     void note_ungrouped() const {
         const auto found = groups_.find(0);
         if (task_.form.rounding.group == 0 || found == groups_.end()) return;
@@ -259,7 +261,8 @@ class FolderCompressor {
             round_portion(std::span(targets).subspan(static_cast<size_t>(portion.begin),
                                                      static_cast<size_t>(portion.numel)),
                           made);
-        // All portions are observed with exact weights of this layer.
+        // Replaces the weights only now: while any portion is observed, the whole layer must have
+        // its exact weights.
         for (size_t i = 0; i < made.numbers.size(); ++i)
             source_.replace(targets[i].name, std::move(made.numbers[i]), task_.form.inputs);
         warn_of_rows(layer);
@@ -270,7 +273,8 @@ class FolderCompressor {
     // Rounds TARGETS, a portion of the next layer whose moments are in memory together.
     void round_portion(std::span<const Target> targets, RoundedLayer& made) {
         LayerMoments moments = walk_ ? observe(targets) : LayerMoments();
-        // The order for the moments that were used last: layers with one input follow each other.
+        // `inputs` is the order for the moments in `last`. It is computed once for all weights with
+        // the same input, which follow each other in TARGETS.
         std::shared_ptr<InputMoments> last;
         std::vector<float> mean;
         InputOrder inputs;
@@ -280,7 +284,8 @@ class FolderCompressor {
             form.group = group_of(*target.entry);
             const int64_t out = target.entry->shape[0], in = target.entry->shape[1];
             std::shared_ptr<InputMoments> own;
-            // Moments that no later weight uses are released when the next moments are used.
+            // Takes the moments out of the map, so that they are freed after the last weight that
+            // uses them.
             if (auto node = moments.extract(target.name)) own = std::move(node.mapped());
             const int64_t rows = own == nullptr ? 0 : own->rows();
             const bool compensates = are_enough_rows(in, rows);
@@ -309,7 +314,7 @@ class FolderCompressor {
         }
     }
 
-    // Notes a weight that few of the texts' tokens reach.
+    // Remembers or reports a weight if too few tokens of the texts pass through it.
     void note_rows(const Target& target, int64_t rows) {
         const int64_t in = target.entry->shape[1];
         if (!are_enough_rows(in, rows)) {

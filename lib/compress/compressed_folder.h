@@ -22,9 +22,10 @@ struct FolderResult {
 };
 
 // Throws what require_compressible() and load_decoder() throw. Throws Error{kInput}, naming the
-// tensor, if the model does not have it, if its numbers or inputs are not finite, if its numbers
-// are too large for 16-bit scales, or if the task requires groups and no group divides its inputs.
-// Also throws Error{kInput} if the model changes meanwhile, and Error{kDisk}.
+// tensor, if it is missing, if its numbers or inputs are not finite, if its numbers are too large
+// for 16-bit scales, or if the task requires groups and no group divides its inputs. Throws
+// Error{kInput} if a file of the model changes during the run. Throws Error{kDisk} if writing
+// fails.
 [[nodiscard]] FolderResult compress_folder(const FolderTask& task, kernels::ThreadTeam& team);
 
 }  // namespace dslaunch::compress

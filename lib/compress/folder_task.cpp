@@ -44,8 +44,8 @@ void require_form_of_model(const FolderTask& task) {
                  printable(file));
 }
 
-// Refuses files in OUT that would be read instead of the result's shards, or that would stay beside
-// them.
+// Throws if OUT has weight files or an adapter_config.json of another model. A program that loads
+// OUT would read them instead of the result's shards or in addition to them.
 void require_room_for_shards(const FolderTask& task) {
     std::set<std::string> own = {fs::path(task.folder->index_path).filename().string()};
     for (const std::string& path : task.folder->weights)
@@ -62,7 +62,8 @@ void require_room_for_shards(const FolderTask& task) {
     }
 }
 
-// Returns true if a run of the same task was killed while it filled OUT: config.json comes last.
+// Returns true if a run of the same task was killed while it filled OUT. A complete OUT has a
+// config.json, which is written last.
 bool continues_in_out(const FolderTask& task) {
     std::error_code missing;
     return !fs::exists(out_of(task) + "/config.json", missing) &&

@@ -12,7 +12,7 @@
 
 namespace dslaunch::compress {
 
-// Adds up moments, in fp32.
+// The moments of a layer's inputs, that is, the sums of the products of each two inputs, in fp32.
 class InputMoments {
   public:
     explicit InputMoments(int64_t in);

@@ -26,13 +26,13 @@ using WeightErrors = std::vector<WeightError>;
 
 class LayerFiles {
   public:
-    // OPTIONS: a text that is equal only for runs that write the same bytes. Makes the folder;
-    // removes damaged layers and the layers of a run with different options. Throws Error{kDisk}.
+    // OPTIONS: two runs have equal texts only if they write the same bytes. Makes the folder.
+    // Removes damaged layers, and layers of runs with different options. Throws Error{kDisk}.
     LayerFiles(std::string folder, std::string options);
 
     // Returns true if FOLDER has a finished layer of a run with OPTIONS.
     [[nodiscard]] static bool has_layers(const std::string& folder, const std::string& options);
-    // Returns the number of finished layers in FOLDER of runs with other options.
+    // Returns how many layers in FOLDER were finished by runs with other options.
     [[nodiscard]] static int64_t other_layers(const std::string& folder,
                                               const std::string& options);
     // Returns the errors of LAYER's weights if the layer is finished.

@@ -18,11 +18,12 @@ namespace dslaunch::compress {
 // Linear layers that have the same input.
 using LayersOfInput = std::vector<const decoder::LinearWeights*>;
 
-// Returns the layers of LAYER whose weights are rounded, by their inputs: all products except an
-// expert router's and a shared expert's gate, which are small and decide much.
+// Returns the linear layers of LAYER whose weights are rounded, grouped by their input. The router
+// of the experts and the gate of a shared expert are not rounded, because they are small and their
+// errors have large effects.
 [[nodiscard]] std::vector<LayersOfInput> rounded_layers(const decoder::LayerWeights& layer);
 
-// The texts, at the inputs of some layer.
+// The calibration texts, which go through the model one layer at a time.
 class LayerWalk {
   public:
     // TEXTS: tokens, each at most the context long. CONFIG, SOURCE and TEAM must outlive this
@@ -31,11 +32,11 @@ class LayerWalk {
               storage::RotaryFrequencies frequencies,
               const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team);
 
-    // Returns the size of the texts, whose memory the first run takes.
+    // Returns the size of the texts. Their memory is allocated when the first layer runs.
     [[nodiscard]] const WalkSize& size() const { return size_; }
 
-    // Runs the next layer and shows OBSERVER the inputs of its parts. The texts stay where they
-    // are. Throws what load_decoder() throws.
+    // Runs the next layer and shows OBSERVER the inputs of its parts. The texts do not go on to the
+    // layer after it. Throws what load_decoder() throws.
     void observe(const decoder::RowMath::Observer& observer);
     // Does the work of observe() and advance() at once, for a layer whose weights stay as they are.
     void observe_and_advance(const decoder::RowMath::Observer& observer);

@@ -44,13 +44,15 @@ struct RoundedMatrix {
 // The weights of the smallest group.
 inline constexpr int64_t kLeastGroup = 8;
 
-// Returns the largest group of at most WANTED weights that divides IN evenly and is WANTED or half
-// of it, a quarter, …, but at least kLeastGroup; 0 (the row) if there is none, or if WANTED is 0.
+// Returns the size of a group: the largest of WANTED and its half, quarter, … that divides IN
+// evenly and is at least kLeastGroup. Returns 0 (the whole row) if there is no such size, or if
+// WANTED is 0.
 [[nodiscard]] int64_t fitting_group(int64_t wanted, int64_t in);
 
-// Returns the scale for a group's NUMBERS. IMPORTANCE weighs the squared errors of the search;
-// empty: all errors weigh the same. Without the search, |number - rounded| <= scale / 2 for
-// integers, and <= |number| / 16 or scale / 1024 for floats. REQUIRES: the numbers are finite.
+// Returns the scale for a group's NUMBERS. If FORM.searches, it is the scale with the smallest sum
+// of squared errors, which IMPORTANCE weighs (empty: equally). Otherwise, for integers
+// |number - rounded| <= scale / 2; for floats |number - rounded| <= |number| / 16 or scale / 1024.
+// REQUIRES: the numbers are finite.
 [[nodiscard]] GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
                                    std::span<const float> importance = {});
 

@@ -144,7 +144,7 @@ class BracketCheck {
   public:
     explicit BracketCheck(std::string_view text) : text_(text) {}
 
-    // Returns the first fault; its `origin` is "line:column".
+    // Returns the first fault, with "line:column" as its `origin`.
     std::optional<Problem> run() {
         for (; at_ < text_.size(); advance()) {
             char c = text_[at_];

@@ -74,12 +74,12 @@ class TreeBuilder {
     std::optional<Value> root_;
 };
 
-// Defined in hjson.cpp. Reads JSON as DeepSpeed's reader, Python's `hjson`, accepts it: with
-// comments (`#`, `//`, `/* */`), with a comma missing at the end of a line or one comma too many,
-// with keys and text without quotes, with '…' and '''…''' over several lines, and without braces
-// around the whole. Adds the contents of TEXT to TREE, and nothing if TEXT has only comments.
-// Throws StopReading with the place if a limit is exceeded or there is a mistake, even one that
-// HJSON would read as text (quoteless.h).
+// Defined in hjson.cpp. Reads JSON in the forms that DeepSpeed's reader, Python's `hjson`, accepts:
+// comments (`#`, `//`, `/* */`), a missing comma at the end of a line, one comma too many, keys and
+// text without quotes, '…', '''…''' over several lines, and no braces around the whole. Adds the
+// contents of TEXT to TREE, and nothing if TEXT has only comments. Throws StopReading with the
+// place if TEXT exceeds a limit or has a mistake. Some of these mistakes are valid text in HJSON,
+// but probably not intended (quoteless.h).
 void read_hjson(std::string_view text, TreeBuilder& tree);
 
 // Returns the number that the four hexadecimal digits at index AT of TEXT mean; nothing if fewer

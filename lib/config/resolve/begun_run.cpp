@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::string_view kUsual = "derived: usual";
 
-// Keys that belong together: if the config has one of them, no key of the group is taken from the
-// run that is resumed.
+// A group of keys. If the config has one of them, no key of the group is taken from the run that is
+// resumed.
 struct Together {
     std::vector<const char*> keys;
     bool of_pretrained = false;
@@ -101,7 +101,8 @@ LoraConfig lora_of(std::string_view json) {
     return lora;
 }
 
-// Returns the keys of the batch whose values are also right for a different number of ranks.
+// Returns the keys of the batch that can be taken from the earlier run even if the number of ranks
+// is different now.
 std::vector<std::string> batch_keys(const std::map<std::string, Begun>& values) {
     std::vector<std::string> said;
     for (const char* key : groups()[kBatch].keys) {

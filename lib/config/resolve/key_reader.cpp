@@ -204,7 +204,7 @@ void KeyReader::unread(const std::string& path, const std::string& reason) {
     note(path, fmt::format("has no effect: {}", reason));
 }
 
-// Adds one note for a section that has no effect, if it asks for something.
+// Adds one note for a section that has no effect. Adds no note if the section is empty or off.
 void KeyReader::note_section(const KeySpec& key, const std::string& path, const Value& value) {
     const Value* enabled = value.find("enabled");
     const bool has_switch = find_key(path + ".enabled") != nullptr;
@@ -248,8 +248,8 @@ void KeyReader::note_unknown() {
                                                unknown_names_.size() == 1 ? "is" : "are")));
 }
 
-// Warns of a section that is off because it does not set its switch, although it sets other keys.
-// The command that reads `autotuning` does not need the switch.
+// Warns of a section that sets other keys but not its `enabled`, and is therefore off. Does not
+// warn of `autotuning`, because the command that reads it does not need `enabled`.
 void KeyReader::warn_without_switch(const std::string& path, const Value& section) {
     const KeySpec* const key = find_key(path + ".enabled");
     const bool has_switch = key != nullptr && key->path == path + ".enabled";  // not `*`
@@ -294,7 +294,8 @@ void KeyReader::collect_notes(const std::string& path, const Value& value) {
 }
 
 Resolved KeyReader::finish(RunConfig run) {
-    // A key that nothing has read may also be given under two names.
+    // Calls written() for every key with two names, because it reports a key that was given under
+    // both names, even if nothing else has read the key.
     for (const KeySpec& name : schema())
         if (!name.same_as.empty()) static_cast<void>(written(name.same_as));
     note_begun();

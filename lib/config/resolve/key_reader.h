@@ -42,8 +42,8 @@ class KeyReader {
     // Returns the value that the user gave; nullptr if there is no value, or if it is null, `auto`
     // or of the wrong type. A wrong type was reported already.
     [[nodiscard]] const Value* given(const std::string& path);
-    // has() returns true if the user gave a value that can be used, is_true() if this value is the
-    // bool true.
+    // has() returns true if the user gave a value that can be used. is_true() returns true if the
+    // user gave the bool true.
     [[nodiscard]] bool has(const std::string& path) { return given(path) != nullptr; }
     [[nodiscard]] bool is_auto(const std::string& path);
     [[nodiscard]] bool has_or_auto(const std::string& path) { return has(path) || is_auto(path); }
@@ -62,8 +62,8 @@ class KeyReader {
     bool take_bool(const std::string& path) { return take(path).boolean; }
     std::string take_text(const std::string& path) { return take(path).text; }
     std::vector<std::string> take_texts(const std::string& path) { return texts_of(take(path)); }
-    // Returns the number given at PATH, or else VALUE. VALUE is the default of WHOSE (an optimizer
-    // or a schedule), and differs from the schema's default.
+    // Returns the number given at PATH. If there is none, returns VALUE, which differs from the
+    // schema's default because the optimizer or schedule WHOSE has its own default.
     double number_or(const std::string& path, double value, const std::string& whose);
     int64_t integer_or(const std::string& path, int64_t value, const std::string& whose);
 
@@ -112,9 +112,9 @@ class KeyReader {
 };
 
 // Defined in deepspeed_forms.cpp. DeepSpeed accepts several forms of some sections and values.
-// Returns ROOT with these converted to one form: `zero_optimization: true` becomes stage 1, and in
-// the sections that DeepSpeed checks by type, a value becomes what it spells ("true" and 1 become
-// true, "2" becomes 2). Origins are kept. REQUIRES: an object.
+// Returns ROOT with each of them in one form: `zero_optimization: true` becomes stage 1. In
+// sections whose values DeepSpeed converts to the key's type, "true" and 1 become true, and "2"
+// becomes 2. Origins are kept. REQUIRES: ROOT is an object.
 [[nodiscard]] Value in_one_form(Value root);
 
 }  // namespace dslaunch::config

@@ -45,8 +45,8 @@ bool is_list(const std::string& key) {
     return key == "targets" || key == "modules_to_save";
 }
 
-// Refuses VALUE for KEY, a name of PEFT for a feature that adapters here do not have. Returns true
-// for the value that leaves the feature out.
+// Returns true if KEY is PEFT's name for biases or DoRA, which adapters here do not have, and VALUE
+// turns this feature off. Throws if VALUE turns it on.
 bool leaves_feature_out(const std::string& key, const std::string& value) {
     if (key != "bias" && key != "lora_bias" && key != "use_dora" && key != "dora") return false;
     if (lower(value) == "none" || lower(value) == "false") return true;

@@ -1,4 +1,4 @@
-// The config overrides that the options --lora and --op-library are short for. Pure.
+// Converts the options --lora and --op-library into the config overrides that they stand for. Pure.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace dslaunch::config {
 
-// Returns the overrides for SPEC: "r=16,alpha=32,targets=*.q_proj,*.v_proj" sets keys of
-// dslaunch.lora. A piece without `=` is a further name in the list before it. Throws Error{kUsage}
-// that names a bad piece.
+// Returns the overrides for SPEC, which sets keys of dslaunch.lora:
+// "r=16,alpha=32,targets=*.q_proj,*.v_proj". A piece without `=` adds a name to the list before it.
+// Throws Error{kUsage} that names a bad piece.
 [[nodiscard]] std::vector<std::string> lora_overrides(const std::string& spec);
 
 // Returns the config's override for several options `--op-library FILE`, one for each of FILES.

@@ -162,7 +162,8 @@ void solve_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
     auto put = [&](const char* path, const Value* value, int64_t number,
                    const std::string& formula) {
         if (value != nullptr) return keys.record(path, make_value(number), value->origin);
-        // A number that was chosen for `auto` does not depend on the world size.
+        // A number that was chosen for `auto` is also valid for another world size; the others are
+        // not.
         keys.derive(path, make_value(number), formula, !formula.starts_with("auto"));
     };
     put(kTotal, total, rows, total_formula);
@@ -462,7 +463,8 @@ void resolve_steps(KeyReader& keys, RunConfig& run) {
 
 namespace {
 
-// Records the keys of `autotuning`, which config/tuning/autotuning.h reads. They change no run.
+// Records the keys of `autotuning`, which config/tuning/autotuning.h reads. They have no effect on
+// a run.
 void record_autotuning(KeyReader& keys) {
     for (const KeySpec& key : schema())
         if (key.path.starts_with("autotuning.") && key.status == KeyStatus::kSupported)

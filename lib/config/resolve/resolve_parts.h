@@ -1,7 +1,8 @@
-// The functions that resolve the parts of the run config. Each reads its keys from KEYS, sets its
-// part of RUN, and records values, notes and problems in KEYS. After a problem, it goes on with a
-// value that later functions can use. They are called in this order, with few exceptions, so that
-// each may use the parts of RUN before its own. Internal to lib/config.
+// The functions that resolve the parts of the run config. Each function reads its keys from KEYS,
+// sets its part of RUN, and records values, notes and problems in KEYS. After a problem, it
+// continues with a value that later functions can use. The functions are called in this order, with
+// few exceptions, so that each can use the parts of RUN that are set before. Internal to
+// lib/config.
 #pragma once
 
 #include "config/resolve/key_reader.h"
@@ -31,7 +32,7 @@ void resolve_lora(KeyReader& keys, RunConfig& run);
 void resolve_batch(KeyReader& keys, RunConfig& run);
 // Reads `elasticity`. Returns true if it is on: then it determines the batch.
 bool resolve_elastic_batch(KeyReader& keys, RunConfig& run);
-// Refuses more micro steps per step than a plan can list.
+// Adds a problem if a step has more micro steps than a plan can list.
 void check_micro_steps(KeyReader& keys, const RunConfig& run);
 // Reads the number of steps, or computes it from the epochs if the number of samples is known.
 void resolve_steps(KeyReader& keys, RunConfig& run);
@@ -74,7 +75,7 @@ void resolve_profilers(KeyReader& keys, RunConfig& run);
 
 // Returns true if the model is pretrained and the user gave no key of the batch.
 [[nodiscard]] bool takes_usual_batch(KeyReader& keys);
-// Sets and records the batch for RANKS ranks with different rows. REQUIRES: ranks > 0.
+// Sets and records the batch for RANKS ranks that work on different rows. REQUIRES: ranks > 0.
 void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks);
 // Returns and records the learning rate: the given one or, for a pretrained model, the usual one.
 double take_rate(KeyReader& keys, RunConfig& run);

@@ -1,5 +1,5 @@
-// The usual numbers, used when a pretrained model is tuned and the user gives none
-// (docs/guide/models.md lists their sources), and the line that reports all such choices.
+// The usual numbers for tuning a pretrained model, which are used if the user gives no others
+// (docs/guide/models.md lists their sources), and the line that reports the chosen numbers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr double kFullRate = 2e-5, kAdapterRate = 2e-4;
 constexpr double kFullRateOfPairs = 1e-6, kAdapterRateOfPairs = 1e-5;
 // A learning rate above the usual one times this factor is probably a mistake.
 constexpr double kFarAbove = 10;
-// A rate of this size is a mistake for any model.
+// A rate of this size or more is a mistake for any model.
 constexpr double kLeastOdd = 1;
 // The defaults of transformers' TrainingArguments on one device.
 constexpr double kClippingNorm = 1;

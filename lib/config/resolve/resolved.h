@@ -59,8 +59,8 @@ struct Resolved {
     std::vector<ResolvedValue> values;  // every supported key that applies, in the schema's order
     std::vector<std::string> notes;     // a line for each key that was given and has no effect here
     std::vector<std::string> warnings;  // about values that are used but are probably mistakes
-    // One line with the values that were chosen here because the user gave none, and the option
-    // that changes each; empty if there are none.
+    // One line with the values that were chosen here because the user gave none, each with the
+    // option that changes it; empty if there are none.
     std::string chosen;
 };
 

@@ -5,13 +5,13 @@
 namespace dslaunch::config {
 namespace {
 
-// The falling of bits, one bit after the other.
+// The number of bits on its way from `start` to `target`. It falls by one bit at a time.
 struct Fall {
     int64_t bits;
     int64_t period;
     int64_t rounding = 0;  // that took the last bit
 
-    // Returns the rounding that takes the next bit.
+    // Returns the index of the rounding at which the number of bits falls next.
     [[nodiscard]] int64_t next() const {
         return std::max(rounding == INT64_MAX ? INT64_MAX : rounding + 1, period);
     }
@@ -29,7 +29,8 @@ BitState bits_after(const BitSchedule& schedule, int64_t updates) {
     if (!is_over && updates < schedule.offset) return {};
     if (schedule.is_fixed || is_over) return {schedule.target, 0};
     // DeepSpeed rounds before the first forward pass, and after each update that begins with
-    // rounding on: with an offset, the first such update is one later.
+    // rounding switched on. An offset switches rounding on after update `offset`, so that the next
+    // update is the first that rounds.
     const int64_t roundings = schedule.offset == 0 ? updates + 1 : updates - schedule.offset;
     if (roundings == 0) return {};
     Fall fall{schedule.start, schedule.period};

@@ -1,11 +1,11 @@
-// Bits that fall over the updates of a run: what weight_quantization's groups ask for. Pure values.
+// The number of bits for a group of weight_quantization, which falls during a run. Pure values.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch::config {
 
-// Bits that fall over the updates of a run.
+// The number of bits as a function of the updates of a run.
 struct BitSchedule {
     bool is_fixed = false;  // always `target`; false: from `start` to `target`
     int64_t start = 8;
@@ -21,7 +21,8 @@ struct BitState {
     double unrounded = 0;  // the part of the unrounded value in the result
 };
 
-// Returns SCHEDULE's state after UPDATES updates; -1: after the last change.
+// Returns SCHEDULE's state after UPDATES updates; if UPDATES is -1, the state after the last
+// change.
 [[nodiscard]] BitState bits_after(const BitSchedule& schedule, int64_t updates);
 
 // Returns the fewest updates after which SCHEDULE has its target bits; INT64_MAX if that is beyond

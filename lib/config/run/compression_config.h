@@ -8,7 +8,7 @@
 
 namespace dslaunch::config {
 
-// One of `different_groups`: modules, and the numbers of a method for them.
+// One of `different_groups`: some modules, and a method's settings for them.
 struct CompressedGroup {
     std::string name;
     // Regular expressions. A group contains a module if an expression is found in the module's
@@ -25,7 +25,8 @@ struct CompressedGroup {
     bool operator==(const CompressedGroup&) const = default;
 };
 
-// weight_quantization. Without `in_forward`, bits fall from start_bits to target_bits.
+// weight_quantization. If `in_forward` is false, the number of bits falls from start_bits to
+// target_bits.
 struct WeightQuantization {
     bool in_forward = false;  // target_bits from the first update on, rounded to nearest
     bool is_symmetric = true;
@@ -69,8 +70,8 @@ struct LayerReduction {
     bool operator==(const LayerReduction&) const = default;
 };
 
-// The values of the model that training makes similar to the teacher's values: the answers, or the
-// inputs of the output layer.
+// The values that training makes similar to the teacher's values: kLogits means the outputs of the
+// model, and kHidden the inputs of its output layer.
 enum class DistillKind : uint8_t { kLogits, kHidden };
 
 // dslaunch.distill: a larger model that this one learns from.

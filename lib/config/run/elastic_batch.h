@@ -42,8 +42,8 @@ struct ElasticBatch {
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch_for(const ElasticityConfig& config,
                                                             int64_t copies);
 
-// Returns the rows of a micro batch: the largest of micro_rows that divides the rows of one of
-// COPIES ranks; nullopt if none does.
+// Returns the rows of a micro batch: the largest number in micro_rows that divides a rank's rows
+// evenly if COPIES ranks share BATCH; nullopt if there is no such number.
 [[nodiscard]] std::optional<int64_t> elastic_micro_rows(const ElasticityConfig& config,
                                                         const ElasticBatch& batch, int64_t copies);
 

@@ -45,18 +45,18 @@ struct OffloadConfig {
     double optimizer_ratio = 1.0;  // part of the optimizer states on disk; the rest stays in memory
     // A rank keeps at most this many elements of its offloaded parameters in memory.
     int64_t parameters_in_memory_numel = 0;
-    // The number of chunks in memory is changed between steps according to measurements; at the
-    // start it follows from optimizer_ratio.
+    // If true, measurements change the number of chunks in memory between steps. At the start, the
+    // number follows from optimizer_ratio.
     bool adaptive = false;
     bool pin_memory = true;  // buffers of the disk tier are registered with the kernel
     AioConfig aio;
     OffloadEngine engine = OffloadEngine::kAuto;
-    // The form of the moments on disk; the optimizer itself computes in fp32. Any form but fp32
-    // changes the run: a moment that is read back is rounded, by up to 1/128 of itself or of its
-    // block's largest value.
+    // The form of the moments on disk; the optimizer computes in fp32. A form other than fp32
+    // changes the results of the run: each moment that is read back has been rounded, by up to
+    // 1/128 of its value or of the largest value in its block.
     MomentFormat moments = MomentFormat::kFp32;
-    // Bytes that are not rounded are compressed by zstd: no bit changes, and processor time is
-    // traded for fewer bytes.
+    // If true, values that are stored without rounding are compressed with zstd. This keeps all
+    // bits, costs processor time and saves bytes on disk.
     bool lossless = false;
 
     // Returns true if any values are kept on disks.

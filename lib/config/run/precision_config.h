@@ -28,7 +28,7 @@ struct LossScaleConfig {
 struct PrecisionConfig {
     // The type in which forward and backward run, under autocast: kF32, kBF16 or kF16.
     DType compute = DType::kF32;
-    // torch_autocast: the weights that forward and backward read are fp32, not of the type
+    // torch_autocast: forward and backward read fp32 weights, although they compute in the type
     // `compute`.
     bool fp32_weights = false;
     // A step whose gradients are not finite is skipped if this is true, and ends the run otherwise.

@@ -87,7 +87,7 @@ struct ZeroConfig {
     int64_t live_numel_max = 1'000'000'000;      // limit of elements gathered at one time
     int64_t reuse_distance_numel_max = 0;        // parameters stay if their next use is this near
     int64_t persistent_parameter_numel = 0;      // parameters up to this size stay whole
-    // The largest number of elements in all parameters that stay whole, together.
+    // The parameters that stay whole have at most this many elements in total.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
 
     bool operator==(const ZeroConfig&) const = default;
@@ -193,7 +193,8 @@ struct SequenceConfig {
     bool operator==(const SequenceConfig&) const = default;
 };
 
-// comms_logger: logs operations between ranks, with the time that the plan's instructions take.
+// comms_logger: logs the operations between ranks. The times are measured for the plan's
+// instructions.
 struct CommsLoggerConfig {
     bool enabled = false;
     bool verbose = false;            // a line for each operation

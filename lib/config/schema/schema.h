@@ -81,8 +81,8 @@ struct KeySpec {
 // types, values out of range, keys that are not supported yet.
 [[nodiscard]] std::vector<Problem> check_against_schema(const Value& tree);
 
-// Returns the refusal of a file that belongs to another tool: accelerate's config, a recipe that
-// names its model, or a model's config.json. Nothing if TREE is not such a file.
+// Returns a problem if TREE is a file for another tool: accelerate's config, a recipe that names
+// its model, or a model's config.json. Returns nothing for any other TREE.
 [[nodiscard]] std::optional<Problem> other_tool_problem(const Value& tree);
 
 // Returns true if the unknown NAME is ignored, as in DeepSpeed. Names are ignored at the top level

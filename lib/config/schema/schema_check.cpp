@@ -75,7 +75,8 @@ std::string range_text(const KeySpec& key) {
     return "must be one of " + join(choices, ", ");
 }
 
-// Returns "; -1 means all" if VALUE is the word `all` and KEY has such a value; else an empty text.
+// Returns "; -1 means all" if VALUE is the word `all` and a number (here -1) has this meaning for
+// KEY; else an empty text.
 std::string all_text(const KeySpec& key, const Value& value) {
     const size_t end = key.doc.find(": all");
     if (!value.is(Kind::kString) || lower(value.text) != "all" || end == std::string::npos)
@@ -84,8 +85,8 @@ std::string all_text(const KeySpec& key, const Value& value) {
     return fmt::format("; {} means all", key.doc.substr(begin, end - begin));
 }
 
-// Returns "; 0 means dynamic" if VALUE is the word `dynamic` or -1 and KEY has such a value; else
-// an empty text.
+// Returns "; 0 means dynamic" if VALUE is the word `dynamic` or -1, and 0 has this meaning for KEY;
+// else an empty text.
 std::string dynamic_text(const KeySpec& key, const Value& value) {
     const bool is_meant =
         value.is(Kind::kString)
@@ -125,7 +126,7 @@ bool names_training(const std::string& name) {
     });
 }
 
-// Returns the advice for a key that other tools call by FOREIGN's name.
+// Returns the advice for a user who gave the name that other tools use, FOREIGN.
 std::string place_text(const ForeignName& foreign) {
     return foreign.key.empty() ? advice_of(foreign)
                                : fmt::format("did you mean `{}` ({})?", foreign.key, foreign.here);
@@ -159,7 +160,8 @@ class Checker {
         problems_.push_back({path, std::move(message), value.origin});
     }
 
-    // QUIET: an outer section was refused or asks for nothing, so that no key in it is refused.
+    // Checks the section PATH. If QUIET is true, refuses no key in it, because an outer section was
+    // refused or turns nothing on.
     void section(const std::string& path, const Value& value, bool quiet) {
         for (size_t i = 0; i < value.keys.size(); ++i) {
             std::string inner = child_path(path, value.keys[i]);
@@ -180,15 +182,16 @@ class Checker {
         if (name.find('.') != std::string::npos) {
             message += ": a key must not contain dots; write nested objects";
         } else if (name.size() > kSuggestedNameMax) {
-            // No known key is this long, so there is nothing to suggest, and computing the distance
-            // would take long.
+            // Adds no suggestion: no known key is this long, and computing the distances would take
+            // long.
         } else if (path == "dslaunch.lora" && (name == "bias" || name == "use_dora")) {
             message += ": bias and DoRA are not supported: remove it";
         } else if (const ForeignName* const foreign = find_foreign(name);
                    foreign != nullptr && path.empty()) {
             message += (foreign->key.empty() ? ": " : ", ") + place_text(*foreign);
         } else if (foreign != nullptr && foreign->key.starts_with(path + ".")) {
-            // A key in a section below needs its whole path, which --set takes too.
+            // Suggests the whole path if the key belongs in an inner section; --set takes such a
+            // path too.
             const std::string_view rest = foreign->key.substr(path.size() + 1);
             message += fmt::format(", did you mean `{}`?",
                                    rest.find('.') == rest.npos ? rest : foreign->key);
@@ -235,9 +238,9 @@ class Checker {
         if (!same_value(value, default_value(key))) report(path, key.note, value);
     }
 
-    // Returns the object that the user probably meant by VALUE, a word or a number in place of the
-    // section PATH: `true` means a switch, `2` a stage, `"cpu"` a device. Returns "" if PATH has no
-    // such key.
+    // Returns the object that the user probably meant by VALUE, a word or a number that stands in
+    // place of the section PATH. For example, `true` means a switch, `2` a stage, and `"cpu"` a
+    // device. Returns "" if the section has no key for this.
     [[nodiscard]] static std::string meant_object(const std::string& path, const Value& value) {
         const bool is_word = value.is(Kind::kString), is_switch = value.is(Kind::kBool);
         if ((is_switch || is_auto(value)) && find_key(path + ".enabled") != nullptr)

@@ -35,8 +35,8 @@ struct DecoderOptions {
 // This rank's part of a decoder, with its weights and its cache.
 class Decoder {
   public:
-    // CONFIG, TEAM and RANKS (null: there is one rank) must outlive this object. Throws
-    // Error{kSetup} if there is no memory for the cache.
+    // CONFIG, TEAM and RANKS must outlive this object. RANKS is null if there is only one rank.
+    // Throws Error{kSetup} if there is no memory for the cache.
     Decoder(const storage::TransformerConfig& config, DecoderWeights weights,
             DecoderOptions options, kernels::ThreadTeam& team, RankSum* ranks);
     Decoder(const Decoder&) = delete;

@@ -38,8 +38,9 @@ class KeyValueCache {
                RowMath& math);
 
     // Computes the attention of BATCH's rows in layer LAYER. Each row attends to the positions up
-    // to its own; with IN_WINDOW, only to the last of these positions. SHAPE of QUERIES and OUT:
-    // [rows, heads, head_width]. REQUIRES: the keys and values of all these positions were stored.
+    // to its own. If IN_WINDOW is true, it attends only to the last of them, as many as the window
+    // holds. SHAPE of QUERIES and OUT: [rows, heads, head_width]. REQUIRES: the keys and values of
+    // all these positions were stored.
     void attend(const Batch& batch, size_t layer, bool in_window, const float* queries, float* out,
                 RowMath& math);
 

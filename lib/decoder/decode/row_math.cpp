@@ -107,7 +107,8 @@ void RowMath::multiply(std::span<const Use> uses, const float* x, int64_t in, in
         has_adapters = has_adapters || layer.adapter.has_value();
     }
     const kernels::ActivationRows x_rows{rounded_inputs(rounding, x, in, rows), rows, in, in};
-    // A file may have matrices of several types; activations prepared for bf16 serve all of them.
+    // A file may have matrices of several types. If one of them is bf16, the activations are
+    // prepared for bf16, since matrices of every type can use these activations.
     const kernels::Product* first = &products.front();
     for (const kernels::Product& product : products)
         if (product.matrix.shape.form == kernels::MatrixForm::kBf16) first = &product;

@@ -45,7 +45,7 @@ class RowMath {
     // same input X. SHAPE of X: [rows, in].
     void multiply(std::span<const Use> uses, const float* x, int64_t in, int64_t rows);
 
-    // Sees the inputs of layers before they are multiplied: X is [rows, in].
+    // A function that sees the inputs of layers before they are multiplied. X: [rows, in].
     using Observer =
         std::function<void(std::span<const Use> uses, const float* x, int64_t in, int64_t rows)>;
     // Calls OBSERVER in each multiply() from now on.

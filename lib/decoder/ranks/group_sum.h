@@ -10,7 +10,8 @@
 
 namespace dslaunch::decoder {
 
-// Uses two buckets in turn, so that one is read while the next is written.
+// The sums over the tensor ranks of a job. Two buckets are used in turn, so that one can be read
+// while the other is written.
 class GroupSum final : public RankSum {
   public:
     static constexpr int kBuckets = 2;

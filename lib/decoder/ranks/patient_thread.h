@@ -7,8 +7,9 @@
 
 namespace dslaunch::decoder {
 
-// While this object lives, allocations of this thread that find no memory are repeated, for LIMIT
-// in total, before they throw std::bad_alloc. The C library's malloc does not wait.
+// While this object lives, an allocation of this thread that finds no memory is repeated. When the
+// time LIMIT, counted from the constructor, is over, it throws std::bad_alloc. The C library's
+// malloc does not wait.
 class PatientThread {
   public:
     explicit PatientThread(Duration limit);

@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// A bias for the last of several tokens. It is added to the logit of this last token if the text
-// ends with the tokens that precede it in the list.
+// A bias for the last token in a list. It is added to this token's logit if the text ends with the
+// other tokens of the list.
 struct TokenBias {
     std::vector<int32_t> tokens;  // at least one
     float bias = 0;

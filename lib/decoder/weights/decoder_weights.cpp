@@ -104,7 +104,7 @@ class DecoderLoader {
                  tensor_.parts);
     }
 
-    // Returns the part of a layer that computes some of its outputs.
+    // Returns a linear layer that computes only the outputs of PART, which this rank holds.
     LinearWeights by_outputs(const std::string& path, const MatrixPart& part, bool bias) {
         LinearWeights made;
         made.weight = matrix(part);
@@ -115,8 +115,8 @@ class DecoderLoader {
         return made;
     }
 
-    // Returns the part of a layer that takes some of the inputs and computes a summand of each
-    // output. Only one rank adds the bias.
+    // Returns a linear layer that uses only the inputs INPUTS. The ranks' results must be summed to
+    // get the outputs, so only one rank adds the bias.
     LinearWeights by_inputs(const std::string& path, int64_t out, int64_t in, Range inputs,
                             bool bias) {
         MatrixPart part = whole_of_layer(path, out, in);

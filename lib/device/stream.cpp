@@ -6,7 +6,8 @@ namespace dslaunch::device {
 
 namespace {
 
-// On average, a waiting host loses half of the longest pause; ten checks a millisecond cost little.
+// The longest pause between two checks. On average, the host notices the end of a wait half a pause
+// late. Ten checks in a millisecond cost little.
 constexpr Duration kLongestPause = std::chrono::microseconds(100);
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace dslaunch::device {
 
-// A position in a stream's order, after all work that was submitted before. An event is recorded
-// again in the next step. Threads: one thread records, any thread may query.
+// A mark in a stream, after all work that was submitted before it. An event can be recorded again,
+// for example in the next step. Threads: one thread records, any thread may query.
 class Event {
   public:
     virtual ~Event() = default;

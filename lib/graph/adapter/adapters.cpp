@@ -148,7 +148,7 @@ class Adder {
         for (const LinearUse& use : layer.uses) add_beside(use, a, b);
     }
 
-    // Refuses tensors in the folder that belong to layers that were not chosen: they would be lost.
+    // Throws if the folder has tensors of layers that were not chosen: the result would lack them.
     void require_all_taken() const {
         if (!init_) return;
         for (const auto& [name, tensor] : init_->tensors)
@@ -280,7 +280,7 @@ storage::AdapterConfig describe_adapters(const Model& model, const config::LoraC
     config.alpha = lora.alpha;
     config.dropout = lora.dropout;
     config.is_rslora = lora.rslora;
-    // Modules are listed by their full names, which PEFT resolves to the same modules.
+    // Lists modules by their full names, by which PEFT finds the same modules.
     for (int i = 0; i < std::ssize(model.parameters()); ++i) {
         const ModelParameter& parameter = model.parameters()[i];
         const std::string module = module_of(parameter.name);
@@ -300,7 +300,8 @@ storage::AdapterConfig describe_adapters(const Model& model, const config::LoraC
         auto weight = parameters.find(layer + ".weight");
         if (weight == parameters.end()) weight = parameters.find(layer);
         if (weight == parameters.end()) continue;
-        // The shape of a square weight does not show its orientation; the model's other layers do.
+        // Sizes do not show whether a square weight is transposed, but the model's other layers
+        // show it.
         const auto& packed = weight->second->packed;
         const bool transposed = packed
                                     ? packed->is_transposed()

@@ -124,7 +124,8 @@ std::string module_of_weight(const std::string& name) {
 std::string tied_head_of(const Model& model, int index) {
     const ModelParameter& parameter = model.parameters()[index];
     if (!parameter.aliases.empty()) return module_of_weight(parameter.aliases.front());
-    // In a decoder from a folder (graph/models/transformer.h), the first parameter is the table.
+    // In a decoder from a folder (graph/models/transformer.h), parameter 0 is the table of tokens.
+    // The constant `is_tied` says whether the output layer shares it.
     Module& module = const_cast<Model&>(model).module();  // only read
     const auto tied = module.type()->findConstant("is_tied");
     if (index != 0 || !tied || !tied->isBool() || !tied->toBool()) return "";

@@ -30,10 +30,11 @@ namespace {
 
 const char* const kPackedLinear = "dslaunch::packed_linear";
 
-// Returns the weight that PACKED holds. A small weight is valid until this thread's next call:
-// small weights share one buffer. Separate buffers would leave holes between the saved activations
-// that are too small for other tensors. A large weight has a block of its own, which is counted
-// (runtime/memory). On a GPU the allocator keeps small blocks apart.
+// Returns the weight that PACKED holds. A small weight on the CPU is valid only until this thread's
+// next call, because all small weights use one buffer. Separate buffers would leave holes between
+// the saved activations, too small for other tensors. A large weight gets separate memory, which
+// runtime/memory counts. On a GPU, small weights get separate memory too, because the allocator
+// keeps small blocks apart.
 at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape) {
     constexpr auto kSmall = static_cast<size_t>(plan::kLargeBlock.value);
     thread_local std::vector<std::byte> shared;

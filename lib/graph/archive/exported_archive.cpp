@@ -217,8 +217,8 @@ class ProgramImporter {
         return found->second;
     }
 
-    // Types are named as torch.jit names the types of a script, so that the type of a module shows
-    // its class (storage/exported/module_class.h).
+    // Gives the type a name in the form that torch.jit uses for scripts, so that the class of the
+    // module can be found in it (storage/exported/module_class.h).
     Module new_module(const std::string& path) {
         const auto known = classes_.find(path);
         const std::string type =

@@ -35,8 +35,8 @@ namespace {
 constexpr std::string_view kOperators = "torch.ops.";
 constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
 
-// Adds nodes that depend on the module's train mode, at the graph's insert point. SELF: the graph's
-// input for the module.
+// The nodes that depend on the module's train mode. They are added at the graph's insert point.
+// SELF: the graph's input for the module.
 class TrainMode {
   public:
     TrainMode(Graph& graph, Value* self) : graph_(graph), self_(self) {}
@@ -286,7 +286,7 @@ class ForwardBuilder {
             for (size_t i = 0; i < count; ++i) names_.bind(node.outputs[i], made->outputs()[i]);
             return;
         }
-        // An operator that returns several tensors may list them as one output.
+        // If an operator returns several tensors, the program may list them as a single output.
         const auto* list = node.outputs.size() == 1
                                ? std::get_if<std::vector<storage::TensorName>>(&node.outputs[0])
                                : nullptr;

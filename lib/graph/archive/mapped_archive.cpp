@@ -38,11 +38,11 @@ using PickleKind = PickleValue::Kind;
 using caffe2::serialize::PyTorchStreamReader;
 using Content = std::span<const std::byte>;
 
-// LibTorch rewrites calls of these operators while it loads them; only LibTorch's own loader can
-// rewrite them.
+// LibTorch replaces calls of these operators when it loads an archive. Only torch::jit::load can do
+// this, so an archive with such calls is loaded by it.
 constexpr std::string_view kRewrittenCode = "ops.quantized.conv";
 
-// Lets LibTorch's archive reader read from the mapping.
+// The reader with which LibTorch's archive classes read from the mapping.
 class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
   public:
     explicit MappingReader(Content bytes) : bytes_(bytes) {}
@@ -118,7 +118,7 @@ class OriginTable final : public torch::jit::SourceRangeUnpickler {
             const size_t begin = number(part(*line, torch::jit::kByteOffsetIndex), SIZE_MAX);
             const PickleValue& range = part(*line, torch::jit::kSourceRangeIndex);
             const std::shared_ptr<Source> made = source(part(range, 0));
-            // In an empty source, LibTorch still marks one byte.
+            // LibTorch marks one byte even in an empty source, so `end` may be size() + 1.
             const size_t end = number(part(range, 2), made->size() + 1);
             const size_t start = number(part(range, 1), std::min(end, made->size()));
             ranges_.insert_or_assign(begin, SourceRange(made, start, end));
@@ -176,8 +176,8 @@ std::shared_ptr<Source> make_source(const std::string& name, const std::string& 
     return std::make_shared<Source>(text, name, 1, std::move(table));
 }
 
-// Loads one archive with the parts that torch::jit::load consists of. The records are in the
-// mapping, and ScriptArchive has checked pickles and code.
+// The loader of one archive. It uses the same parts of LibTorch that torch::jit::load uses. The
+// records are in the mapping, and ScriptArchive has checked pickles and code.
 class Importer {
   public:
     Importer(const std::shared_ptr<const storage::MappedFile>& file, Trust trust)

@@ -60,12 +60,12 @@ struct LoadedArchive {
 [[nodiscard]] LoadedArchive load_exported(const std::string& path);
 
 // Loads the Hugging Face folder at PATH (huggingface_folder.cpp): the decoder that its config.json
-// describes. SHAPES_DO: the caller needs only shapes. Then PATH may be a folder without weights or
-// a config.json alone; the weights are zeros that take no memory until they are written. Throws
-// Error{kInput}, naming the file, for an architecture, switch or size that storage/huggingface
-// refuses, and for a weight that is missing, has another shape, or belongs to no module. LAYERS:
-// the layers of which the model has only these, as KeptLayers, whose errors it throws;
-// empty: all layers.
+// describes. SHAPES_DO: the caller needs only shapes, so PATH may be a folder without weights or a
+// config.json alone; the weights are zeros that take no memory until they are written. LAYERS: the
+// layers of the folder that the model gets (KeptLayers); empty: all layers. Throws Error{kInput},
+// naming the file, for an architecture, switch or size that storage/huggingface refuses, and for a
+// weight that is missing, has another shape, or belongs to no module. Throws the errors of
+// KeptLayers.
 [[nodiscard]] LoadedArchive load_huggingface(const std::string& path, bool shapes_do,
                                              const std::vector<int64_t>& layers = {});
 

@@ -37,8 +37,8 @@ StorageKey storage_key(const at::Tensor& tensor) {
             tensor.strides().vec()};
 }
 
-// Replaces each tensor in the module's attributes, also in lists (an LSTM's _flat_weights), tuples
-// and dicts, by the tensor in KEPT for the same storage.
+// Replaces tensors in VALUE, an attribute of the module, by the tensor in KEPT that has the same
+// storage. Also looks into lists (an LSTM's _flat_weights), tuples and dicts.
 IValue unify(const IValue& value, const std::map<StorageKey, at::Tensor>& kept, bool& changed) {
     if (value.isTensor()) {
         const at::Tensor& tensor = value.toTensor();
@@ -307,7 +307,7 @@ void Model::add_view(const SharingTensor& tensor, const at::Tensor& owner, Memor
     const int parameter = parameter_index(owner), buffer = buffer_index(owner);
     const bool same_kind = tensor.is_parameter == (parameter >= 0);
     const bool same_gradient = tensor.tensor.requires_grad() == owner.requires_grad();
-    // unify() replaces an attribute without a name by the owner.
+    // An attribute without a name needs no entry, because unify() replaces it by OWNER.
     if (tensor.name.empty() && view.is_same() && same_gradient) return;
     if (view.is_same() && same_kind && same_gradient) {
         (parameter >= 0 ? parameters_[parameter].aliases : buffers_[buffer].aliases)
@@ -473,7 +473,8 @@ int Model::hold_constant(const at::Tensor& tensor) {
     for (size_t b = 0; b < buffers_.size(); ++b) {
         if (buffers_[b].origin != ModelBuffer::Origin::kConstant) continue;
         ++constants;
-        // Each read of an attribute creates its own constant, in the same memory.
+        // Each read of an attribute makes a separate constant in the same memory, so this compares
+        // memory and not objects.
         if (is_same_view(buffers_[b].tensor, tensor)) return static_cast<int>(b);
     }
     const std::string name = fmt::format("constant.{}", constants);

@@ -33,12 +33,12 @@ struct ModelParameter {
     at::Tensor tensor;                 // leaf; requires_grad as in the archive
     // The weight whose packed elements are in TENSOR; null if TENSOR is the parameter itself.
     std::shared_ptr<const PackedWeight> packed = nullptr;
-    // The classes of the modules that contain it, one for each of its names
+    // The classes of the modules that contain the parameter, one for each of the parameter's names
     // (storage/exported/module_class.h).
     std::vector<std::string> module_classes = {};
-    // True if it belonged to a set of untrained tensors that overlapped in the archive and are not
-    // all views of one tensor (shared_storage.h). Its values are right if forward writes to no
-    // tensor of the set.
+    // True if the parameter belonged to a set of untrained tensors whose memory overlapped in the
+    // archive, but which are not all views of one tensor (shared_storage.h). Its values are right
+    // only if forward writes to no tensor of the set.
     bool is_loose = false;
     // True for a parameter that only helps training, which final weights leave out.
     bool is_helper = false;
@@ -114,13 +114,13 @@ class Model {
     [[nodiscard]] const std::vector<ModelView>& views() const { return views_; }
     // Returns the view that is the same object as TENSOR; null if there is none.
     [[nodiscard]] const ModelView* view_of(const at::Tensor& tensor) const;
-    // Makes the module's own tensor of every view use the current memory of its owner, which a job
-    // may have moved. REQUIRES: owners have the sizes that they were loaded with.
+    // Makes the views in the module use the current memory of their owners, because a job may have
+    // moved it. REQUIRES: owners have the sizes that they were loaded with.
     void renew_views() const;
 
-    // Returns true if the archive says which buffers a state_dict contains. A TorchScript archive
-    // says it only in the extra file kUnsavedBuffers, which lists the buffers that a state_dict
-    // does not contain, one name a line.
+    // Returns true if the archive shows which buffers a state_dict contains. A TorchScript archive
+    // shows it only if it has the extra file kUnsavedBuffers, which lists the buffers that a
+    // state_dict does not contain, one name a line.
     static constexpr const char* kUnsavedBuffers = "non_persistent_buffers";
     [[nodiscard]] bool says_persistence() const { return unsaved_.has_value(); }
     // Returns the extra files for an archive of this model: kUnsavedBuffers if says_persistence()
@@ -167,16 +167,16 @@ class Model {
     // PACKED->read() has filled. REQUIRES: the parameter is not trained.
     void pack_parameter(int index, std::shared_ptr<const PackedWeight> packed);
 
-    // Turns parameter INDEX, whose values forward writes, into a buffer without a gradient, and
-    // returns its new index. The indices of later parameters decrease by one. hold_constant() adds
-    // TENSOR, a constant of the module's code, as a buffer unless it already is a buffer. After
-    // settle_state(), both functions throw Error{kInput} and name the parameter or constant.
-    // REQUIRES: the parameter is not packed.
+    // hold_as_buffer() turns parameter INDEX into a buffer without a gradient, because forward
+    // writes its values. It returns the buffer's index; the indices of later parameters decrease by
+    // one. hold_constant() adds TENSOR, a constant of the module's code, as a buffer, unless it
+    // already is a buffer. After settle_state(), both functions throw Error{kInput} and name the
+    // parameter or constant. REQUIRES: the parameter is not packed.
     int hold_as_buffer(int index);
     int hold_constant(const at::Tensor& tensor);
     // Settles the state: from now on parameters and buffers keep their indices.
     void settle_state() { is_state_settled_ = true; }
-    // Turns into buffers the parameters that are buffers in OTHER, which is the same model. If
+    // Turns each parameter that is a buffer in OTHER, a copy of this model, into a buffer. If
     // WITH_CONSTANTS, also adds OTHER's constants; the two models then share these tensors.
     void hold_like(const Model& other, bool with_constants);
 

@@ -18,8 +18,8 @@
 
 namespace dslaunch::graph {
 
-// The values of a graph by a program's names. New nodes are added at the graph's insert point.
-// Throws Error{kInput} for a name that no node has made.
+// The graph's values, by the names that the program gives them. New nodes are added at the graph's
+// insert point. Throws Error{kInput} for a name that no node has made.
 class ProgramNames {
   public:
     using ByName = std::map<std::string, Value*>;
@@ -38,10 +38,11 @@ class ProgramNames {
     [[nodiscard]] Value* find(const std::string& name) const;
     // Returns a new constant.
     [[nodiscard]] Value* constant(const IValue& value);
-    // Returns VALUE as an operator's argument. OPTIONAL: a list of tensors may contain None.
+    // Returns VALUE as an operator's argument. If OPTIONAL is true, a list of tensors may contain
+    // None.
     [[nodiscard]] Value* materialize(const storage::ExportedValue& value, bool optional = false);
-    // Returns the values that NODE passes to its graph: its inputs from FIRST on, with lists
-    // unpacked.
+    // Returns the arguments that NODE passes to the graph it calls: NODE's inputs from FIRST on.
+    // Lists are unpacked.
     [[nodiscard]] std::vector<Value*> operands(const storage::ExportedNode& node, size_t first);
 
     // Gives VALUE the name NAME, in place of any earlier value.

@@ -62,8 +62,8 @@ struct Operation {
 [[nodiscard]] const char* size_operator(std::string_view target);
 
 // Returns true if TARGET asserts what the exporter assumed about sizes and dtypes. Such a node can
-// be left out: the assertion holds for every input that the other operators accept, and they
-// explain why they refuse any other input.
+// be left out: if an input breaks the assumption, another operator refuses the input too, and
+// explains the reason.
 [[nodiscard]] bool is_assertion(std::string_view target);
 
 // If POSITIONAL begins with a number and a tensor, as in 1 - x, puts the tensor first and

@@ -228,8 +228,8 @@ class Lifter {
         return inputs[index] = input;
     }
 
-    // Returns VIEW, a view of another tensor's memory, as a value of the graph. Adds the nodes that
-    // make it at the insert point.
+    // Adds the nodes that make VIEW to the graph, at the insert point, and returns their result.
+    // VIEW shares another tensor's memory.
     Value* view_input(const ModelView& view) {
         Value* owner = tensor_input(view.owner);
         if (view.is_detached && view.owner.requires_grad())
@@ -247,7 +247,7 @@ class Lifter {
                    torch::jit::tryInsertConstant(graph_, tensor.detach()).value_or(nullptr);
     }
 
-    // Returns a value of the graph for VALUE, an attribute's value, made at the insert point.
+    // Adds VALUE, the value of an attribute, to the graph at the insert point, and returns it.
     // Returns null if the attribute can be reached only through the module.
     Value* materialize(const IValue& value, const c10::TypePtr& type) {
         if (value.isTensor() && value.toTensor().defined()) {

@@ -48,8 +48,8 @@ struct Addend {
     at::Scalar alpha = 1;
 };
 
-// Writes SUMS + ADDEND into RESULT. SUMS: the products for the part of RESULT that starts at BEGIN
-// of DIMENSION.
+// Writes SUMS + ADDEND into a part of RESULT. The part begins at index BEGIN of DIMENSION and has
+// the size of SUMS.
 void finish(const at::Tensor& result, const std::optional<Addend>& addend, int64_t dimension,
             int64_t begin, at::Tensor sums) {
     const int64_t numel = sums.size(dimension);

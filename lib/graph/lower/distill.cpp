@@ -57,7 +57,8 @@ at::Tensor targets_of(const at::Tensor& labels, const at::Tensor& rows) {
     return labels.flatten();
 }
 
-// Returns LOGITS of a cross entropy, whose classes are in dimension 1, as [rows, classes].
+// Returns the LOGITS of a cross entropy as [rows, classes]. Dimension 1 of LOGITS contains the
+// classes.
 at::Tensor rows_of(const at::Tensor& logits) {
     if (logits.dim() == 1) return logits.unsqueeze(0);
     return logits.dim() == 2 ? logits : logits.movedim(1, -1).flatten(0, -2);

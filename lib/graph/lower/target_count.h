@@ -24,15 +24,14 @@ class TargetCount {
     TargetCount& operator=(const TargetCount&) = delete;
     ~TargetCount();
 
-    // Returns the number of BATCH's targets that count, which the mean divides by; 0 if BATCH has
-    // no target. BATCH: forward's arguments on the CPU. If the model computes the mean itself, the
-    // count may have a fraction, because such a model may divide by a sum of weights; the count may
-    // even be negative. Throws Error{kInput} if the loss was changed to a sum and BATCH's targets
-    // cannot be counted.
+    // Returns the number of BATCH's targets that count, by which the mean divides; 0 if BATCH has
+    // no target. BATCH: forward's arguments on the CPU. A model that computes the mean itself may
+    // divide by a sum of weights, so that the result may have a fraction, or even be negative.
+    // Throws Error{kInput} if the loss was changed to a sum and BATCH's targets cannot be counted.
     [[nodiscard]] double of(const std::vector<IValue>& batch) const;
 
-    // Returns false if the count depends only on the sizes of the batch. TOKENS: the arguments
-    // contain no negative numbers, as in a token file whose type has no sign.
+    // Returns false if the count depends only on the sizes of the batch. TOKENS is true if no
+    // argument can be negative, as in a token file whose type has no sign.
     [[nodiscard]] bool varies(bool tokens) const;
 
   private:

@@ -29,12 +29,12 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Counts the work of this thread's operators while the trace exists: the storages that they
-// allocate and the FLOPs of their products.
+// A record of what this thread's operators do while it exists: the storages that they allocate, and
+// the FLOPs of their products.
 class OperatorTrace {
   public:
     OperatorTrace() {
-        // Autograd's device threads inherit this thread's callbacks, but have no trace.
+        // Autograd's device threads run this thread's callbacks too, but current() is null there.
         at::RecordFunctionCallback callback(
             [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
                 if (current() != nullptr) current()->enter(call);
@@ -77,7 +77,7 @@ class OperatorTrace {
         forget();
         return kept;
     }
-    // Forgets the storages and FLOPs since the last call.
+    // Forgets the storages and FLOPs that were recorded so far.
     void forget() {
         storages_.clear();
         passing_.clear();
@@ -119,7 +119,8 @@ class OperatorTrace {
     at::CallbackHandle handle_ = 0;
     OperatorFlops flops_;
     int64_t classes_ = 0;
-    // A weak reference lets the data be freed, but its address is not reused.
+    // A weak reference does not keep the data alive, but it keeps the address from being used for
+    // another storage.
     using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
     std::unordered_map<const c10::StorageImpl*, WeakStorage> storages_;
     std::unordered_map<const c10::StorageImpl*, WeakStorage> ignored_;
@@ -161,7 +162,7 @@ std::vector<at::Tensor> tensors_of(const Model& model) {
     return tensors;
 }
 
-// Finds the peak memory of each segment's backward by running one segment of each sort.
+// Trials that find the peak memory of each segment's backward. One segment of each sort runs.
 class BackwardTrials {
   public:
     BackwardTrials(const SegmentedModel& segmented, TensorMeter& meter, bool splits)
@@ -241,8 +242,8 @@ class BackwardTrials {
     std::map<Sort, Peak> peaks_;
 };
 
-// Returns the facts of the loss, which is the first of OUTPUTS, the last segment's outputs. The
-// loss has a gradient if its producer has one.
+// Returns the facts of the loss, the first of OUTPUTS. OUTPUTS: the outputs of the last segment.
+// The loss has a gradient if its producer has one.
 LossFacts facts_of_loss(const std::vector<IValue>& outputs) {
     if (outputs.empty() || !outputs[0].isTensor()) return {};
     return {outputs[0].toTensor().numel(), outputs[0].toTensor().requires_grad()};

@@ -150,14 +150,14 @@ class ModuleProfiler::Callbacks {
 
 namespace {
 
-// Makes MARK, the operator before the code of a module, known to LibTorch.
+// Registers an operator that calls MARK. The operator stands before the code of a module.
 void register_mark(void (*mark)(torch::jit::Stack&)) {
     static const torch::jit::RegisterOperators operators({torch::jit::Operator(
         "dslaunch::begin_module(int place) -> ()", mark, c10::AliasAnalysisKind::CONSERVATIVE)});
 }
 
-// Completes the paths of a TorchScript graph, in which a list of modules has no name because nobody
-// calls it: "0.fc" is "blocks.0.fc".
+// The full paths of the modules in a TorchScript graph. In the graph, a list of modules has no
+// name, because only its elements are called: "0.fc" stands for "blocks.0.fc".
 class ModulePaths {
   public:
     explicit ModulePaths(const Model& model) : model_(model) {
@@ -192,7 +192,7 @@ class ModulePaths {
         }
     }
 
-    // Returns true if PATH is WHOLE without some of its parts. The last part must be present.
+    // Returns true if PATH is made by leaving out parts of WHOLE, but not the last part.
     static bool is_short_for(std::string_view path, std::string_view whole) {
         const auto take_last = [](std::string_view& text) {
             const size_t dot = text.rfind('.');

@@ -24,7 +24,8 @@ int64_t attention_flops(Inputs inputs) {
            2 * query.numel() / query.size(-1) * keys * inputs[2].toTensor().size(-1);
 }
 
-// The FLOPs of a convolution: per output element, or in all for a transposed convolution.
+// The FLOPs of a convolution. A transposed convolution has `whole`, its total FLOPs; any other has
+// `per_output`, the FLOPs for each output element.
 struct KernelFlops {
     int64_t per_output = 0;
     int64_t whole = 0;

@@ -24,7 +24,8 @@ class OperatorFlops {
     // Called when an operator begins, with its inputs. Returns false if the call is part of an
     // operator that was counted already: an attention, or the same operator under autocast.
     bool enter(const at::RecordFunction& call);
-    // Called when the operator that began last ends, with its outputs.
+    // Called when an operator ends, with its outputs. This is the latest operator that has begun
+    // and not ended.
     void leave(const at::RecordFunction& call);
     // Returns the FLOPs since the last call, and starts over.
     [[nodiscard]] int64_t take() { return std::exchange(flops_, 0); }

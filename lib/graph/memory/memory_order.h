@@ -18,7 +18,8 @@ namespace dslaunch::graph {
 // in_memory_order().
 [[nodiscard]] at::Tensor like_in_memory(const at::Tensor& tensor);
 // Returns the fp32 elements at DATA, which are in the memory order of LIKE, as a tensor with LIKE's
-// shape and strides. DATA stays the caller's until LET_GO is called with it.
+// shape and strides. The tensor uses the memory at DATA. The caller keeps this memory until LET_GO
+// is called with DATA.
 [[nodiscard]] at::Tensor as_in_memory(
     const float* data, const at::Tensor& like,
     const std::function<void(void*)>& let_go = [](void*) {});

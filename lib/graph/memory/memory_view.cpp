@@ -50,7 +50,7 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
     return places;
 }
 
-// Returns the number of places in memory from the first element to the last, inclusive.
+// Returns the length of the memory that the dimensions span, from the first to the last element.
 int64_t reach(std::vector<Dimension>::const_iterator begin,
               std::vector<Dimension>::const_iterator end) {
     int64_t last = 0;

@@ -27,8 +27,9 @@ struct SharingTensor {
 struct TensorHome {
     int owner = 0;                   // index of the tensor that owns the memory
     std::optional<MemoryView> view;  // nothing: the tensor is its own owner
-    // True if it belongs to a set of untrained tensors that overlap and are not all views of one
-    // tensor. Separate copies of their values are correct if no tensor of the set is written to.
+    // True if the tensor belongs to a set of untrained tensors that overlap, but are not all views
+    // of one tensor. Each of these tensors has a separate copy of its values, which stays right as
+    // long as no tensor of the set is written to.
     bool is_loose = false;
 };
 

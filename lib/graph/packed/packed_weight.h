@@ -15,9 +15,9 @@
 
 namespace dslaunch::graph {
 
-// The elements are panels of kernels::kPanelOutputs rows, one after the other. Each panel is a
-// separate packed matrix (kernels/matrix/packed_matrix.h), so that a rank makes only the panels
-// that overlap its shard.
+// A packed weight. Its elements are panels of kernels::kPanelOutputs rows, one after the other.
+// Each panel is a separate packed matrix (kernels/matrix/packed_matrix.h), so that a rank makes
+// only the panels that overlap its shard.
 class PackedWeight {
   public:
     // WEIGHT: floats, [out, in], or [in, out] if TRANSPOSED; its values must not change. FORM: a
@@ -35,7 +35,8 @@ class PackedWeight {
     // Returns a placeholder for the elements: zeros, [numel], in read-only memory that takes no
     // space.
     [[nodiscard]] at::Tensor placeholder() const;
-    // Computes ELEMENTS and writes them to INTO. The bytes depend only on the weight.
+    // Computes the range ELEMENTS of the packed elements and writes it to INTO. The bytes depend
+    // only on the weight.
     void read(const Range& elements, std::byte* into) const;
     // Returns the weight as products see it, after packing and unpacking: fp32, with the sizes of
     // source().

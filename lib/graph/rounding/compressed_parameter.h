@@ -19,8 +19,8 @@ struct WeightRounding {
     config::BitSchedule schedule;
     bool is_transposed = false;  // the weight is stored as [in, out]
 
-    // Returns WEIGHT rounded as it is after UPDATES updates (-1: after the last change). SEED is
-    // for random rounding. Returns WEIGHT itself if it is not rounded yet.
+    // Returns WEIGHT with the rounding that applies after UPDATES updates (-1: after the last
+    // change). SEED is for random rounding. Returns WEIGHT itself if rounding has not begun yet.
     [[nodiscard]] at::Tensor of(const at::Tensor& weight, int64_t updates, uint64_t seed) const;
 };
 
@@ -61,7 +61,8 @@ struct Shrink {
     std::vector<Cut> cuts;
 };
 
-// A parameter that layers read masked by each of `masks`, and before that rounded if is_rounded.
+// A parameter that layers read in a changed form: first rounded if is_rounded is true, then masked
+// by each of `masks`.
 struct CompressedParameter {
     int parameter = -1;  // index in the model
     bool is_rounded = false;

@@ -31,9 +31,9 @@ at::Tensor jitter(const at::Tensor& like, uint64_t seed) {
     return made.to(like.device());
 }
 
-// Returns VALUES, [groups, …] fp32, rounded to ZERO + k * SCALE for integers k in STEPS (first
-// and last). An undefined ZERO counts as 0. SEED is for random rounding; null: rounds to the
-// nearest.
+// Returns VALUES, [groups, …] fp32, rounded to numbers ZERO + k * SCALE, in which k is an integer
+// from STEPS.first to STEPS.second. An undefined ZERO counts as 0. If SEED is null, rounds to the
+// nearest number; otherwise rounds randomly.
 at::Tensor rounded(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& zero,
                    std::pair<int64_t, int64_t> steps, const uint64_t* seed) {
     at::Tensor result = zero.defined() ? (values - zero).div_(scale) : values / scale;

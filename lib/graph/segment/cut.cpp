@@ -62,8 +62,8 @@ class CutFinder {
                                    [&](const Value* input) {
                                        return is_lifted(input) || map_.everywhere.count(input) > 0;
                                    });
-                // Nodes may append to an empty or constant list, so only lists of parameters may be
-                // cloned freely.
+                // Only lists that contain parameters may be cloned freely: nodes may append to an
+                // empty list or a list of constants, and must all see the same list.
                 free = free && std::any_of(node->inputs().begin(), node->inputs().end(),
                                            [&](const Value* input) { return is_lifted(input); });
             }

@@ -117,8 +117,8 @@ std::vector<at::Tensor> new_values(const Model& model, const ParameterWrites& wr
 }
 
 bool is_projection(const Model& model, const ParameterWrites& writes) {
-    // In fp32 a decay by a millionth looks like rounding, so fp64 is used. But a graph that names
-    // types itself computes in those types, or fails.
+    // In fp32, a decay by one millionth cannot be distinguished from rounding, so fp64 is used. A
+    // graph that names types itself computes in those types even then, or fails.
     bool stays = false;
     try {
         stays = repeats(model, writes, at::kDouble);

@@ -44,7 +44,8 @@ class SegmentedModel {
     // inputs of SEGMENT's graph; then all others, if SEGMENT takes the module itself.
     [[nodiscard]] std::vector<int> parameters_of(const Segment& segment) const;
     [[nodiscard]] std::vector<int> buffers_of(const Segment& segment) const;
-    // Returns the model parameters that no segment reads.
+    // Makes the segments run CODES from now on, one for each segment. Returns the previous codes.
+    // REQUIRES: each new code computes the same as the old one; no segment runs now.
     [[nodiscard]] std::vector<int> unused_parameters() const;
 
     // Makes the segments run CODES, one for each segment, from now on. Returns the codes that they
@@ -70,8 +71,8 @@ class SegmentedModel {
     static void backward(Boundary& boundary);
     // Runs the backward of the last segment. It starts at the loss, with SCALE as its gradient.
     static void backward_loss(Boundary& boundary, double scale);
-    // Runs the first halves of backward() and backward_loss(). LEAVES: the segment's inputs that
-    // need gradients.
+    // Run the first half of backward() and of backward_loss(), which computes the gradients of
+    // LEAVES: the segment's inputs that need gradients.
     [[nodiscard]] static WeightHalf backward_inputs(Boundary& boundary,
                                                     const std::vector<at::Tensor>& leaves);
     [[nodiscard]] static WeightHalf backward_loss_inputs(Boundary& boundary, double scale,

@@ -20,7 +20,7 @@ class WeightHalf {
   public:
     WeightHalf();
     WeightHalf(WeightHalf&& other) noexcept;
-    // Frees the graph that this has kept so far.
+    // Frees the graph that this object has kept so far, and takes the graph of OTHER.
     WeightHalf& operator=(WeightHalf&& other) noexcept;
     ~WeightHalf();
 

@@ -53,7 +53,7 @@ double scale_of(const AttentionOptions& options, const at::Tensor& query) {
     return options.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
 }
 
-// Returns X with its heads repeated to HEADS.
+// Returns X with its heads repeated, so that it has HEADS heads.
 at::Tensor repeated(const at::Tensor& x, int64_t heads) {
     return x.size(-3) == heads ? x : x.repeat_interleave(heads / x.size(-3), -3);
 }
@@ -199,8 +199,8 @@ at::Tensor scores_of(const Ring& ring, const at::Tensor& query, const KeyBlock& 
     return scores.masked_fill(later, -INFINITY);
 }
 
-// The attention to one block of keys, and the logarithm of the sum of its exponentials; -inf if the
-// mask hides all keys of the block.
+// The attention to one block of keys. `log_sum` is the logarithm of the sum of the scores'
+// exponentials; -inf if the mask hides all keys of the block.
 struct Attended {
     at::Tensor out, log_sum;
 };

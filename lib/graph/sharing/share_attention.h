@@ -32,8 +32,8 @@ struct AttentionOptions {
     int64_t extent = 0;           // extent of that dimension over all ranks
 };
 
-// A scope for the inside of attention. It casts OPERANDS to autocast's dtype, and switches autocast
-// off until it ends.
+// A scope in which attention is computed as under autocast. It casts OPERANDS to autocast's dtype,
+// and switches autocast off until the scope ends.
 class AttentionInAutocast {
   public:
     explicit AttentionInAutocast(AttentionOperands& operands);
@@ -52,8 +52,8 @@ class AttentionInAutocast {
 [[nodiscard]] at::Tensor attention_of_share(AttentionOperands operands,
                                             const AttentionOptions& options, PartOf part);
 
-// Returns PART's share, split by SHARD, of the factors that at::dropout draws for a tensor of SIZES
-// with X's layout.
+// Returns PART's share of the factors that at::dropout draws for a tensor of SIZES with X's layout.
+// SHARD says how the tensor is split.
 [[nodiscard]] at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                         double dropout, const plan::TensorShard& shard,
                                         PartOf part);

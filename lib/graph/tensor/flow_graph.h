@@ -65,7 +65,8 @@ class FlowGraph {
     [[nodiscard]] bool has_sizes(const Value* value) const { return list_size(value) > 0; }
     // Returns the number of tensors in a list, 1 for a tensor, and 0 for other values.
     [[nodiscard]] size_t list_size(const Value* value) const;
-    // Returns the bytes of a whole tensor. REQUIRES: has_sizes().
+    // Returns the value of an integer; nothing if VALUE is no integer, or if the facts do not
+    // include it.
     [[nodiscard]] int64_t bytes(const Value* value) const;
     // Returns the value of an integer; nothing if VALUE is no integer or was not seen.
     [[nodiscard]] std::optional<int64_t> integer(const Value* value) const;
@@ -92,9 +93,9 @@ class FlowGraph {
     [[nodiscard]] std::optional<LinearForm> linear_form(const Node& node) const;
     // Returns the first table that an argument of forward indexes; null if there is none.
     [[nodiscard]] const Node* table_of_tokens() const;
-    // Returns the linear layers that compute VALUE, as splits of their weights along the outputs.
-    // Returns nothing if VALUE is computed from a table, or by more nodes than layers and norms
-    // need.
+    // Returns the linear layers that compute VALUE: for each layer, the split of its weight along
+    // the outputs. Returns nothing if VALUE is computed from a table, or by more nodes than layers
+    // and norms need.
     [[nodiscard]] std::optional<std::vector<TensorPlacement>> layers_of(const Value* value) const;
     // Returns true if VALUE needs a gradient and is computed only from parameters and numbers, not
     // by a layer.
@@ -102,9 +103,9 @@ class FlowGraph {
 
   private:
     // Calls VISIT with each node that computes VALUE from parameters with gradients, starting with
-    // the last node. VISIT sets its second argument to true if the node's inputs are to be visited
-    // too. Returns false if VISIT returns false, or if VALUE takes more nodes than layers and norms
-    // need.
+    // the last node. If VISIT sets its second argument to true, the node's inputs are visited too.
+    // Returns false if VISIT returns false, or if there are more nodes than layers and norms need
+    // to compute a value.
     template <typename Visit>
     [[nodiscard]] bool visit_makers(const Value* value, const Visit& visit) const;
     [[nodiscard]] bool may_need_gradient(const Value& value) const;

@@ -63,8 +63,8 @@ class FedSamples final : public runtime::Samples {
     [[nodiscard]] std::vector<c10::IValue> batch(int64_t first,
                                                  std::span<const int64_t> offsets) const override;
     void check_vocabulary(int64_t) const override {}  // only token files have a vocabulary
-    // Checks the integers in INPUT of these rows. From now on, FedForm::take() also checks later
-    // rows.
+    // Checks the integers that these rows have for INPUT. From now on, FedForm::take() also checks
+    // later rows.
     void check_indices(size_t input, const runtime::IndexLimit& limit) const override;
 
   private:

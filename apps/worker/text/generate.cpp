@@ -391,8 +391,8 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
 // texts, so each row computes its whole text again. One thread.
 class ModuleRunner final : public decoder::StepRunner {
   public:
-    // MODEL must outlive this object. A text has as many positions as fit in PAGES; the model sees
-    // the last ones.
+    // MODEL must outlive this object. A text may have as many positions as fit in PAGES. If the
+    // model's context is shorter, the model sees only the last positions.
     ModuleRunner(graph::TextModel& model, int64_t pages)
         : model_(model), tokens_(static_cast<size_t>(pages * decoder::kPagePositions)) {}
 

@@ -21,8 +21,7 @@ struct TokenSpan {
 // text is being written, its places may be missing until settle() adds them.
 struct AlignedText {
     std::string text;
-    // For each byte of `text`, the place where the original character begins from which it was
-    // made.
+    // For each byte of `text`, where its character begins in the original text.
     std::vector<uint32_t> from;
 
     // Clear the text and the places, or reserve memory for BYTES bytes of text and their places.

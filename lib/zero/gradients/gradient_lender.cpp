@@ -14,8 +14,8 @@ using torch::autograd::Node;
 namespace {
 
 constexpr int kAgreementsMin = 2;
-// The most edges between the node of an operator and its weight in autograd's graph. At most one
-// transposition or a few views lie between the two.
+// The largest number of edges in autograd's graph between an operator's node and its weight. At
+// most one transposition or a few views lie between the two.
 constexpr int kHopsMax = 4;
 // While the hook runs, two owners hold a gradient's storage: autograd's tensor, and the tensor that
 // we took from .grad.

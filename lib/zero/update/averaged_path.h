@@ -54,7 +54,7 @@ class AveragedPath final : public UpdatePath {
     // until the hosts take their first step without an exchange.
     std::vector<std::vector<ZeroedFloats>> meeting_;
     double rates_since_ = 0;  // sum of the learning rates since meeting_ was stored
-    // The exchange of the last step. Back at kExact once settle_rates() has counted the step.
+    // The exchange of the last step. settle_rates() sets it to kExact when it has counted the step.
     plan::Exchange last_exchange_ = plan::Exchange::kExact;
 };
 

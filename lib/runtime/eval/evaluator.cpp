@@ -17,8 +17,8 @@
 namespace dslaunch::runtime {
 
 std::unique_ptr<graph::SegmentedModel> Evaluator::lower_model() const {
-    // The model needs to be cut into several pieces only if parameters are gathered one piece at a
-    // time, or if it is divided into stages.
+    // One piece is enough, unless parameters are gathered piece by piece or the model is divided
+    // into stages.
     const int64_t pieces = parts_.stages.link != nullptr ? parts_.stages.segments
                            : parts_.state->is_sharded()  ? 0
                                                          : 1;
@@ -158,8 +158,8 @@ EvalShare Evaluator::run(const std::function<void(double share)>& tell) {
         const double counted = targets == nullptr ? rows : targets->of(arguments);
         if (counted == 0) continue;
         const bool by_token = parts_.config->loss.mean == config::LossMean::kToken;
-        // The mean of a batch counts once for each of its samples. A loss by token is already a
-        // sum.
+        // The mean loss of a batch is multiplied by its samples, so that each sample counts once. A
+        // loss by token is a sum already.
         share.loss_sum += by_token ? graph::loss_of(last) : graph::loss_of(last) * rows;
         share.weight += by_token ? counted : rows;
         if (parts_.segmented->lowered().has_rewards)

@@ -24,8 +24,8 @@ namespace dslaunch::runtime {
 struct EvalStages {
     const StageLink* link = nullptr;  // null: no pipeline
     std::vector<int> stage_of_part;   // one per part of the model
-    // The stages that train with each of the model's parameters and buffers; no stages if no
-    // segment reads the parameter or buffer.
+    // For each parameter and buffer of the model, the stages that use it in training. The list is
+    // empty if no segment reads the parameter or buffer.
     std::vector<std::vector<int>> stages_of_parameter;
     std::vector<std::vector<int>> stages_of_buffer;
     int64_t segments = 0;  // number of segments, for SegmentedModel::make()
@@ -49,7 +49,7 @@ struct EvaluatorParts {
     ModelBuffers* buffers = nullptr;
     ReadableState* state = nullptr;
     // Stores the values that forward assigns to trained parameters. If it is null, they are not
-    // stored. IS_WRITTEN_HERE is write_parameters()'s IS_HERE.
+    // stored. is_written_here is the argument IS_HERE of write_parameters().
     WritableState* writable = nullptr;
     std::function<bool(int parameter)> is_written_here = {};
     c10::Device device = c10::kCPU;  // device of STATE's parameters, and of buffers
@@ -83,8 +83,8 @@ class Evaluator {
     // Makes the graph that run() uses, if it does not exist yet. Throws the errors of run() and of
     // lowering.
     const graph::SegmentedModel& prepare();
-    // Evaluates HELD_OUT from now on. REQUIRES: its samples have the same form as the samples
-    // before.
+    // Evaluates HELD_OUT from now on. REQUIRES: its samples have the same form as the earlier
+    // samples.
     void use(DataSource held_out) { held_out_ = std::move(held_out); }
 
   private:

@@ -49,8 +49,9 @@ void sweep_operations(const SweepOptions& options, const SweepSeams& seams);
 
 // Tries every pair of GPUs. In a round each GPU has one partner, and the two send to each other at
 // the same time. The lower rank of a pair reports its rate, and each rank reports its wrong
-// elements as a fault. SEAMS' collectives are PAIRS. If there is no time for more rounds, rank 0
-// ends them for all ranks and reports it. Throws the collectives' errors, naming the ranks.
+// elements as a fault. If there is no time for more rounds, rank 0 ends them for all ranks and
+// reports it. Throws the collectives' errors, naming the ranks. REQUIRES: SEAMS.collectives is
+// PAIRS.
 void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,
                      int64_t bytes = int64_t{64} << 20);
 
@@ -60,8 +61,8 @@ void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, cons
 [[nodiscard]] std::unique_ptr<PairedCollectives> make_device_health_collectives(
     DeviceBackend& backend, DeviceCommunicator& communicator, Duration time_limit);
 
-// Pure functions for the elements that are sent and the elements that are expected. All values are
-// exact in fp32.
+// The numbers of elements that a rank sends and receives. The functions below are pure, and all
+// their values are exact in fp32.
 struct SweepShape {
     int64_t send_numel = 0;
     int64_t receive_numel = 0;

@@ -60,8 +60,8 @@ struct CheckpointerParts {
     // One flag per buffer: true if forward may change it. A buffer that is not part of the
     // state_dict is saved only if its flag is true. If it is empty, all flags are true.
     std::vector<char> moves_buffer = {};
-    // True in a pipeline: STATE has only a stage's parameters, and the stage's first rank describes
-    // them to the others.
+    // of_stage is true in a pipeline, where STATE has only a stage's parameters. first_of_stage is
+    // true on the stage's first rank, which describes these parameters to the other ranks.
     bool of_stage = false;
     bool first_of_stage = false;
     // Called on all ranks before the model is read. May be empty.

@@ -29,7 +29,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Makes TENSOR read its elements, fp32 in its memory order, from FILE at OFFSET.
+// Replaces the memory of TENSOR by the part of FILE that begins at OFFSET. The part has the
+// elements in fp32, in the memory order of TENSOR.
 void read_from(const std::shared_ptr<const storage::MappedFile>& file, int64_t offset,
                at::Tensor tensor) {
     const at::NoGradGuard no_grad;
@@ -52,8 +53,9 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
     storage::require_room_for_model(need.folder);
     storage::make_folder(need.folder);
     Bytes weights, checkpoint{need.states_numel * need.states * int64_t{sizeof(float)}};
-    // model.safetensors contains a tensor once under each of its names, and model.pt once. Until it
-    // is in model.pt it may also be in the strided file. A checkpoint contains it once.
+    // model.safetensors contains a tensor once under each of its names, and model.pt contains it
+    // once. A tensor that is not row-major is also in a temporary file. A checkpoint contains it
+    // once.
     const auto add_all = [&](const auto& items) {
         for (const auto& item : items) {
             const size_t strided = item.tensor.is_contiguous() ? 0 : 1;

@@ -7,7 +7,7 @@
 namespace dslaunch::client {
 
 // Returns GIVEN or, if it is empty, the path at which the program dslaunch is found.
-// JobRequest::program lists where it is searched. Throws Error{kSetup} if it is not found.
+// JobRequest::program lists the places that are searched. Throws Error{kSetup} if it is not found.
 [[nodiscard]] std::string find_dslaunch(const std::string& given);
 
 }  // namespace dslaunch::client

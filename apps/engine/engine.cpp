@@ -125,7 +125,7 @@ class Engine::Session {
             throw_failure();
         }
     }
-    // Calls USE, which must not change the rank, with the rank and returns the result.
+    // Calls USE with the rank and returns the result. USE cannot change the rank.
     template <typename Use>
     auto look(const Use& use) const {
         require_open();

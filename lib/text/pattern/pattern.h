@@ -28,8 +28,8 @@ class Pattern {
 
 // Compiles EXPRESSION. Throws Error{kInput} that says what is wrong with it.
 [[nodiscard]] std::unique_ptr<const Pattern> compile_pattern(std::string_view expression);
-// Compiles EXPRESSION for Oniguruma even if it is a common pattern. Tests compare the results of
-// both functions.
+// Compiles EXPRESSION so that it always runs on the library. Tests compare its matches with the
+// matches of compile_pattern().
 [[nodiscard]] std::unique_ptr<const Pattern> compile_library_pattern(std::string_view expression);
 // Returns a pattern that finds TEXT literally. REQUIRES: TEXT is not empty.
 [[nodiscard]] std::unique_ptr<const Pattern> literal_pattern(std::string_view text);

@@ -25,7 +25,7 @@ bool is_word_after(std::string_view text, size_t at) {
     return at < text.size() && (flags_at(text, at) & kWordFlag) != 0;
 }
 
-// Returns where the run of blanks that ends at AT begins. Does not look at bytes before LEAST.
+// Returns the beginning of the run of blanks that ends at AT. Does not look at bytes before LEAST.
 size_t before_spaces(std::string_view text, size_t at, size_t least) {
     while (at > least) {
         const size_t begin = previous_begin(text, at);

@@ -57,7 +57,7 @@ class TokenFinder {
     bool is_empty_ = true;
 };
 
-// The tokens of the list `added_tokens`, which are found by text or by number.
+// The tokens of the list `added_tokens`. They can be found by text or by number.
 class AddedTokens {
   public:
     // Reads the list at PLACE, and gives each token the number that the Python package would give

@@ -88,8 +88,8 @@ class ParameterStore {
     void release(int bucket, int buffer);
 
     // Gathers PARAMETERS as they were after STEP. Called by all ranks, outside of a step. On a rank
-    // that sets KEEP, the model's tensors then point to a private copy of them until let_go().
-    // Buckets that are not gathered can always be read.
+    // that sets KEEP, the model's tensors then point to private copies of PARAMETERS until
+    // let_go(). Buckets that are not gathered can always be read.
     void hold(std::span<const int> parameters, int64_t step, bool keep);
     void let_go();
     // Gathers one bucket as hold() does, without a copy. If USE is not empty, it gets the bucket's

@@ -39,7 +39,8 @@ bool holds_word(const std::string& path, std::string_view word) {
     }
 }
 
-// Returns true if WORD is --resume, also shortened down to --res. No other option begins so.
+// Returns true if WORD is --resume or a shorter form, down to --res. No other option begins with
+// --res.
 bool is_resume(const std::string& word) {
     constexpr size_t kShortest = 5;  // --res
     const std::string name = with_dashes(word.substr(0, word.find('=')));

@@ -63,8 +63,8 @@ std::string exit_text(std::optional<int64_t> exit_code) {
     return state_text(ended);
 }
 
-// Sets from RECORD and JOB when RUN began and ended, and how it ended. RECORD is the content of
-// run.json, or null if there is none.
+// Sets the times of RUN and how it ended, from RECORD and JOB. RECORD is the content of run.json,
+// or null if there is none.
 void read_end(const Json& record, const KnownJob* job, RunFolder& run) {
     int64_t started = integer_at(record, "started_at").value_or(0);
     int64_t ended = integer_at(record, "ended_at").value_or(0);

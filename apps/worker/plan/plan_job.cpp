@@ -59,8 +59,8 @@ std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
     return places;
 }
 
-// The admission of a job on one host of the job, if all hosts are like this machine. The host is
-// the first one on which the job does not fit or, if it fits everywhere, the host that needs the
+// The admission of a job on one of its hosts, if all hosts are like this machine. It is for the
+// first host on which the job does not fit or, if it fits everywhere, for the host that needs the
 // most memory.
 struct PlannedAdmission {
     job::HostAdmission host;

@@ -275,8 +275,8 @@ class TrainRole {
     RankProgress progress_;
     job::TrainingRank rank_;
     std::optional<job::JobVerifier> verifier_;
-    // The destructor of archive_ waits for the thread that hashes the archive. Because archive_ is
-    // a member, a rank that fails reports its error and leaves before the destructor runs.
+    // Its destructor waits for the thread that hashes the archive. It is a member, not a local
+    // variable, so that a rank that fails reports its error and leaves before the destructor runs.
     std::optional<job::IdentifiedArchive> archive_;
 };
 

@@ -20,7 +20,7 @@
 namespace dslaunch::worker {
 namespace {
 
-// The number of updates that are searched for one with a learning rate above 0.
+// The number of updates in which warn_of_no_change() looks for a learning rate above 0.
 constexpr int64_t kUpdatesMax = 1'000'000;
 
 std::string duration_text(std::chrono::duration<double> time) {

@@ -23,8 +23,8 @@ namespace dslaunch::server {
 
 namespace {
 
-// The bytes of memory that each byte of a text needs: while a template renders it, while it is
-// encoded to tokens, and if a reply repeats it.
+// The memory, in bytes, that each byte of a text needs: while a template renders the text, while
+// the text is encoded to tokens, and in a reply that repeats the text.
 constexpr int64_t kRenderCost = 16, kEncodeCost = 80, kEchoCost = 16;
 // The memory of a rendering, in addition to kRenderCost, for the texts of the template itself.
 constexpr int64_t kRenderBytesMin = int64_t{256} << 10;
@@ -353,8 +353,8 @@ HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
         }
     if (!request.stream) {
         const auto whole = reply->await_whole(client);
-        // The answer is sent because a client that has closed its half of the connection may still
-        // read.
+        // Sends an answer all the same, because a client that has closed only its half of the
+        // connection may still read.
         if (!whole) return reply_of({499, "the client has closed the connection", ""});
         if (const ApiError* error = std::get_if<ApiError>(&*whole)) return reply_of(*error);
         return reply_of(std::get<std::string>(*whole));

@@ -65,17 +65,16 @@ class SavedState {
 
     // Sets the untrained PARAMETERS, by index, and all buffers of the model to the checkpoint's
     // values. Tensors that already have these values stay in the archive's mapping. If the
-    // checkpoint has buffers of REPLICAS data-parallel ranks, REPLICA's buffers are used, otherwise
-    // the first rank's.
+    // checkpoint has buffers for each of REPLICAS data-parallel ranks, takes the buffers of rank
+    // REPLICA, otherwise of the first rank.
     void restore_untrained(const std::vector<int>& parameters, int replica, int replicas);
 
   private:
     struct Home {
         int tensor = -1;             // index into the checkpoint's tensors
         bool other_strides = false;  // true if the checkpoint has another memory order
-        // Set if the checkpoint's tensor is a view of the parameter or buffer; null if it is the
-        // whole parameter or buffer. A view of a parameter covers all of it, a view of a buffer may
-        // cover a part.
+        // Null if the checkpoint's tensor is the whole parameter or buffer. Otherwise the tensor is
+        // this view: of all elements of a parameter, or of some elements of a buffer.
         const graph::ModelView* view = nullptr;
     };
     // The data that the constructor has collected so far.

@@ -65,8 +65,8 @@ class SteppingState {
     virtual void set_witness(UpdateWitness* witness) = 0;
     // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;
-    // Averages the changes that hosts have made in steps on their own, so that all have the same
-    // parameters and states. Every rank calls it, between steps. Blocks.
+    // Averages the changes that hosts have made in steps without an exchange. Afterwards all hosts
+    // have the same parameters and states. Every rank calls it, between steps. Blocks.
     virtual void meet() = 0;
 };
 

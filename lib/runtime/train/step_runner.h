@@ -46,8 +46,8 @@ struct StepRunnerParts {
     SegmentRunner* segments = nullptr;
     SteppingState* state = nullptr;
     Collectives* collectives = nullptr;  // joins all ranks
-    // Further collectives: for subsets of the ranks, and between the devices of all ranks. When a
-    // step fails, they are poisoned, so that calls that are blocked in them end.
+    // Further collectives: for subsets of the ranks, and between the devices of all ranks. After a
+    // failed step the runner poisons them, which ends all calls that are blocked in them.
     std::vector<Collectives*> groups;
     DeviceBackend* device = nullptr;   // null: the CPU
     MemoryPhases* memory = nullptr;    // null: memory is not sampled

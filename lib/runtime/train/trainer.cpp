@@ -130,7 +130,8 @@ launch::Heartbeat Trainer::heartbeat() const {
                                           static_cast<double>(heartbeat.instructions_per_step));
     heartbeat.lanes.push_back(
         {std::string(plan::lane_name(plan::Lane::kCompute)), runner_.computed()});
-    // Lanes that have done nothing on this rank are not compared with other ranks' lanes.
+    // Lanes without any work on this rank are left out, so that nobody compares them with other
+    // ranks' lanes.
     if (const Duration sent = sending_time(); sent > Duration{0})
         heartbeat.lanes.push_back({launch::kLinkLane, sent});
     if (const Duration moved = runner_.on_disk(); moved > Duration{0})
@@ -200,8 +201,8 @@ StepFacts Trainer::take_step() {
 }
 
 double Trainer::evaluate() {
-    // Nothing ends this evaluation early: a caller with a loop of its own ends the run in that
-    // loop.
+    // The result always has a value: a caller with its own loop ends the run in this loop, so
+    // nothing cuts the evaluation short.
     return evaluate(step_, /*counts=*/false, /*writes=*/false).value();
 }
 
@@ -340,7 +341,7 @@ StepFacts Trainer::run_step(int64_t step) {
     return facts;
 }
 
-// Updates the loss scale, equally on every rank, since the state's result is the same on all ranks.
+// Updates the loss scale. All ranks know the same overflow, so they get the same scale.
 void Trainer::settle_loss_scale(int64_t step, StepFacts& facts) {
     const std::optional<Overflow> overflow = parts_.steps.state->overflow();
     facts.skipped = overflow.has_value();

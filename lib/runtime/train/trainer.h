@@ -38,13 +38,13 @@ struct TrainerParts {
     std::optional<bool> tells_planned;
     Reporter* reporter = nullptr;
     Evaluator* evaluator = nullptr;  // null: nothing is held out
-    // All ranks call it after each evaluation with the evaluation's step, even if there are no
-    // held-out data, but not after a request to end the run. It may be empty.
+    // All ranks call it with the step after each evaluation, but not after a request to end the
+    // run. Without held-out data, they call it when an evaluation would be due. It may be empty.
     std::function<void(int64_t step)> after_evaluation = {};
     const BatchLoader* loader = nullptr;   // Load waits for it; null if batches need no wait
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
-    // All ranks call it once, right before the first step or save, and after the evaluation before
-    // the first step. It may be empty.
+    // All ranks call it once, right before the first step or the first save. An evaluation before
+    // the first step comes earlier. It may be empty.
     std::function<void()> begin_steps = {};
     BetweenSteps* between = nullptr;  // null if there is no work between steps
     // The time by which the last save must be done; nullopt if there is no limit.

@@ -1,6 +1,6 @@
-// Checks the host names that clients use for a server that requires no key. A web page from
-// elsewhere, shown by a browser on this machine, must not reach the server, not even by a name that
-// was changed to mean this machine (DNS rebinding). Pure except for listens_publicly().
+// Checks the host names by which clients reach a server that requires no key. A browser on this
+// machine may show a web page from elsewhere. Such a page must not reach the server, not even by a
+// name that was changed to mean this machine (DNS rebinding). Pure except for listens_publicly().
 #pragma once
 
 #include <string>

@@ -95,7 +95,8 @@ template <typename Buffer>
     const int64_t growth = growth_of(buffer, numel, numel_max);
     if (growth == 0) return true;
     const int64_t before = static_cast<int64_t>(buffer.capacity()) * kUnit;
-    // The old and the new memory are both in use while one is copied to the other.
+    // While the elements are copied, the old and the new memory are both in use, so both are
+    // charged.
     const int64_t taken = lease.bytes();
     if (!lease.grow(growth)) return false;
     buffer.reserve(static_cast<size_t>(growth / kUnit));

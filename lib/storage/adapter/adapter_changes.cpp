@@ -169,7 +169,7 @@ bool WeightChange::is_same(const WeightChange& other) const {
         !same_numbers(values, other.values) || pair.has_value() != other.pair.has_value())
         return false;
     if (pair) {
-        // Both pairs change the same base weight.
+        // Both pairs change the same base weight, so equal numbers give equal results.
         return pair->scale == other.pair->scale && pair->r == other.pair->r &&
                pair->read_a() == other.pair->read_a() && pair->read_b() == other.pair->read_b();
     }

@@ -62,8 +62,9 @@ struct WeightChange {
 
 // Returns a message if the adapter in folder ADAPTER was trained with a different model than the
 // one in the Hugging Face folder MODEL, else an empty text. If the folder of the adapter's base
-// model is on this machine, compares samples of each tensor's bytes, otherwise only the names. Also
-// returns an empty text if the weights of one of the models cannot be read. Blocks on the disk.
+// model is on this machine, compares samples of each tensor's bytes. Otherwise compares only the
+// names of the models. Also returns an empty text if the weights of one of the models cannot be
+// read. Blocks on the disk.
 [[nodiscard]] std::string other_base_text(const std::string& adapter, const std::string& model);
 
 // An open adapter. Keeps its file mapped.

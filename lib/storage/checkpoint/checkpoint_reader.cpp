@@ -27,7 +27,8 @@ std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& fol
     }
 }
 
-// Returns true if a folder with these ENTRIES is a DeepSpeed checkpoint, or a step's folder in one.
+// Returns true if a folder with these ENTRIES is a DeepSpeed checkpoint, or the folder of one step
+// in such a checkpoint.
 bool is_deepspeed(const std::vector<FolderEntry>& entries) {
     return std::any_of(entries.begin(), entries.end(), [](const FolderEntry& entry) {
         return entry.is_folder ? entry.name.starts_with("global_step")

@@ -175,8 +175,8 @@ void CheckpointStore::remove_leftovers() {
         const std::string path = fmt::format("{}/{}", root_, entry.name);
         if (parsed && parsed->kind == StepFolderKind::kReplaced && !complete.count(parsed->step) &&
             look_at(tree_, path, parsed->step).is_complete) {
-            // Gives the checkpoint its name back, since the save that was to replace it was never
-            // completed.
+            // Gives the old checkpoint its name back, because the save that was to replace it was
+            // never completed.
             const std::string place = fmt::format("{}/step-{}", root_, parsed->step);
             if (tree_.list(place)) tree_.remove_folder(place);
             tree_.rename(path, place);

@@ -19,8 +19,8 @@ namespace {
 // cache, so only the first of these three passes reads it from memory.
 constexpr size_t kChunkBytes = size_t{128} << 10;
 
-// Returns true if all of BITS are set in some element. Collects the results without a branch, so
-// that the loop is vectorized.
+// Returns true if any element has all of BITS set. The loop has no branch, so that the compiler can
+// vectorize it.
 template <typename Element>
 bool any_with(std::span<const std::byte> bytes, uint64_t bits) {
     const auto exponent = static_cast<Element>(bits);

@@ -52,9 +52,9 @@ struct [[nodiscard]] IoResult {
 
 class BlockFile;
 
-// A request in flight. It must be waited for; otherwise the destructor aborts, unless it runs
-// because of an exception. In that case the request goes on until it is done or the BlockFile is
-// destroyed.
+// A request in flight. The owner must call wait(); otherwise the destructor aborts the process. A
+// destructor that runs because of an exception does not abort. The request then goes on until it is
+// done or the BlockFile is destroyed.
 class [[nodiscard]] IoTicket {
   public:
     IoTicket() = default;
@@ -110,8 +110,8 @@ class BlockFile {
     // between pieces of other work, so that the device does not become idle.
     virtual void progress() = 0;
 
-    // Registers with the kernel the memory that most requests will use; requests with other memory
-    // take more processor time. ARENA must outlive this object. If a limit forbids the
+    // Registers ARENA, the memory that most requests will use, with the kernel. Requests with other
+    // memory take more processor time. ARENA must outlive this object. If a limit forbids the
     // registration, requests work without it, and the limit is logged once. REQUIRES: called once,
     // before the first submit().
     virtual void register_memory(std::span<std::byte> arena) = 0;

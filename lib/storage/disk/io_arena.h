@@ -25,7 +25,8 @@ class IoArena {
     }
     ~IoArena();
 
-    // Returns the memory, of the asked length; it begins at a multiple of kBlockAlignment.
+    // Returns the memory. It has the length that the constructor got, and begins at a multiple of
+    // kBlockAlignment.
     [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
 
   private:

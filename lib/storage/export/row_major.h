@@ -25,7 +25,7 @@ void for_each_row_major(const CheckpointTensor& tensor, std::span<const std::byt
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);
 
-// Does the same for the elements of VIEW, which are some of the elements in MEMORY.
+// Calls USE in the same way with the elements of VIEW, which are some of the elements in MEMORY.
 void for_each_row_major(const CheckpointView& view, std::span<const std::byte> memory,
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);

@@ -31,7 +31,7 @@ namespace dslaunch::storage {
                                                              const std::vector<std::string>& files);
 
 // Returns the folder of the checkpoint that PATH stands for: PATH itself, or the newest complete
-// finite one below it. Throws Error{kCheckpoint}.
+// and finite checkpoint below PATH. Throws Error{kCheckpoint}.
 [[nodiscard]] std::string choose_checkpoint(FileTree& tree, const std::string& path);
 
 }  // namespace dslaunch::storage

@@ -72,7 +72,7 @@ void require_new_config(const std::string& from, const std::string& to, bool for
 // FROM to the folder TO: byte for byte, except for the changes of config_for_weights() in
 // config.json. Returns their names. Throws what check_model_config() throws, and Error{kDisk}.
 std::vector<std::string> copy_model_config(const std::string& from, const std::string& to);
-// Copies the same files except config.json. Returns their names.
+// Copies the files of copy_model_config() except config.json. Returns their names.
 std::vector<std::string> copy_files_beside_config(const std::string& from, const std::string& to);
 // Copies only the files that convert text to tokens and back. Returns their names.
 std::vector<std::string> copy_text_files(const std::string& from, const std::string& to);

@@ -207,7 +207,7 @@ ExportedInput user_input(const JsonPlace& spec) {
     return input;
 }
 
-// Returns the sizes of a tensor from the table of values; -1 for a size that may differ.
+// Returns the sizes in META, a tensor's entry in the table of values. A size that may differ is -1.
 std::vector<int64_t> sizes_of(const JsonPlace& meta) {
     std::vector<int64_t> sizes;
     meta.at("sizes").for_elements([&](const JsonPlace& size) {

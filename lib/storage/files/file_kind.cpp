@@ -60,9 +60,9 @@ FileKind kind_of_zip(std::span<const std::byte> bytes, std::string_view text) {
     return has("data.pkl") ? FileKind::kPickle : FileKind::kZip;
 }
 
-// Returns true for a pickle. Looks at more than the first bytes, which may be numbers by chance: at
-// the frame of protocols 4 and 5, the magic number of the old torch.save (several pickles, then raw
-// data), or the STOP at the end.
+// Returns true for a pickle. The first bytes alone may be numbers by chance, so it must also have a
+// mark: the frame of protocols 4 and 5, the magic number of the old torch.save (several pickles,
+// then raw data), or the STOP at the end.
 bool is_pickle(std::string_view text) {
     if (text.size() < 3 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
     return text[1] >= 4 ? text[2] == '\x95'

@@ -28,8 +28,8 @@ bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(path, unreadable);
 }
 
-// Returns advice on the weights at PATH: the model that they belong to, judged by the files next to
-// them, or else how to make a model in Python.
+// Returns advice on the weights at PATH. Names the model to which the weights belong, judging by
+// the files next to them; otherwise says how to make a model in Python.
 std::string model_of_weights(const std::string& path) {
     const std::filesystem::path file(path);
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";

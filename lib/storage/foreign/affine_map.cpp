@@ -75,7 +75,8 @@ class Map {
         for (int64_t i = 0; i < numel / length; ++i) {
             int64_t from = whole[last], to = part[last];
             for (size_t d = 0; d < counted; ++d) {
-                // Sizes and strides are at most 2^48 each.
+                // Avoids an overflow of the products below, because sizes and strides may be up to
+                // 2^48 each.
                 if (index[d] > 0 && std::max(whole[d], part[d]) > kNumelMax / index[d])
                     bad("a piece is outside the tensor");
                 from += index[d] * whole[d];

@@ -84,7 +84,7 @@ class DeepSpeedSource : public DeepSpeedModel {
                           size_t group);
     void place_each(const std::vector<WholeParameter>& parameters, const RankGroups& rank);
 
-    // Checks that all files come from the same save: deepspeed_mix.cpp.
+    // Check that all files come from the same save; defined in deepspeed_mix.cpp.
     void check_one_save() const;
     void check_models() const;
     void check_optimizers() const;

@@ -19,8 +19,8 @@ using Span = std::span<const std::byte>;
 
 constexpr int64_t kRanksMax = 65'536;
 
-// Returns the digits of NAME after PREFIX as a number, and sets REST to the text after them; -1 if
-// NAME does not begin so.
+// Returns the number after PREFIX at the beginning of NAME, and sets REST to the text after the
+// number. Returns -1 if NAME does not begin with PREFIX and a number.
 int64_t number_after(std::string_view name, std::string_view prefix, std::string_view& rest) {
     if (!name.starts_with(prefix)) return -1;
     const std::string_view tail = name.substr(prefix.size());

@@ -60,7 +60,8 @@ class TokenizerReader {
             values_.refuse(kKinds, "has another length than tokenizer.ggml.tokens");
         for (size_t id = 0; id < tokens_.size(); ++id) {
             const std::string_view text = tokens_[id];
-            // llama.cpp gives a token without a text a name that occurs in no text.
+            // Marks a token without a text as unused: llama.cpp gives it a name that occurs in no
+            // text.
             if (text.empty()) kinds_[id] = static_cast<int64_t>(GgufTokenKind::kUnused);
             if (is(id, GgufTokenKind::kUnused)) continue;
             if (text.size() > kTokenBytesMax)

@@ -102,7 +102,7 @@ class TokenizerWriter {
         fail(ExitCode::kInput, "{}: {}", printable(path_), why);
     }
 
-    // Sets a token. A token that the model has no row for is left out if CAN_BE_LEFT.
+    // Sets a token. If the model has no row for the token and CAN_BE_LEFT is true, leaves it out.
     void set(int64_t id, const std::string& text, GgufTokenKind kind, bool can_be_left) {
         if (id >= std::ssize(texts_) && can_be_left) {
             left_out_.insert(text);
@@ -268,7 +268,7 @@ class TokenizerWriter {
         values_.add("tokenizer.ggml.token_type", kinds_);
     }
 
-    // Throws if the step Metaspace does something else than SentencePiece.
+    // Throws if the step Metaspace does not treat blanks as SentencePiece does.
     void require_plain_blanks(const Json& step) const {
         if (step.contains("replacement") && text_at(step, "replacement") != kBlank)
             refuse(

@@ -42,7 +42,8 @@ struct PickleValue {
     [[nodiscard]] const PickleValue* find(std::string_view key) const;
 };
 
-// The writer of a pickle: torch.save or DeepSpeed, or torch.jit.save, whose pickles LibTorch reads.
+// The writer of a pickle, which decides what names the pickle may contain: torch.save or DeepSpeed
+// (kCheckpoint), or torch.jit.save (kScript), whose pickles LibTorch reads.
 enum class PickleWords : uint8_t { kCheckpoint, kScript };
 
 // The meaning of a name in a pickle. If the name is called, parentheses contain the arguments.

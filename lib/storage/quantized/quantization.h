@@ -16,9 +16,9 @@ namespace dslaunch::storage {
 // The program whose names and layouts a folder uses; auto-round's folders use GPTQ's or AWQ's.
 enum class QuantizationMethod : uint8_t { kCompressedTensors, kGptq, kAwq };
 
-// The rounding of a layer's inputs before the product. Each row (a token) is rounded by itself: to
-// integers of 8 bits with a scale of the row's largest magnitude / 127.5, or to floats of 8 bits
-// with a scale of the largest magnitude / 448.
+// The rounding of a layer's inputs before the product. Each row (a token) is rounded by itself. If
+// its largest magnitude is m, it becomes integers of 8 bits with the scale m / 127.5, or floats of
+// 8 bits with the scale m / 448.
 enum class InputRounding : uint8_t { kNone, kInt8, kE4m3 };
 
 // The format of a layer's quantized weights.

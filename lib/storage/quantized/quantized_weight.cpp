@@ -259,7 +259,8 @@ void QuantizedWeight::read_group_index(std::string_view suffix) {
     require_shape(*index, std::vector<int64_t>{shape_[1]});
     own_.resize(static_cast<size_t>(shape_[1]));
     std::memcpy(own_.data(), index->bytes.data(), index->bytes.size());
-    // Some writers store -1 for each input if the inputs are in the order of their groups.
+    // Some writers store -1 as the group of each input if the inputs are in the order of their
+    // groups.
     if (std::ranges::all_of(own_, [](int32_t group) { return group == -1; })) own_.clear();
     for (const int32_t group : own_)
         if (group < 0 || group >= groups_)

@@ -18,7 +18,7 @@ constexpr int64_t kVocabularyMin = 16 * kBytes;
 // merges.
 constexpr int64_t kPart = 100;
 constexpr int64_t kTokensMin = 64;
-// The least number of different characters in a text of a language (small letters, capitals and
+// A text of a language has at least this many different characters (small letters, capitals and
 // punctuation). Sums, games, music and genes have fewer.
 constexpr int64_t kSignsMin = 40;
 

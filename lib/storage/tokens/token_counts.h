@@ -17,8 +17,9 @@ class TokenCounts {
     // VOCABULARY is the number of tokens that the model knows.
     explicit TokenCounts(int64_t vocabulary);
 
-    // Counts TOKEN. Returns false once no warning is possible: for a small vocabulary, or if TOKEN
-    // is not one of the smallest. Then no more tokens need to be added.
+    // Counts TOKEN. Returns false as soon as no warning is possible any more, so that no more
+    // tokens need to be added. This is so for a small vocabulary, or if TOKEN is not one of the
+    // smallest.
     bool add(int64_t token);
 
     // Returns the warning that another tokenizer made the added tokens; empty if they may be the

@@ -41,7 +41,7 @@ struct ChatSample {
     // assistant.
     size_t prompt_messages = 0;
 
-    // The row has strings and no messages, so it can be rendered without a template too.
+    // The row has strings and no messages, so it can also be rendered without a template.
     bool is_plain = false;
     // The answer continues the prompt's text, as in {"prompt", "completion"} and {"prompt",
     // "chosen", "rejected"}. A template is then used only on request.

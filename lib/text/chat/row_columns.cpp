@@ -32,8 +32,8 @@ enum class Counts {
     kAsFlag,        // if it is false or 0
 };
 
-// A condition, the reason why a row is refused if the condition holds, and the names of the columns
-// with this condition, separated by blanks.
+// Columns that share a condition. If the condition holds for one of them, the row is refused for
+// the reason `why`. The names are separated by blanks.
 struct ColumnGroup {
     Counts counts;
     std::string_view why;

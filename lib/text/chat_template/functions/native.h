@@ -56,8 +56,8 @@ struct Function : Object {
 [[nodiscard]] Value new_function(Meter* meter, std::string name, int depth,
                                  std::function<Value(Runtime&, Arguments&)> run);
 
-// The arguments of one call, by the names that the called function uses. All throw Fault if an
-// argument is not of the kind that is read.
+// The arguments of one call, in the order of the called function's names for them. The functions
+// throw Fault if an argument is not of the kind that they read.
 class Given {
   public:
     Given(std::string_view who, const Arguments& arguments) : who_(who), all_(arguments) {}
@@ -86,7 +86,7 @@ class Given {
 struct Native {
     std::string_view name;
     Value (*run)(Runtime& runtime, const Value& self, const Given& given) = nullptr;
-    // The names of the arguments, of which the first REQUIRED must be given. An argument whose name
+    // The names of the arguments. The first REQUIRED of them must be given. An argument whose name
     // begins with `_` can be given by position only. "*" alone means that the function reads its
     // arguments from Given::all().
     std::array<std::string_view, 4> names{};

@@ -147,7 +147,8 @@ class Interpreter : public ExpressionEvaluator {
                 return Flow::kNext;
             case Of::kSet: {
                 Value value = eval(*statement.value, scope);
-                // A loop over indices uses `set` to get the message of an iteration.
+                // A loop over indices has no message of its own, but assigns each message with
+                // `set`.
                 if (!turn_) turn_ = message_in(value);
                 assign(statement.target, std::move(value), scope);
                 return Flow::kNext;

@@ -120,10 +120,10 @@ struct IoBenchReport {
     std::optional<IoFigure> fio_both;
 };
 
-// Fills the file and measures all settings. Then measures the best setting again: first for reading
-// and writing at the same time, then in comparison with fio. Calls SAY with a line at each stage,
-// and CHECK every few ms; CHECK may throw to end the run. Always removes the file. Throws
-// Error{kDisk} and Error{kSetup}.
+// Fills the file and measures all settings. Then compares the best setting with fio, and measures
+// it again for reading and writing at the same time. Calls SAY with a line at each stage, and CHECK
+// every few ms; CHECK may throw to end the run. Always removes the file. Throws Error{kDisk} and
+// Error{kSetup}.
 [[nodiscard]] IoBenchReport run_io_bench(const IoBenchOptions& options,
                                          const std::function<void()>& check,
                                          const std::function<void(const std::string&)>& say);

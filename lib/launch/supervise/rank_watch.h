@@ -71,7 +71,7 @@ class RankWatch {
     void hear_of_peers();
     // Blames HOST, not its ranks: HOST is lost, or will be, for the reason CAUSE.
     void blame_host(size_t host, const std::string& cause);
-    // Takes note that HOST's agent is gone. LOST: neither we nor the agent intended this.
+    // Takes note that HOST's agent is gone. LOST is true if neither we nor the agent intended this.
     void end_host(size_t host, bool lost);
     // Handles a request to end; returns true if pump() must stop waiting. The first request gives
     // the ranks time to save and end; the next request ends them at once. REQUIRES: begun().
@@ -107,8 +107,8 @@ class RankWatch {
     EndPlan plan_;
     std::optional<Time> peer_lost_at_;  // since this time the hosts are pinged
     bool is_output_lost_ = false;       // nobody reads what the ranks write
-    // Set after a rank was killed. Its host may be lost too, if slurmd is killing the rank's whole
-    // Slurm step; the agent of the host then ends by this time.
+    // Set after a rank was killed, which may mean that slurmd is killing the rank's whole Slurm
+    // step. In this case the rank's agent also ends by this time.
     std::optional<Time> agents_end_by_;
     std::string lost_host_;  // the first host that went away, with its cause
 };

@@ -17,11 +17,11 @@ namespace dslaunch::launch {
 // A rank is reported only if it works longer than the median rank by this share of the median's
 // time.
 inline constexpr double kStragglerShareMin = 0.20;
-// In addition, the difference must be at least this share of the time of a whole step. A smaller
-// difference makes no rank wait noticeably.
+// A rank is reported only if its additional working time is also at least this share of a whole
+// step. Less additional time makes no rank wait noticeably.
 inline constexpr double kStragglerStepShareMin = 0.05;
-// A reported rank is slow until its difference is less than this part of one of the two limits
-// above. A rank that is near a limit is thus not reported again and again.
+// A reported rank counts as slow until its additional time is below one of the two limits above
+// times this factor. Thus a rank near a limit is not reported again and again.
 inline constexpr double kStragglerEndPart = 0.5;
 // The ranks are compared every INTERVAL_STEPS steps. If these steps take longer than this time, the
 // ranks are compared as soon as this time is over and each rank has done kStragglerStepsMin steps,
@@ -55,8 +55,8 @@ class StragglerWatch {
         double median_ms = 0;  // of the ranks that have the lane
         double step_ms = 0;
         [[nodiscard]] double excess_ms() const { return ms - median_ms; }
-        // Returns true if the excess is at least the part PART of both limits (kStragglerShareMin
-        // and kStragglerStepShareMin).
+        // Returns true if the excess reaches both limits (kStragglerShareMin and
+        // kStragglerStepShareMin), each multiplied by PART.
         [[nodiscard]] bool stands_out(double part) const {
             return excess_ms() >= part * kStragglerShareMin * median_ms &&
                    excess_ms() >= part * kStragglerStepShareMin * step_ms;

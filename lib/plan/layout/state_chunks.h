@@ -84,8 +84,8 @@ struct StateChunk {
     [[nodiscard]] bool kept_states() const { return states == ChunkHome::kKept; }
     [[nodiscard]] bool kept_parameters() const { return parameters == ChunkHome::kKept; }
     [[nodiscard]] bool kept() const { return kept_states() || kept_parameters(); }
-    // Returns true if an update reads and writes a part of the chunk on disk. Also returns true if
-    // the update does not do so only because this plan keeps the chunk in memory.
+    // Returns true if an update reads and writes a part of the chunk on disk. A chunk that this
+    // plan keeps in memory counts as if it were on disk.
     [[nodiscard]] bool passes() const { return trained() && (on_disk() || kept()); }
     // Returns the chunk as it would be in a plan that does not keep it in memory.
     [[nodiscard]] StateChunk given_back() const;

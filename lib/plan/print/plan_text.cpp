@@ -82,8 +82,9 @@ std::string memory_table(const StepPlan& plan) {
 // Equal layers are recognized if a layer has at most this many segments.
 constexpr size_t kPiecesMax = 8;
 
-// Compares NAME and NEXT part by part (the parts are separated by dots). If they differ in one part
-// only, and this part is a number that is one higher in NEXT, returns its index; else nullopt.
+// Compares NAME and NEXT part by part (the parts are separated by dots). Returns the index of the
+// only part that differs, if this part is a number that is one higher in NEXT; otherwise returns
+// nullopt.
 std::optional<size_t> counted_part(const std::string& name, const std::string& next) {
     const std::vector<std::string> parts = split(name, '.'), others = split(next, '.');
     if (parts.size() != others.size()) return std::nullopt;

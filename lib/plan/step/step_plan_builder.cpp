@@ -192,8 +192,8 @@ class PlanBuilder {
         add_momentary(info(s).forward_peak, counted);
     }
 
-    // Adds a buffer for the temporary tensors of the last instruction's segment. Its size is PEAK
-    // without COUNTED, the bytes that are in other buffers.
+    // Adds a buffer for the temporary tensors of the last instruction's segment. It has `peak -
+    // counted` bytes, since other buffers contain the COUNTED bytes.
     void add_momentary(Bytes peak, Bytes counted) {
         if (peak <= counted) return;
         Instruction& instruction = plan_.instructions.back();

@@ -16,9 +16,9 @@
 
 namespace dslaunch::launch {
 
-// The largest number of connections that have not yet proven that they have the token. One more
-// connection closes the oldest one. Every unproven connection has limited time, and the launcher
-// reads at most the length of a handshake from it.
+// The largest number of connections that have not yet proven that they have the token. If another
+// connection arrives, the oldest one is closed. Every unproven connection has limited time, and the
+// launcher reads at most the length of a handshake from it.
 inline constexpr size_t kUnprovenConnectionsMax = 128;
 
 // The way in which agents join, and the time that they have for it.

@@ -579,8 +579,8 @@ std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
 
 std::unique_ptr<Transport> make_job_transport(const JobSpec& spec) {
     const bool is_tree = spec.fanout > 0 && spec.nodes.size() > spec.fanout && can_be_tree(spec);
-    // A local job keeps its limit: the agents on this machine and their workers would inherit a
-    // raised limit.
+    // In a local job, the limit is not raised: agents on this machine and their workers would
+    // inherit it.
     if (spec.transport != TransportKind::kLocal)
         need_descriptors(spec.nodes.size(), is_tree ? spec.fanout : spec.nodes.size());
     auto transport = make_transport(spec);

@@ -10,7 +10,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The additional wait for the first member's answer, which it sends only after the limit.
+// The additional wait for the first member's answer, which may come only after the limit.
 constexpr Duration kAnswerTime = std::chrono::seconds(2);
 
 std::vector<int> count_members(Board& board, const Meeting& meeting) {

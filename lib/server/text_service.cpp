@@ -12,8 +12,8 @@ namespace dslaunch::server {
 
 namespace {
 
-// The stack size of the engine's thread. The decoder's calls nest deeply, so the thread gets as
-// much as a main thread usually has.
+// The stack size of the engine's thread: the usual size of a main thread, because the decoder's
+// calls nest as deeply as in other programs.
 constexpr size_t kStackBytes = size_t{8} << 20;
 
 }  // namespace

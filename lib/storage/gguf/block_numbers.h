@@ -19,8 +19,8 @@ void gguf_dequantize(GgufForm form, std::span<const std::byte> bytes, std::span<
 // other forms a search chooses scales and minimums that make the weighted sum of squared errors
 // small. The weights are IMPORTANCE, one number of at least 0 for each of NUMBERS; if IMPORTANCE is
 // empty, all weights are 1. Except for the rounding of scales to fp16, the sum is never larger than
-// that of gguf_round(). REQUIRES: is_written(FORM); the numbers are finite; their count is a
-// multiple of the block; OUT has gguf_bytes().
+// with gguf_round(). REQUIRES: is_written(FORM); the numbers are finite; their count is a multiple
+// of the block; OUT has gguf_bytes().
 void gguf_quantize(GgufForm form, std::span<const float> numbers, std::span<const float> importance,
                    std::span<std::byte> out);
 

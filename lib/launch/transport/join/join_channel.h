@@ -1,10 +1,10 @@
 // The encryption of one connection between an agent that called back and its launcher: TLS 1.3,
 // with the job's token as the only credential. Over a Unix socket the bytes are sent plain, since
 // the kernel reports the user at the other end. Nobody between the two sides can read TLS's bytes;
-// changed, dropped, added or replayed bytes end the connection, and none of them are accepted.
-// Takes and returns bytes; uses no sockets, no clock and no threads. Sources: RFC 8446, 2.2 and
-// 4.2.11 (external pre-shared keys; psk_dhe_ke, with which a token that becomes known later does
-// not decrypt a recorded connection); RFC 7914 (scrypt).
+// if bytes are changed, dropped, added or replayed, the connection ends before it accepts any of
+// them. Takes and returns bytes; uses no sockets, no clock and no threads. Sources: RFC 8446, 2.2
+// and 4.2.11 (external pre-shared keys; psk_dhe_ke, with which a token that becomes known later
+// does not decrypt a recorded connection); RFC 7914 (scrypt).
 #pragma once
 
 #include <array>

@@ -13,7 +13,7 @@ namespace dslaunch {
 // The buffer size for one read from a socket or a pipe.
 inline constexpr size_t kReadBytes = 64U << 10;
 
-// Owns one descriptor, or none (-1), and closes it once.
+// An owner of one descriptor, or of none (-1). It closes the descriptor once.
 class UniqueFd {
   public:
     UniqueFd() = default;

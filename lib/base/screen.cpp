@@ -67,8 +67,8 @@ std::string broken(const std::vector<std::string>& words, const Wrap& wrap,
     return lines;
 }
 
-// Breaks LINE, whose command begins at BEGIN, with backslashes, so that a shell reads it as one
-// command.
+// Breaks LINE with backslashes, so that a shell reads it as one command. The command begins at
+// BEGIN.
 std::string wrapped_command(std::string_view line, size_t begin, size_t width) {
     constexpr std::string_view kGoesOn = " \\";
     const size_t indent = std::min(line.find_first_not_of(' '), line.size()) + kFurtherIndent;

@@ -40,7 +40,8 @@ struct Wrap {
 // empty.
 [[nodiscard]] bool takes_colours(int fd);
 
-// Colours `error:` after `dslaunch: ` at the beginning of TEXT red, and `warning:` yellow.
+// Returns TEXT with colours: if it begins with `dslaunch: error:`, the word `error:` is red; if it
+// begins with `dslaunch: warning:`, the word `warning:` is yellow.
 [[nodiscard]] std::string painted(std::string text);
 
 // Writes LINES, a message without a final newline, to stderr in one write: fitted to the terminal

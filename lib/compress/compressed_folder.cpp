@@ -372,8 +372,8 @@ class FolderCompressor {
         return numbers;
     }
 
-    // Gives the texts the weights of a layer that an earlier run has finished, so that the texts
-    // can go through it.
+    // Loads the rounded weights of a layer that an earlier run has finished, so that the texts go
+    // through the layer with these weights.
     void use_finished(int64_t layer, const std::vector<Target>& targets) {
         const std::string path = files_.path(layer);
         const auto file = std::make_shared<const storage::MappedFile>(path);
@@ -458,7 +458,7 @@ class FolderCompressor {
         writer.commit();
     }
 
-    // Notes a linear layer that keeps its numbers.
+    // Notes ENTRY as a module that is not rounded, if it is the weight of a linear layer.
     void ignore(const SafetensorsEntry& entry) {
         const bool is_embedding = entry.name.ends_with(config_.names.at("embed") + ".weight");
         if (entry.shape.size() == 2 && entry.name.ends_with(kWeight) && !is_embedding)

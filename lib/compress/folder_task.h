@@ -34,8 +34,8 @@ struct FolderTask {
 [[nodiscard]] std::string out_of(const FolderTask& task);
 // Returns the folder of finished layers, beside OUT.
 [[nodiscard]] std::string partial_of(const FolderTask& task);
-// Returns a text that differs if another run would write different bytes, or if a file of the model
-// has been replaced.
+// Returns a text that is equal for two runs only if both write the same bytes, from the same files
+// of the model.
 [[nodiscard]] std::string options_text(const FolderTask& task);
 
 // Throws Error{kInput}, naming the file, if the folder is already rounded, stores its matrices

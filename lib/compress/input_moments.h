@@ -33,9 +33,10 @@ class InputMoments {
     kernels::Activations activations_;
 };
 
-// Returns the relative error of a layer's outputs: the root of the mean square of (W - V) x over
-// the rows of MOMENTS, divided by the root of the mean square of W x. SHAPE of both weights: [out,
-// in]. Returns 0 if the outputs are 0.
+// Returns the relative error of a layer's outputs if V, the rounded weight, replaces W, the exact
+// weight: the root of the mean square of (W - V) x, divided by the root of the mean square of W x.
+// The means are over the rows x of MOMENTS. SHAPE of both weights: [out, in]. Returns 0 if the
+// outputs are 0.
 [[nodiscard]] double output_error(std::span<const float> exact, std::span<const float> rounded,
                                   const std::vector<float>& moments, int64_t in,
                                   kernels::ThreadTeam& team);

@@ -40,7 +40,7 @@ struct ProcessorShare {
 [[nodiscard]] std::string neighbours_text(const ProcessorUse& before, const ProcessorUse& after,
                                           const ProcessorShare& share);
 
-// Watches the other programs until it is destroyed.
+// A thread that watches the other programs until this object is destroyed.
 class BusyNeighbours {
   public:
     // Logs one warning, as COMPONENT, after other programs were busy for some seconds. It is logged

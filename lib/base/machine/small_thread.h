@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// Owns one thread, or none. If the thread's work throws, the program ends.
+// A thread, or none. If the thread's work throws, the program ends.
 class SmallThread {
   public:
     static constexpr size_t kStackBytes = size_t{512} << 10;

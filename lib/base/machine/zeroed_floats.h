@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Owns the array; returns its pages to the system when it is destroyed.
+// The owner of the array. It returns the array's pages to the system when it is destroyed.
 class ZeroedFloats {
   public:
     ZeroedFloats() = default;

@@ -18,7 +18,7 @@
 
 namespace dslaunch {
 
-// Composes the text about an operation and decides when it is shown. No thread, no descriptor.
+// The text about an operation, and the decision when it is shown. No thread, no descriptor.
 class ProgressText {
   public:
     explicit ProgressText(TimePoint now) : begin_(now), part_begin_(now), told_(now) {}
@@ -45,7 +45,7 @@ class ProgressText {
     int64_t total_ = 0, done_ = 0;
 };
 
-// Shows a ProgressText on stderr until it is destroyed.
+// A ProgressText that is shown on stderr until this object is destroyed.
 class Progress {
   public:
     // COMPONENT: the component of the log lines. Shows nothing if the log level is below info.

@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Writes keys and values in the order of the calls. Nesting is checked: an error is a bug, and the
-// program aborts. Doubles are printed as the shortest text that reads back equal; NaN and
+// A writer of keys and values, in the order of the calls. Nesting is checked: an error is a bug,
+// and the program aborts. Doubles are printed as the shortest text that reads back equal; NaN and
 // infinities become null. Bytes that are not UTF-8 become U+FFFD.
 class JsonWriter {
   public:

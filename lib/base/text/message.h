@@ -26,7 +26,7 @@
 namespace dslaunch {
 namespace fields {
 
-// Converts to any type, so that the members of a struct can be counted.
+// A value that converts to any type, so that the members of a struct can be counted.
 struct AnyMember {
     template <typename T>
     operator T() const;  // NOLINT(google-explicit-constructor): initializes a member

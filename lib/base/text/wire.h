@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// Appends values to a text of bytes. Each function returns *this.
+// A writer that appends values to a text of bytes. Each function returns *this.
 class WireWriter {
   public:
     WireWriter& u8(uint8_t value);
@@ -25,7 +25,7 @@ class WireWriter {
     std::string bytes_;
 };
 
-// Reads what WireWriter wrote. Throws Error{kInternal} with WHAT in the message if bytes are
+// A reader of what WireWriter wrote. Throws Error{kInternal} with WHAT in the message if bytes are
 // missing.
 class WireReader {
   public:

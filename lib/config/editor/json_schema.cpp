@@ -278,7 +278,7 @@ class SchemaMaker {
         return schema;
     }
 
-    // Makes a refused key accept only values that ask for nothing, in all spellings.
+    // Makes a refused key accept only values that turn nothing on, in all their spellings.
     static void put_refused(const KeySpec& key, Node& schema) {
         Value values = json_list({Value{}});
         const Value fallback = default_value(key);

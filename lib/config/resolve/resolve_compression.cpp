@@ -19,7 +19,7 @@ const std::string kCompression = "compression_training";
 constexpr int64_t kBitsMax = 24;
 constexpr int64_t kActivationBitsMin = 4, kActivationBitsMax = 16;
 
-// Reads one method, such as weight_quantization.
+// The reader of one method, such as weight_quantization.
 class MethodReader {
   public:
     MethodReader(KeyReader& keys, const char* method)

@@ -7,8 +7,9 @@
 
 namespace dslaunch::config {
 
-// Returns the name of the switch of the section PATH, "enabled" or "shared_parameters.enabled". The
-// section asks for its feature if its switch is on. Returns nothing if there is no switch.
+// Returns the name of the key that switches the section PATH on: "enabled" or
+// "shared_parameters.enabled". The section asks for its feature if this key is true. Returns
+// nothing if the section has no such key.
 [[nodiscard]] std::optional<std::string_view> switch_name_of(std::string_view path);
 
 // Returns true if the section PATH has no switch: it asks for its feature if it is present.

@@ -278,7 +278,7 @@ class Checker {
         section(path, value, quiet || switched_off(key, path, value) || owner_not_yet(path));
     }
 
-    // Returns true for a section whose switch is off, which therefore asks for nothing.
+    // Returns true for a section that asks for nothing because its switch is off.
     static bool switched_off(const KeySpec& key, const std::string& path, const Value& value) {
         if (key.status != KeyStatus::kSupported) return false;
         if (find_key(path + ".enabled") != nullptr) {

@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// Ends a text before the first occurrence of one of several stop texts. Holds back text that may be
-// the beginning of a stop text, until the text that follows decides.
+// A filter that ends a text before the first occurrence of one of several stop texts. Text that may
+// be the beginning of a stop text is held back until the text that follows decides.
 class StopTexts {
   public:
     // REQUIRES: no stop text is empty.

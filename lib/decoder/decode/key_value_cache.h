@@ -21,7 +21,7 @@ struct CacheShape {
     DType dtype = DType::kF32;  // type of keys and values: kF32, kBF16 or kF16
 };
 
-// Owns the memory of all pages.
+// The cache, which owns the memory of all pages.
 class KeyValueCache {
   public:
     // CONFIG must outlive this object. Throws Error{kSetup} if there is no memory for the cache.

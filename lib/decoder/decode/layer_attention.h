@@ -13,7 +13,7 @@
 
 namespace dslaunch::decoder {
 
-// Computes attention for one layer after the other.
+// The attention of a decoder, which is computed for one layer after the other.
 class LayerAttention {
   public:
     // CONFIG, FREQUENCIES, MATH and RANKS must outlive this object. RANKS is null if there is only

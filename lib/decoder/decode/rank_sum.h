@@ -6,7 +6,7 @@
 
 namespace dslaunch::decoder {
 
-// Sums numbers over the tensor ranks. One thread.
+// Sums of numbers over the tensor ranks. One thread.
 class RankSum {
   public:
     virtual ~RankSum() = default;

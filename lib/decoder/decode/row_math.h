@@ -25,7 +25,7 @@ void grow(std::vector<float>& buffer, int64_t numel);
 // Returns the number of outputs of LAYER on this rank.
 [[nodiscard]] int64_t outputs_of(const LinearWeights& layer);
 
-// Computes on a team, with buffers that it keeps between calls.
+// Arithmetic on rows. It is computed by a team, with buffers that are kept between calls.
 class RowMath {
   public:
     // CONFIG and TEAM must outlive this object.
@@ -33,7 +33,7 @@ class RowMath {
         : config_(config), team_(team) {}
 
     // Applies a norm to ROWS rows of WIDTH numbers. If the norm's weights have N rows, row i uses
-    // row i modulo N of them. If there is no norm, copies X to OUT. OUT may be X.
+    // row `i % N` of the weights. If there is no norm, copies X to OUT. OUT may be X.
     void norm(const NormWeights& norm, const float* x, int64_t width, float* out, int64_t rows);
 
     // A layer and the place of its outputs, [rows, outputs_of(layer)].

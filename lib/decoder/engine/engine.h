@@ -55,7 +55,7 @@ struct EngineCounts {
     int64_t steps = 0, preempted = 0;
 };
 
-// Runs the requests of one process; the requests are numbered from 1.
+// The engine that runs the requests of one process. Requests are numbered from 1.
 class Engine {
   public:
     // RUNNER must outlive this object.

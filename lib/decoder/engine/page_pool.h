@@ -8,7 +8,7 @@
 
 namespace dslaunch::decoder {
 
-// Allocates and frees pages. One thread at a time.
+// The pages of the cache, which are allocated and freed. One thread at a time.
 class PagePool {
   public:
     // Makes a pool of PAGES free pages, which are numbered from 0.

@@ -52,7 +52,7 @@ struct TextBounds {
     std::optional<int64_t> tokens_max;
 };
 
-// Chooses the tokens of one text.
+// A sampler, which chooses the tokens of one text.
 class Sampler {
   public:
     // Throws Error{kUsage}, naming an option that is out of range.

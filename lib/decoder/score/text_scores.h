@@ -33,7 +33,7 @@ struct ScoreOptions {
     int64_t length = 0;
 };
 
-// Scores one text after the other.
+// A scorer, which scores one text after the other.
 class TextScorer {
   public:
     // RUNNER must outlive this object, and nobody else may use its cache meanwhile.

@@ -310,7 +310,8 @@ OwnedMatrix WeightSource::matrix(const MatrixPart& part) {
                       made.memory.bytes().data() + begin * shape.in * dtype_bytes(dtype));
         }
     }
-    // The numbers in the file are not read again after the matrix was made from them.
+    // Releases the numbers in the file, which are not read again after the matrix was made from
+    // them.
     if (weight.file) static_cast<void>(weight.file->release_unwritten(entry.bytes));
     return made;
 }

@@ -28,7 +28,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns true if NAME, or its end after a dot, fits PATTERN.
+// Returns true if PATTERN fits NAME, or a part of NAME that follows a dot and ends NAME.
 bool is_meant(std::string_view pattern, std::string_view name) {
     return fits_pattern(pattern, name) || name.ends_with("." + std::string(pattern));
 }

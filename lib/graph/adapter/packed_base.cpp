@@ -48,7 +48,8 @@ at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape)
     return dense;
 }
 
-// Computes x W^T + bias. The unpacked weight is freed after the product: backward unpacks it again.
+// The product x W^T + bias for a packed weight W. The unpacked weight is freed after the product:
+// backward unpacks it again.
 struct PackedLinear : torch::autograd::Function<PackedLinear> {
     static Variable forward(AutogradContext* context, const Variable& x, const Variable& packed,
                             const std::optional<Variable>& bias,

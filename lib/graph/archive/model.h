@@ -78,8 +78,9 @@ struct ModelView {
     at::Tensor tensor;          // the module's own tensor, see Model::renew_views
 };
 
-// States whether a folder must contain the weights. kIfThere serves callers that need only shapes:
-// zeros replace missing weights, and PATH may be a config.json. An archive always contains them.
+// kRequired: a folder must contain the weights. kIfThere: a folder may lack them, for callers that
+// need only shapes: zeros replace missing weights, and PATH may be a config.json. An archive always
+// contains the weights.
 enum class Weights { kRequired, kIfThere };
 
 // The module of a model, and its tensors by index. Copies share the module and the tensors.

@@ -243,7 +243,7 @@ class CpuKernels {
     }
 
   private:
-    // Suppresses the warning that LibTorch gives for every kernel that is replaced.
+    // A handler that suppresses the warning that LibTorch gives for every kernel that is replaced.
     class Silence : public c10::WarningHandler {
         void process(const c10::Warning&) override {}
     };

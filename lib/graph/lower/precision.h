@@ -15,8 +15,8 @@ namespace dslaunch::graph {
 // lists them. Does not look into interface calls. DTYPE is kBFloat16 or kHalf.
 void insert_precision_casts(Graph& graph, at::ScalarType dtype);
 
-// Returns VALUE in fp32, by a node at the graph's insert point. A value that is not 16-bit is not
-// changed.
+// Adds a node that converts VALUE to fp32, at the graph's insert point, and returns its output. A
+// value that is not 16-bit is not changed.
 [[nodiscard]] Value* in_full_precision(Value* value);
 
 // Returns the text " in bfloat16" with advice, for the message about an operator that failed.

@@ -70,8 +70,8 @@ bool casts(const Node& node) {
     return is_one_of(node, {"aten::to", "aten::type_as", "aten::float", "aten::_to_copy"});
 }
 
-// Follows the loss back to the operator that computes it, through casts, changes of shape,
-// reductions and multiplications by a constant.
+// The search for the operator that computes the loss. It goes back from the loss through casts,
+// changes of shape, reductions and multiplications by a constant.
 class EndFinder {
   public:
     explicit EndFinder(const config::LossConfig& loss) : loss_(loss) {}
@@ -83,7 +83,7 @@ class EndFinder {
         return end_at(end->node());
     }
 
-    // Returns why no end was found.
+    // Returns the reason why the operator that computes the loss was not found.
     [[nodiscard]] std::string why() const {
         return fmt::format("{}{}", last_ == nullptr ? "nothing" : describe_node(*last_),
                            reason_.empty() ? "" : ", " + reason_);

@@ -15,7 +15,7 @@
 
 namespace dslaunch::graph {
 
-// Counts the targets of a batch for one lowered graph.
+// The counter of a batch's targets, for one lowered graph.
 class TargetCount {
   public:
     struct Parts;

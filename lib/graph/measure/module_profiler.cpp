@@ -231,7 +231,7 @@ class ModulePaths {
     std::map<std::string, std::string> known_;  // in this segment
 };
 
-// Puts marks into the graph of a segment.
+// The part of the profiler that puts marks into the graph of a segment.
 class Marker {
   public:
     Marker(Graph& graph, std::function<int64_t(const std::string&)> place_of)

@@ -18,7 +18,7 @@ namespace dslaunch::graph {
 // Returns the call's own outputs in the same way.
 [[nodiscard]] c10::ArrayRef<const c10::IValue> own_outputs(const at::RecordFunction& call);
 
-// Counts FLOPs; see the top of this file.
+// A counter of FLOPs; see the top of this file.
 class OperatorFlops {
   public:
     // Called when an operator begins, with its inputs. Returns false if the call is part of an

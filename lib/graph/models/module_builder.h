@@ -41,8 +41,8 @@ struct ModuleParts {
 [[nodiscard]] std::string with_loops_written_out(
     const std::string& body, const std::map<std::string, int64_t>& children_total);
 
-// Makes objects of the classes of one source text. Objects of one class share one type if their
-// parts have the same names, types and constants, so equal layers share one graph.
+// A builder of objects, whose classes are in one source text. Objects of one class share one type
+// if their parts have the same names, types and constants, so equal layers share one graph.
 class ModuleBuilder {
   public:
     // PACKAGE becomes part of the type names: __torch__.dslaunch.PACKAGE.CLASS. NAMES: the

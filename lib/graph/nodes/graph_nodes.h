@@ -105,7 +105,7 @@ inline const Node* top_of(const Node* node) {
 // source line.
 Value* insert_like(const Node& like, Symbol kind, const std::vector<NamedValue>& arguments);
 
-// Maps the values and nodes of a graph to their copies in another graph.
+// A map from the values and nodes of a graph to their copies in another graph.
 struct Twins {
     std::unordered_map<const Value*, Value*> values;
     std::unordered_map<const Node*, Node*> nodes;

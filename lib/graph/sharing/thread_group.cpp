@@ -37,8 +37,8 @@ void TensorMeeting::exchange(const TensorPlace& place, const Tensors& mine, cons
         sites_.clear();
         changed_.notify_all();
     }
-    // Other ranks may read MINE until all ranks have left. The next meeting cannot begin without
-    // this rank.
+    // Waits until all ranks have left, because they may read MINE until then. The next meeting
+    // cannot begin without this rank.
     until([&] { return leaving_ == 0; });
 }
 

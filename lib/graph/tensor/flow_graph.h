@@ -32,8 +32,8 @@ struct LinearForm {
     int64_t weight_out = 0;
 };
 
-// The parameter that a value is, apart from transposes and casts; and for each dimension of the
-// value, the matching dimension of the parameter.
+// The parameter from which a value is made by transposes and casts alone; and for each dimension of
+// the value, the matching dimension of the parameter.
 struct ParameterOrigin {
     int parameter = -1;
     std::vector<int64_t> dims;
@@ -81,11 +81,12 @@ class FlowGraph {
     // Return a parameter's name and a description of VALUE, for messages.
     [[nodiscard]] std::string parameter_name(int parameter) const;
     [[nodiscard]] std::string describe(const Value* value) const;
-    // Returns the parameter that VALUE is, apart from transposes and casts; nothing if VALUE is
-    // computed in any other way.
+    // Returns the parameter from which VALUE is made by transposes and casts alone; nothing if
+    // VALUE is computed in any other way.
     [[nodiscard]] std::optional<ParameterOrigin> origin_of(const Value* value) const;
 
-    // Returns true if VALUE is an argument of forward, apart from reshapes, slices and casts.
+    // Returns true if VALUE is an argument of forward, or is made from one by reshapes, slices and
+    // casts alone.
     [[nodiscard]] static bool is_argument(const Value* value);
     // Returns true if NODE multiplies the rows of each expert by that expert's weight.
     [[nodiscard]] static bool is_grouped_product(const Node& node);

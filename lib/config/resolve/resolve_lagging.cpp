@@ -19,7 +19,7 @@ std::string key(const char* name) {
     return fmt::format("{}.{}", kSection, name);
 }
 
-// Returns the number given at NAME, or else DERIVED, which is recorded with FORMULA.
+// Returns the number given at NAME. If there is none, records DERIVED with FORMULA and returns it.
 int64_t lag_number(KeyReader& keys, const std::string& name, int64_t derived,
                    const std::string& formula) {
     const std::string path = key(name.c_str());

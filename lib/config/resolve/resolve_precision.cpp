@@ -31,7 +31,7 @@ constexpr LossScaleConfig kGradScaler{.dynamic = true,
 
 constexpr const char* kApex = "amp.enabled";
 
-// Reads the loss scale of Apex's LEVEL. A dynamic one follows the same rules as GradScaler's.
+// Reads the loss scale of Apex's LEVEL. A dynamic loss scale follows the rules of GradScaler.
 void apex_loss_scale(KeyReader& keys, const std::string& level, LossScaleConfig& scale) {
     const std::string path = "amp.loss_scale", minimum = "amp.min_loss_scale";
     const Value* const given = keys.given(path);

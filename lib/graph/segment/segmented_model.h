@@ -44,12 +44,11 @@ class SegmentedModel {
     // inputs of SEGMENT's graph; then all others, if SEGMENT takes the module itself.
     [[nodiscard]] std::vector<int> parameters_of(const Segment& segment) const;
     [[nodiscard]] std::vector<int> buffers_of(const Segment& segment) const;
-    // Makes the segments run CODES from now on, one for each segment. Returns the previous codes.
-    // REQUIRES: each new code computes the same as the old one; no segment runs now.
+    // Returns the model parameters that no segment reads.
     [[nodiscard]] std::vector<int> unused_parameters() const;
 
-    // Makes the segments run CODES, one for each segment, from now on. Returns the codes that they
-    // ran before. REQUIRES: each new code computes the same as the old one; no segment runs now.
+    // Makes the segments run CODES from now on, one for each segment. Returns the previous codes.
+    // REQUIRES: each new code computes the same as the old one; no segment runs now.
     [[nodiscard]] std::vector<std::shared_ptr<Code>> exchange_codes(
         std::vector<std::shared_ptr<Code>> codes);
 

@@ -65,10 +65,10 @@ class FlowGraph {
     [[nodiscard]] bool has_sizes(const Value* value) const { return list_size(value) > 0; }
     // Returns the number of tensors in a list, 1 for a tensor, and 0 for other values.
     [[nodiscard]] size_t list_size(const Value* value) const;
+    // Returns the bytes of a whole tensor. REQUIRES: has_sizes().
+    [[nodiscard]] int64_t bytes(const Value* value) const;
     // Returns the value of an integer; nothing if VALUE is no integer, or if the facts do not
     // include it.
-    [[nodiscard]] int64_t bytes(const Value* value) const;
-    // Returns the value of an integer; nothing if VALUE is no integer or was not seen.
     [[nodiscard]] std::optional<int64_t> integer(const Value* value) const;
     // Returns true if VALUE depends on a trained parameter and may have a gradient.
     [[nodiscard]] bool needs_gradient(const Value* value) const {

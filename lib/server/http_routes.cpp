@@ -87,7 +87,8 @@ const Route* route_of(std::string_view path) {
     return route == kRoutes.end() ? nullptr : &*route;
 }
 
-// Lets web pages read the answers; refuse() has decided before whether a page may send the request.
+// Lets web pages read the answers. Before this, refuse() has decided whether a page may send the
+// request.
 constexpr const char* kReadableFields = "Access-Control-Allow-Origin: *\r\n";
 // The answer to a browser that asks whether a page may send a request (CORS). `*` does not include
 // Authorization.

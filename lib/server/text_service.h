@@ -48,8 +48,8 @@ struct ServiceCounts {
     int64_t first_tokens = 0;
 };
 
-// Returns the error for requests whose text is not finished because the service is ending. WHY: the
-// service's failure, or empty if it did not fail.
+// Returns the error for requests whose text is not finished because the service is ending. WHY is
+// the service's failure, or empty if it did not fail.
 [[nodiscard]] ApiError service_ends(const std::string& why);
 
 // A function that the service calls while it has nothing to do, for example to inform ranks that

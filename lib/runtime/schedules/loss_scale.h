@@ -37,7 +37,7 @@ class LossScaler {
     [[nodiscard]] double scale() const { return state_.scale; }
     [[nodiscard]] const LossScaleState& state() const { return state_; }
 
-    // Records the result of an optimizer step, once after its backward: OVERFLOW means that a
+    // Records the result of an optimizer step. Called once for each step. OVERFLOW means that a
     // gradient on some rank overflowed and the step is skipped. Returns true if the scale changed.
     // Throws Error{kDiverged} if the scale would have to fall below the minimum; the state then
     // stays as it was.

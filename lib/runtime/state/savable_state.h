@@ -43,9 +43,9 @@ class SavableState {
     // All ranks return the same names. Indices of these states start after the optimizer's last
     // index. The default is none.
     [[nodiscard]] virtual std::vector<std::string> further_states() const { return {}; }
-    // Returns the number of elements of each state of a trained PARAMETER, which depends only on
-    // its shape (storage::CheckpointTensor::state_numel). By default all states have the
-    // parameter's shape.
+    // Returns the number of elements of each state of a trained PARAMETER. The numbers depend only
+    // on the parameter's shape (storage::CheckpointTensor::state_numel). By default all states have
+    // the parameter's shape.
     [[nodiscard]] virtual std::vector<int64_t> state_numel(const at::Tensor& parameter) const {
         static_cast<void>(parameter);
         return {};

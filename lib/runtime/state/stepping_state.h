@@ -42,8 +42,8 @@ class SteppingState {
     // Returns the lender that provides the memory of gradients in a backward pass, or nullptr if
     // autograd uses its own memory. The compute lane calls it.
     [[nodiscard]] virtual MemoryLender* gradient_memory() = 0;
-    // begin_backward() reports that a backward pass of MICRO_STEP begins, end_segment() that
-    // SEGMENT's part of the pass is done. The compute lane calls both.
+    // begin_backward() announces a backward pass of MICRO_STEP. end_segment() announces that
+    // SEGMENT's part of the pass is done. The compute lane calls both functions.
     virtual void begin_backward(int micro_step) = 0;
     virtual void end_segment(int segment) = 0;
     // Returns this rank's complete gradients of a tied bucket. The caller replaces these gradients

@@ -147,7 +147,8 @@ TrainResult Trainer::run() {
     while (step_ < config.steps && !result.ends()) {
         const StepFacts facts = next_step();
         const int64_t step = step_;
-        // A job that is asked to end saves first, since its time may not suffice for both.
+        // A job that is asked to end saves before it evaluates, since it may not have time for
+        // both.
         const bool is_last = step == config.steps;
         if (!facts.end && (is_eval_due(step) || is_last)) result.eval_loss = evaluate(step, true);
         result.asked_to_end = facts.end || was_cut_short();
@@ -383,8 +384,8 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         log_info("train", "step {}: memory after {} on rank 0", step, memory_->take());
 }
 
-// Evaluates after STEP. If COUNTS, the result counts for the best checkpoint and the early end. If
-// WRITES, samples are written too.
+// Evaluates after STEP. If COUNTS, the result may make STEP the best checkpoint or end the run
+// early. If WRITES, samples are written too.
 std::optional<double> Trainer::evaluate(int64_t step, bool counts, bool writes) {
     writes = writes && parts_.after_evaluation != nullptr;
     if (!held_out_ && !writes) return std::nullopt;

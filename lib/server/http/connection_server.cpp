@@ -126,8 +126,8 @@ void ConnectionServer::look() {
             receive(*static_cast<Connection*>(what));
         }
     }
-    // New connections are accepted after the other events are handled, because making room for one
-    // may close a connection that has an event.
+    // Accepts new connections last: this may close another connection to make room, and that
+    // connection may have an event.
     if (comes && !is_ending_) accept_all();
     take_back();
     if (SystemClock().now() >= next_sweep_) sweep();

@@ -18,7 +18,7 @@ class RequestAnswerer {
         : handler_(handler), requests_max_(requests_max), is_ending_(is_ending) {}
 
     // Answers CONNECTION's request. Sets is_usable to true if another request may follow, else to
-    // false. PAUSE_MAX: the longest time for which the client may read nothing. Does not throw.
+    // false. The client may read nothing for at most PAUSE_MAX. Does not throw.
     void answer(Connection& connection, Duration pause_max);
 
   private:

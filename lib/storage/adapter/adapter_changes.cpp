@@ -95,8 +95,8 @@ bool have_equal_weights(const std::string& a, const std::string& b) {
     }
 }
 
-// Returns true if PATH seems to contain the model BASE: its last part is BASE's last part, or a
-// folder in it is named models--ORG--NAME, as in the hub's cache.
+// Returns true if the path PATH suggests that the model there is BASE: both have the same last
+// part, or PATH contains a folder models--ORG--NAME of the hub's cache.
 bool may_be_named(const std::string& path, const std::string& base) {
     namespace fs = std::filesystem;
     const auto last = [](const std::string& name) {

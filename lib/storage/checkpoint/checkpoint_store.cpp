@@ -364,8 +364,8 @@ bool holds_checkpoints(const FileTree& tree, const std::string& folder) {
     }
 }
 
-// Refuses an OUTPUT inside a run. If RESUMES, also refuses an OUTPUT that has no checkpoints
-// itself, but whose subfolders have checkpoints.
+// Refuses OUTPUT if it is inside a run. If RESUMES, also refuses OUTPUT if it has no checkpoints,
+// but its subfolders have checkpoints.
 void require_run_folder(const FileTree& tree, const std::string& output, bool resumes) {
     namespace fs = std::filesystem;
     const auto refuse = [&](const char* what, const fs::path& run) {

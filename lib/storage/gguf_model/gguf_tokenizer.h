@@ -39,9 +39,9 @@ struct GgufPieces {
 [[nodiscard]] const GgufPieces* gguf_pieces_named(std::string_view name);
 
 // Adds the tokenizer in FOLDER, with the chat template and the special tokens, to VALUES.
-// VOCABULARY: rows of the embedding. Warns if FOLDER has no tokenizer, or if added tokens have no
-// row. Throws Error{kInput} naming the file if llama.cpp has no such tokenizer, or if the folder's
-// tokenizer has no tokenizer.json.
+// VOCABULARY is the number of rows of the embedding. Warns if FOLDER has no tokenizer, or if added
+// tokens have no row. Throws Error{kInput} naming the file if llama.cpp has no such tokenizer, or
+// if the folder's tokenizer has no tokenizer.json.
 void add_tokenizer_values(const std::string& folder, int64_t vocabulary, GgufValues& values);
 
 // The texts of files for a Hugging Face folder.

@@ -284,8 +284,8 @@ class TokenizerWriter {
                                 printable(texts_[id])));
     }
 
-    // Returns true if a blank is put in front of texts. Refuses steps that do something else than
-    // SentencePiece.
+    // Returns true if a blank is put in front of texts. Refuses steps that do not treat texts as
+    // SentencePiece does.
     [[nodiscard]] bool puts_blank() const {
         bool puts = false;
         for (const Json& step : steps_of(json_.value("normalizer", Json()), "normalizers")) {

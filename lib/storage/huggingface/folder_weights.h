@@ -34,8 +34,8 @@ struct FolderWeight {
 // All weights of a folder, some of which were taken.
 class FolderWeights {
   public:
-    // FOLDER must outlive this object. Throws Error{kInput} naming the file as parse_safetensors()
-    // does, and if two files have different numbers for the same tensor. REQUIRES: FOLDER has
+    // FOLDER must outlive this object. Throws what parse_safetensors() throws, and Error{kInput}
+    // naming the file if two files have different numbers for the same tensor. REQUIRES: FOLDER has
     // weights.
     FolderWeights(const ModelFolder& folder, MapMode mode);
 

@@ -60,8 +60,8 @@ struct ModelFolder {
 // needed.
 void require_weights(const ModelFolder& folder);
 
-// Return the names that the embedding's and the output layer's weights have in the modules of a
-// family.
+// Return the names of two weights in the modules of a family: the embedding's and the output
+// layer's.
 [[nodiscard]] std::string embedding_name(const TransformerConfig& config);
 [[nodiscard]] std::string head_name(const TransformerConfig& config);
 

@@ -39,9 +39,9 @@ namespace dslaunch::storage {
 // does not exist or is a file.
 [[nodiscard]] std::string tokenizer_folder_at(const std::string& path);
 
-// Returns the name in the folder `runs` for runs of the model at PATH, relative to FOLDER: the
-// model's file name without its ending, or the name of its folder. Keeps only letters, digits, `.`,
-// `_` and `-`.
+// Returns the name that runs of the model at PATH (relative to FOLDER) get in the folder `runs`:
+// the model's file name without its ending, or the name of its folder. Keeps only letters, digits,
+// `.`, `_` and `-`.
 [[nodiscard]] std::string run_name(const std::string& path, const std::string& folder = "");
 
 // Returns "; nothing is downloaded; for a data set of the hub: `hf download …" if PATH is not in

@@ -42,8 +42,8 @@ void require(const std::string& path, const arrow::Status& status) {
 }
 
 // Throws Error{kInput} if ARRAY or a part of it refers to an entry that its dictionary does not
-// have: Arrow's reader does not check indices in a damaged file. ValidateFull() is not used,
-// because it also checks UTF-8: here, each row is checked for UTF-8 instead.
+// have. Arrow's reader does not check indices in a damaged file. ValidateFull() would also check
+// UTF-8, which is checked here row by row.
 void require_entries(const std::string& path, const arrow::Array& array) {
     for (const std::shared_ptr<arrow::ArrayData>& child : array.data()->child_data)
         require_entries(path, *arrow::MakeArray(child));

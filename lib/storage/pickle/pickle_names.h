@@ -67,7 +67,8 @@ enum class PickleUse : uint8_t {
     kObject      // an object of a class of the archive, or an enumerator
 };
 
-// Returns the use of NAME, which is a module and a name separated by a blank: "torch FloatStorage".
+// Returns the meaning of NAME, which is a module and a name separated by a blank: "torch
+// FloatStorage".
 [[nodiscard]] PickleUse use_of(std::string_view name, PickleWords words);
 
 // Returns the size in bytes of an element of the storage class NAME, "torch FloatStorage"; nothing

@@ -33,9 +33,9 @@ using QuantizedParts = std::map<std::string, QuantizedPart, std::less<>>;
 // A quantized weight. The constructor has checked that its tensors fit each other.
 class QuantizedWeight {
   public:
-    // MODULE: the layer, "model.layers.0.mlp.up_proj", for messages. Throws Error{kInput} naming
-    // the file and the tensor if a tensor is missing, has a type or shape that does not fit the
-    // other tensors, or does not fit HOW.
+    // MODULE is the layer's name for messages, such as "model.layers.0.mlp.up_proj". Throws
+    // Error{kInput} naming the file and the tensor if a tensor is missing, has a type or shape that
+    // does not fit the other tensors, or does not fit HOW.
     QuantizedWeight(const Quantization& how, const std::string& module, QuantizedParts parts);
 
     // Returns [outputs, inputs].

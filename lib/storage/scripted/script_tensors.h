@@ -34,8 +34,8 @@ struct TensorExtent {
 // LibTorch's operators accept no more dimensions.
 inline constexpr int64_t kTensorDimsMax = 64;
 
-// Returns nothing if a number is negative or too large, if there are not as many strides as sizes,
-// or if there are more dimensions than the limit.
+// Returns the extent of a tensor. Returns nothing if a number is negative or too large, if there
+// are not as many strides as sizes, or if there are more dimensions than the limit.
 [[nodiscard]] std::optional<TensorExtent> tensor_extent(int64_t offset,
                                                         std::span<const int64_t> sizes,
                                                         std::span<const int64_t> strides);

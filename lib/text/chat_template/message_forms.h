@@ -42,8 +42,8 @@ struct MessageForms {
 using ProbeRendering = std::function<std::optional<std::string>(const jinja::Value& messages,
                                                                 const jinja::Value& tools)>;
 
-// Returns the forms that the template SOURCE reads. If its text shows neither of two forms, both
-// are allowed, so that in_form() changes nothing.
+// Returns the forms that the template SOURCE reads. If the rendered text shows neither of two
+// forms, both are allowed, so that in_form() changes nothing.
 [[nodiscard]] MessageForms find_message_forms(std::string_view source,
                                               const ProbeRendering& render);
 

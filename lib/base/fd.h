@@ -1,5 +1,5 @@
 // File descriptors with an owner, and reads and writes that either finish or report why they did
-// not. EINTR is retried everywhere.
+// not. A call that fails with EINTR is repeated.
 #pragma once
 
 #include <cstddef>

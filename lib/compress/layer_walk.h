@@ -38,7 +38,8 @@ class LayerWalk {
     // Runs the next layer and shows OBSERVER the inputs of its parts. The texts do not go on to the
     // layer after it. Throws what load_decoder() throws.
     void observe(const decoder::RowMath::Observer& observer);
-    // Does the work of observe() and advance() at once, for a layer whose weights stay as they are.
+    // Does the work of observe() and advance() in one run of the layer, whose weights must not
+    // change.
     void observe_and_advance(const decoder::RowMath::Observer& observer);
     // Takes the texts through the next layer, with the weights that SOURCE now has.
     void advance();

@@ -43,9 +43,9 @@ struct ProcessorShare {
 // A thread that watches the other programs until this object is destroyed.
 class BusyNeighbours {
   public:
-    // Logs one warning, as COMPONENT, after other programs were busy for some seconds. It is logged
-    // at once or, with AT_END, when this object is destroyed, so that it does not interrupt text on
-    // the terminal.
+    // Logs one warning, as COMPONENT, after other programs were busy for some seconds. If AT_END is
+    // true, logs it only when this object is destroyed, so that it does not interrupt text on the
+    // terminal.
     BusyNeighbours(std::string component, const ProcessorShare& share, bool at_end = false);
     BusyNeighbours(const BusyNeighbours&) = delete;
     BusyNeighbours& operator=(const BusyNeighbours&) = delete;

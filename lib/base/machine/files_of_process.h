@@ -1,6 +1,6 @@
 // Files that must be removed when this process ends, however it ends: temporaries of a command that
-// Ctrl-C interrupts, files of a rank that fails and calls _exit. Only SIGKILL leaves them. The list
-// is global, since a signal handler can use nothing else. Any thread.
+// Ctrl-C interrupts, files of a rank that fails and calls _exit. They remain only after SIGKILL.
+// The list of the files is global, because a signal handler can reach only global data. Any thread.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Finds the reason in an error text of LibTorch, which is a page long: advice, two tracebacks of
-// the model's source, C++ stack frames. Uses only the texts and does not call LibTorch.
+// Finds the reason in an error text of LibTorch. Such a text is a page long: advice, two tracebacks
+// of the model's source, and C++ stack frames. Uses only the texts and does not call LibTorch.
 #pragma once
 
 #include <exception>

@@ -264,8 +264,8 @@ void KeyReader::warn_without_switch(const std::string& path, const Value& sectio
                               section.origin, path, path)));
 }
 
-// Adds a note for each key that was given, asks for something and has no effect here, so that it is
-// never ignored silently.
+// Adds a note for each given key that would turn something on, but has no effect here, so that no
+// such key is ignored silently.
 void KeyReader::collect_notes(const std::string& path, const Value& value) {
     for (size_t i = 0; i < value.keys.size(); ++i) {
         std::string inner =

@@ -56,7 +56,7 @@ class KeyReader {
 
     // Returns and records the value of PATH: the given value, otherwise the schema's default.
     Value take(const std::string& path);
-    // Do the same. REQUIRES: PATH has the function's type in the schema.
+    // Do the same for a PATH that has the function's type in the schema.
     int64_t take_integer(const std::string& path) { return as_integer(take(path)); }
     double take_number(const std::string& path) { return take(path).as_double(); }
     bool take_bool(const std::string& path) { return take(path).boolean; }

@@ -357,8 +357,8 @@ void check_micro_steps(KeyReader& keys, const RunConfig& run) {
                              micro_steps, kMicroStepsMax));
 }
 
-// Solves train_batch_size = micro batch x accumulation steps x copies of the model that get
-// different rows. Two of the three keys determine the third.
+// Solves `train_batch_size == micro batch * accumulation steps * copies`, in which copies are the
+// copies of the model that get different rows. Two of the three keys determine the third.
 void resolve_batch(KeyReader& keys, RunConfig& run) {
     if (resolve_elastic_batch(keys, run)) return;
     for (const char* path : {kTotal, kMicro, kMicroSteps}) {

@@ -21,11 +21,11 @@ struct ResolveOptions {
     // The type of the model's weights. `auto` in fp16 and bf16 uses it; if it is bf16, it is also
     // used when the config names no type. If not set, fp32 is used.
     std::optional<DType> model_dtype = {};
-    // The model is a Hugging Face folder: its forward computes a cross entropy whose mean is over
-    // the targets of the global batch, as in transformers.
+    // True if the model is a Hugging Face folder. Its forward computes a cross entropy whose mean
+    // is over the targets of the global batch, as in transformers.
     bool model_is_folder = false;
-    // The folder has weights. Learning rate, clipping and batch then have the usual values for
-    // tuning, unless the user gives others.
+    // True if the folder has weights. Learning rate, clipping and batch then have the usual values
+    // for tuning, unless the user gives others.
     bool is_pretrained = false;
     // The number of training samples; an epoch is one pass over them. If not set, `steps`
     // stays 0.

@@ -11,7 +11,7 @@
 
 namespace dslaunch::config {
 
-// The settings of the section.
+// The settings of `elasticity`.
 struct ElasticityConfig {
     int64_t train_rows_max = 2000;             // max_train_batch_size
     std::vector<int64_t> micro_rows{2, 4, 6};  // micro_batch_sizes, in any order

@@ -20,7 +20,7 @@ enum class OffloadEngine { kAuto, kIoUring, kThreads };
 enum class MomentFormat { kFp32, kBf16, kInt8 };
 
 // The form of the disk tier's requests. 0 means the number that `dslaunch io-bench` stored for the
-// disk, or else the engine's own default.
+// disk; if it stored none, the engine's default.
 struct AioConfig {
     int64_t block_bytes = 0;  // one request's bytes, a multiple of 4 KiB
     int64_t queue_depth = 0;  // requests in flight

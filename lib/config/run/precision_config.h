@@ -17,8 +17,8 @@ struct LossScaleConfig {
     int64_t window = 1000;   // dynamic: steps without overflow between two doublings
     int64_t hysteresis = 2;  // dynamic: overflows until the scale halves
     bool consecutive_hysteresis = false;  // dynamic: every clean step refills the hysteresis
-    // dynamic: the scale doubles at the last of `window` clean steps, as in torch.amp.GradScaler,
-    // and not at the next clean step.
+    // If true, a dynamic scale doubles at the last of `window` clean steps, as in
+    // torch.amp.GradScaler. If false, it doubles at the next clean step.
     bool grows_in_window = false;
 
     bool operator==(const LossScaleConfig&) const = default;

@@ -95,8 +95,9 @@ std::string dynamic_text(const KeySpec& key, const Value& value) {
     return is_meant && key.doc.find("; 0: dynamic") != std::string::npos ? "; 0 means dynamic" : "";
 }
 
-// Returns true for a shape of the warm-up that DeepSpeed does not know: it warns and uses its
-// default, log. A word that is similar to a known one is treated as a mistake instead.
+// Returns true for a shape of the warm-up that DeepSpeed does not know. DeepSpeed then warns and
+// uses its default, log. Returns false for a word that is similar to a known shape, because it is
+// probably a mistake.
 bool falls_back(const KeySpec& key, const Value& value) {
     return key.path == "scheduler.params.warmup_type" &&
            !nearest(value.text, split(key.allowed, '|'));

@@ -213,7 +213,7 @@ class ForwardBuilder {
     }
 
     // Python may pass a number for an argument that the schema declares as a tensor. The call then
-    // means an overload that takes numbers.
+    // means another overload, which takes numbers.
     Node* call_by_matching(const ExportedNode& node, const Operation& operation,
                            const std::vector<Value*>& values) {
         std::vector<NamedValue> positional, named;

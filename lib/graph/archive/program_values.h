@@ -66,9 +66,9 @@ struct Operation {
 // explains the reason.
 [[nodiscard]] bool is_assertion(std::string_view target);
 
-// If POSITIONAL begins with a number and a tensor, as in 1 - x, puts the tensor first and
-// multiplies it by the alpha in NAMED. Returns the name of the operation for the new order; it may
-// differ from NAME. New nodes are added at GRAPH's insert point.
+// Puts the tensor first if POSITIONAL begins with a number and a tensor, as in 1 - x, and
+// multiplies the tensor by the alpha in NAMED. Returns the name of the operation for the new order;
+// it may differ from NAME. New nodes are added at GRAPH's insert point.
 [[nodiscard]] std::string put_tensor_first(Graph& graph, const std::string& name,
                                            std::vector<NamedValue>& positional,
                                            std::vector<NamedValue>& named);

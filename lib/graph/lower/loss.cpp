@@ -61,7 +61,8 @@ Value* lost_bet(Graph& graph, Value* margin, double factor, double ahead = 0.0) 
 }
 
 // Returns the loss of each pair, [pairs]. MARGIN: the log-probability of the chosen answer minus
-// the rejected answer's, in nats, both relative to the reference if the loss has one.
+// the log-probability of the rejected answer, in nats. If the loss has a reference, both are
+// relative to it.
 Value* loss_of_margin(Graph& graph, const config::LossConfig& loss, Value* margin) {
     if (loss.kind == config::LossKind::kSimPo)
         return lost_bet(graph, margin, loss.beta, loss.gamma);

@@ -10,7 +10,7 @@
 
 namespace dslaunch::graph {
 
-// Inserts casts before some operators of GRAPH: autocast does not handle them, and their kernels
+// Inserts casts before the operators of GRAPH that autocast does not handle, although their kernels
 // cannot mix 16-bit and fp32 tensors or do not support 16-bit tensors. The table in precision.cpp
 // lists them. Does not look into interface calls. DTYPE is kBFloat16 or kHalf.
 void insert_precision_casts(Graph& graph, at::ScalarType dtype);

@@ -292,9 +292,9 @@ std::vector<int64_t> versions_of(const Model& model, const std::vector<int>& par
     return versions;
 }
 
-// Refuses writes that no schema shows: a call that needs the module, or an operator of a library,
-// has written a parameter of segment INDEX. VERSIONS: the versions of the parameters before the
-// segment ran.
+// Throws if segment INDEX has written a parameter and no schema shows it: the write is in a call
+// that needs the module, or in an operator of a library. VERSIONS: the versions of the parameters
+// before the segment ran.
 void refuse_hidden_writes(const SegmentedModel& segmented, size_t index,
                           const std::vector<int64_t>& versions) {
     const Segment& segment = segmented.segments()[index];

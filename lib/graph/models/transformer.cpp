@@ -140,8 +140,8 @@ class TransformerMaker {
         parts.constants.emplace_back("dropout", probability);
     }
 
-    // Returns true if the fused kernel cannot be used: it draws dropout itself, and cannot cap
-    // scores.
+    // Returns true if attention must not use the fused kernel, which cannot cap scores, and which
+    // draws dropout in its own way.
     bool writes_out_scores() const {
         return config_.score_cap > 0 || config_.attention_dropout > 0;
     }

@@ -41,7 +41,8 @@ struct WeightMask {
     bool is_transposed = false;
 
     [[nodiscard]] bool is_on(int64_t updates) const { return updates < 0 || updates >= offset; }
-    // Returns the mask of SOURCE: SOURCE itself, or, for scores, the mask of the largest scores.
+    // Returns SOURCE itself if SOURCE is a mask. If it contains scores, returns the mask of the
+    // largest scores.
     [[nodiscard]] at::Tensor mask(const at::Tensor& source) const;
     // Returns MASK in a shape that multiplies VALUES, which have the layout of the model.
     [[nodiscard]] at::Tensor spread(const at::Tensor& mask, const at::Tensor& values) const;

@@ -238,8 +238,8 @@ class Builder {
   private:
     Value* add_input(Value* value) {
         Value* input = graph_->addInput();
-        // Shapes that a tracer recorded may change. With the plain type, equal layers share one
-        // Code.
+        // Gives the input the plain type, because shapes that a tracer recorded may change, and
+        // because equal layers then share one Code.
         input->setType(is_tensor(*value) ? c10::TensorType::get() : value->type());
         twins_[value] = input;
         return input;

@@ -255,8 +255,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
                             const Variable& value, const Ring& ring) {
         const at::ScalarType dtype = wide(query);
         const at::TensorOptions options = query.options().dtype(dtype);
-        // MOST: the largest log-sum of the blocks so far. DENOMINATOR and NUMERATOR: their sums
-        // over the blocks, both divided by the exponential of MOST.
+        // MOST: the largest log_sum of the blocks so far. NUMERATOR: the sum of the blocks'
+        // outputs, each times exp(log_sum - MOST). DENOMINATOR: the sum of these exponentials.
         at::Tensor most =
             at::full({query.size(0), query.size(1), query.size(2)}, -INFINITY, options);
         at::Tensor denominator = at::zeros_like(most);

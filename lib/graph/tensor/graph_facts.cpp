@@ -20,7 +20,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns the function that sees the values of the graph on this thread; null if there is none.
+// Returns the function that this thread's run shows the values of the graph to; null if there is
+// none.
 const WholeGraph::See*& seer_of_thread() {
     thread_local const WholeGraph::See* see = nullptr;
     return see;

@@ -14,8 +14,8 @@ namespace dslaunch::engine {
 
 namespace {
 
-// Returns the type to which TENSOR is converted for forward. Rows from a file are converted to the
-// same type.
+// Returns the type to which TENSOR is converted before forward gets it: bool, fp32 or int64. Rows
+// of a data file are converted by the same rule.
 c10::ScalarType fed_type(const at::Tensor& tensor) {
     if (tensor.scalar_type() == at::kBool) return at::kBool;
     return tensor.is_floating_point() ? at::kFloat : at::kLong;

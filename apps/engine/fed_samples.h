@@ -45,8 +45,8 @@ struct FedPlace {
     int64_t ranks = 1;
 };
 
-// The rows of this rank. They are numbered like the samples of all ranks together, of which they
-// are a part; see the top of this file.
+// The rows of this rank. The numbers of samples count the rows of all ranks: micro batch k of the
+// numbering belongs to rank `k % ranks`.
 class FedSamples final : public runtime::Samples {
   public:
     // FORM must outlive this object. ROWS come from FORM.take(). REQUIRES: with several ranks, the
@@ -63,8 +63,8 @@ class FedSamples final : public runtime::Samples {
     [[nodiscard]] std::vector<c10::IValue> batch(int64_t first,
                                                  std::span<const int64_t> offsets) const override;
     void check_vocabulary(int64_t) const override {}  // only token files have a vocabulary
-    // Checks the integers that these rows have for INPUT. From now on, FedForm::take() also checks
-    // later rows.
+    // Checks the integers of the rows for INPUT against LIMIT. Also makes FedForm::take() check all
+    // later rows against LIMIT.
     void check_indices(size_t input, const runtime::IndexLimit& limit) const override;
 
   private:

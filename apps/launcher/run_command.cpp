@@ -178,9 +178,9 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
         storage::refuse_download(target, next);
         refuse_advised(target);
     }
-    // If the target is a program, such as `convert` or `list`, compares it only with the names of
-    // subcommands, not with other words for them. `kill` is an exception, because its arguments
-    // would be processes of each host.
+    // Compares the target with the names of subcommands. If the target is not a program, or if it
+    // is `kill`, also compares it with synonyms of subcommands. On other hosts, `kill` as a program
+    // would end unrelated processes with the same numbers.
     const auto guess =
         meant_subcommand(target, subcommands, /*others=*/target == "kill" || !is_in_path(target));
     const bool is_word = (guess && guess->distance == 0) || access(next.c_str(), F_OK) == 0;

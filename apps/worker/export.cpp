@@ -116,8 +116,8 @@ std::vector<int> match(const storage::TensorSource& source, const std::vector<Wa
     return matched;
 }
 
-// Sets TENSOR to the values of tensor INDEX in SOURCE, in their dtype there. This is fp32 even for
-// a parameter that was trained in 16 bits.
+// Replaces TENSOR's values and dtype by the values and dtype of tensor INDEX in SOURCE. The dtype
+// is fp32 even for a parameter that was trained in 16 bits.
 void fill(at::Tensor tensor, const storage::TensorSource& source, int index) {
     const at::NoGradGuard no_grad;
     const storage::CheckpointTensor& from = source.tensors()[index];

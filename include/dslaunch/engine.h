@@ -167,9 +167,9 @@ class Engine {
     // in a step. Do not wait.
     [[nodiscard]] int64_t micro_rows() const;
     [[nodiscard]] int64_t rows_per_step() const;
-    // data_ranks() returns the number of groups of ranks that get different rows, and data_rank()
-    // the index of this rank's group. Ranks of one pipeline are in one group, as are ranks that
-    // share layers or positions. Do not wait.
+    // data_ranks() returns the number of groups of ranks that get different rows. data_rank()
+    // returns the index of this rank's group. All ranks of one pipeline are in one group, and so
+    // are all ranks that share layers or positions. Both functions return at once.
     [[nodiscard]] int data_rank() const;
     [[nodiscard]] int data_ranks() const;
     // Returns the resolved config as JSON, with all defaults. Does not wait.

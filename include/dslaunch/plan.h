@@ -43,7 +43,7 @@ struct RankPlan {
     int64_t disk_written_bytes = 0;
 };
 
-// The need for one kind of memory on the host with the most ranks, and this machine's limit.
+// One kind of memory: the bytes that the host with the most ranks needs, and this machine's limit.
 struct PlanTier {
     std::string name;                    // "memory", …
     int64_t need_bytes = 0;              // need of all ranks of the host together

@@ -29,8 +29,8 @@ void require_pass(int64_t pass) {
 }
 
 // Returns the newest sample of each path, sorted by rate, the slowest path first. If a pass has two
-// samples of a path, uses the sample with more exchanges. The other sample was made only to count
-// changed answers.
+// samples of a path, uses the sample with more exchanges, because the sample with fewer exchanges
+// was made only to count answers with changed bytes.
 std::vector<LinkSample> newest(const std::vector<LinkSample>& samples) {
     std::map<NodeLink, LinkSample> by_link;
     for (const LinkSample& sample : samples) {

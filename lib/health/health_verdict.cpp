@@ -64,9 +64,9 @@ double deviation(const std::vector<double>& values) {
 
 using Measure = std::function<double(const LinkSample&)>;
 
-// The values of a measure on the other links of the same pass. Links that share no host with LINK
-// are the best comparison, unless a bad host spoils them: then all other links together are better.
-// best() takes the better median of these two groups.
+// The values of a measure on the other links of the same pass. `all` has all of these links,
+// `apart` only the links that share no host with LINK. `apart` is the better comparison unless a
+// bad host is among its hosts, so best() takes the better median of the two lists.
 struct Elsewhere {
     std::vector<double> all;
     std::vector<double> apart;
@@ -273,8 +273,8 @@ void Judge::add(HealthFinding::Subject subject, std::vector<int64_t> nodes, cons
     for (const NodeLink& link : links) flags_.erase(link);
 }
 
-// Blames the host with the most flagged links, if the links cover one direction of the host
-// (covers()). Returns true if there is such a host.
+// Blames a host if all, or nearly all, of its links in one direction are flagged (covers()). Of
+// several such hosts, blames the one with the most flagged links. Returns true if it blames a host.
 bool Judge::take_host() {
     if (node_count_ < 3) return false;
     int worst = -1;

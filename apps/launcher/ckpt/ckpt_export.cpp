@@ -40,8 +40,8 @@ bool trained_archive(const std::string& path) {
     return false;
 }
 
-// Returns the folder of the run that saved the checkpoint at PATH, if the run has written its
-// config.json and tokenizer there, and OUT is a folder without a config.json. Otherwise returns "".
+// Returns the folder of the run that saved the checkpoint at PATH. Returns "" if the run has not
+// written a config.json, or if OUT is a file or already has a config.json.
 std::string config_of_run(const std::string& path, const std::string& out) {
     std::error_code ignored;
     if (out.ends_with(".safetensors") || std::filesystem::exists(out + "/config.json", ignored))

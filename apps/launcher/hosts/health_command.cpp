@@ -111,8 +111,8 @@ HostCommand health_syntax(HealthOptions& health) {
     return command;
 }
 
-// Returns the options that choose the hosts for a program. The program is only a placeholder, which
-// make_health_job() replaces by the worker.
+// Returns the options that choose the hosts. The target `health` in them is only a placeholder:
+// make_health_job() replaces it by the worker.
 RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed) {
     if (!parsed.words.empty()) {
         fail(ExitCode::kUsage,
@@ -155,8 +155,8 @@ void make_health_job(const HealthOptions& health, const std::string& binary_dire
                      bool is_placed, launch::JobSpec& spec) {
     const std::string worker = binary_directory + "/dsworker";
     require_worker(worker);
-    // The worker is started like a model, so that it gets sockets, and dslaunch returns its exit
-    // code.
+    // Treats the worker as a model's worker: it then gets sockets, and dslaunch returns the
+    // worker's exit code.
     spec.target_kind = launch::TargetKind::kModel;
     spec.required_files = {worker};
     spec.grace = {};  // nothing has to be saved

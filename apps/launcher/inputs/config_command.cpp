@@ -80,8 +80,8 @@ void print_keys(const std::string& text) {
     if (text.empty()) return fmt::print("{}", table);
     std::string shown, with_words;
     std::vector<std::string> names;
-    // The words of TEXT. Other programs join the words of a key in another way: `zero_stage` for
-    // zero_optimization.stage.
+    // Keys that contain all words of TEXT are shown if no key contains TEXT itself. For example,
+    // `zero_stage` finds zero_optimization.stage.
     const std::vector<std::string> words = split(text, '_');
     bool is_shown = false, has_words = false;
     for (const std::string& line : split(table, '\n')) {
@@ -261,7 +261,7 @@ bool is_part_of_key(const std::string& word) {
 }
 
 // Adds the subcommand that WORDS leave out: `config FILE` becomes `config check FILE`, and `config
-// KEY` becomes `config keys KEY`. Also replaces other words for the subcommands.
+// KEY` becomes `config keys KEY`. Also replaces synonyms, for example `validate` by `check`.
 void make_plain(std::vector<std::string>& words) {
     static const std::map<std::string, const char*> kOthers = {
         {"validate", "check"}, {"lint", "check"}, {"verify", "check"},  {"test", "check"},

@@ -160,8 +160,8 @@ class Bench {
     }
 
   private:
-    // Waits a moment before each run. A disk with a rate limit is faster after idle time. fio is
-    // idle while it starts, so measure_io() gets the same pause.
+    // Waits a moment before each measurement. A disk with a rate limit is faster after idle time.
+    // The disk is also idle while fio starts, so fio would otherwise have an advantage.
     void rest() const {
         const auto end = std::chrono::steady_clock::now() + kRest;
         while (std::chrono::steady_clock::now() < end) {

@@ -52,9 +52,9 @@ inline constexpr size_t kKeptJobs = 100;
 // Returns all jobs that have a record, the last started first.
 [[nodiscard]] std::vector<KnownJob> read_jobs(const std::string& state_directory);
 
-// Returns the job whose id is TEXT. If there is none, returns the job that job_of_output() returns
-// for TEXT or, if this is null, the job whose id begins with TEXT. Throws Error{kUsage} if no job
-// matches, or if several ids begin with TEXT.
+// Returns the job with the id TEXT. If there is none, tries TEXT as the path of an output folder
+// (job_of_output()), and then as the beginning of an id. Throws Error{kUsage} if no job matches, or
+// if several ids begin with TEXT.
 [[nodiscard]] KnownJob find_job(const std::string& state_directory, const std::string& text);
 
 // Removes the records of ended jobs, except the newest kKeptJobs. Never throws.

@@ -201,8 +201,8 @@ class Completer {
         return completion;
     }
 
-    // Completes TEXT, which is a value for ENTRY (an option or an argument). In the current word,
-    // TEXT comes after PREFIX.
+    // Completes TEXT, a value for the option or argument ENTRY. PREFIX is the part of the current
+    // word before TEXT, such as "--config=".
     Completion value(const HelpEntry& entry, const std::string& text, const std::string& prefix) {
         Completion completion{.prefix = prefix};
         const std::string name =

@@ -40,8 +40,8 @@ struct CompletionSources {
                                   const CompletionSources& sources);
 
 // Returns COMPLETION as lines for the shells. The first line has three fields, separated by tabs:
-// words, files or folders; blank or goes-on; and the prefix. Each further line is a word, with its
-// explanation after a tab.
+// the first is `words`, `files` or `folders`, the second `blank` or `goes-on`, and the third the
+// prefix. Each further line is a word, with its explanation after a tab.
 [[nodiscard]] std::string completion_lines(const Completion& completion);
 
 }  // namespace dslaunch::launcher

@@ -115,7 +115,7 @@ std::string options(const HelpPage& help) {
         if (is_own_section(group)) {
             text += section(upper(group.title)) + entries;
         } else {
-            // The title `options` is left out, because the section is called so already.
+            // The subtitle `options` is left out, because it would repeat the title of the section.
             std::string title = group.title;
             title.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
             kinds += (title == "Options" ? "" : ".SS " + escaped(title) + "\n") + entries;

@@ -36,9 +36,9 @@ void refuse_tilde(const Option& option, const std::string& typed, const std::str
          typed, printable(value.substr(1)));
 }
 
-// Returns the config key that the option NAME means. NAME may be the whole path of a key, the path
-// of a section that has a key `enabled`, the path of a key within `dslaunch`, or the last part of
-// only one path. Returns null if there is no such key.
+// Returns the config key for the option NAME, or null if there is none. NAME may be the path of a
+// key, the path of a section with a key `enabled`, or a path below `dslaunch`. NAME may also be the
+// last part of a path if no other path has the same last part.
 const config::KeySpec* key_named(std::string name) {
     std::ranges::replace(name, '-', '_');
     const config::KeySpec* inner = nullptr;

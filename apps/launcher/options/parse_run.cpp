@@ -76,8 +76,8 @@ void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
                                    : fmt::format("both it and `{}`", word));
 }
 
-// Returns advice that begins with "; " if --resume was given without a folder. The unexpected word
-// WORD may then be meant as this folder. Otherwise returns an empty text.
+// Returns advice if --resume was given without a folder, because the user may mean the unexpected
+// word WORD as the folder. The advice begins with "; ". Otherwise returns an empty text.
 std::string resume_advice(const RunOptions& o, const std::string& word) {
     if (o.resume != "auto") return "";
     if (word == "best") return "; to resume from the best checkpoint, write --resume=best";

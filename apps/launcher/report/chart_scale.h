@@ -18,7 +18,7 @@ struct ChartScale {
     double to = 1;
     bool is_log = false;
 
-    // Returns the place of VALUE on the axis, from 0 at `from` to 1 at `to`.
+    // Returns the position of VALUE on the axis: 0 for the value `from`, 1 for the value `to`.
     [[nodiscard]] double part(double value) const;
 };
 

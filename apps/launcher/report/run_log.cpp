@@ -30,8 +30,8 @@ std::string_view after_time(std::string_view line) {
 }
 
 // Sets the memory of a rank from the log's line "train: memory of a rank: 182.0 MiB estimated,
-// 184.4 MiB measured at most, …", unless it is known from run.json. Versions before 0.1 write it
-// only into the log.
+// 184.4 MiB measured at most, …", unless run.json has given the memory. Versions before 0.1 wrote
+// the memory only into the log.
 void take_memory(std::string_view said, RunFolder& run) {
     const size_t estimated = said.find(" estimated, ");
     const size_t measured = said.find(" measured at most");

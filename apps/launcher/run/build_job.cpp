@@ -188,8 +188,8 @@ void Builder::choose_device(launch::PlanRequest& request) {
     if (!request.local || options_.device == launch::DeviceRequest::kCpu) return;
     job_.spec.device =
         launch::resolve_local_device(options_.device, machine_.gpu_count, request.visible_devices);
-    // If there is no GPU, workers run on the CPU. The plan then gets kAuto, so that it does not
-    // check the devices that gpus= names.
+    // If there is no GPU, workers run on the CPU. With kAuto, the plan does not check the devices
+    // that gpus= names in the hostfile.
     request.device = job_.spec.device == launch::DeviceRequest::kCpu ? launch::DeviceRequest::kAuto
                                                                      : launch::DeviceRequest::kCuda;
     if (job_.spec.device == launch::DeviceRequest::kCpu)

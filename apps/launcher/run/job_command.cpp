@@ -41,7 +41,8 @@ void write_training_options(const RunOptions& options, const Machine& machine,
     };
     add("config", options.config);
     for (const std::string& entry : options.set) {
-        // Passes on which option the user typed, so that the ranks' messages can name it.
+        // Also passes the name of the option that set the key, so that messages of ranks can use
+        // it.
         const auto by = options.set_by.find(entry.substr(0, entry.find('=')));
         add("set", by == options.set_by.end() ? entry : fmt::format("{}:{}", by->second, entry));
     }

@@ -10,9 +10,9 @@
 
 namespace dslaunch::launcher {
 
-// Returns the monitors that CONFIG asks for. Relative paths begin in SPEC.working_directory. If
-// `tensorboard` is enabled, `wandb` and `comet` use its event files. Otherwise their event files
-// are in the folder `tensorboard` of SPEC.output_directory.
+// Returns the monitors that CONFIG asks for. Relative paths begin in SPEC.working_directory.
+// `wandb` and `comet` use the event files of `tensorboard` if it is enabled. Otherwise they use
+// event files in the folder `tensorboard` of SPEC.output_directory.
 [[nodiscard]] launch::MonitorSettings job_monitors(const config::RunConfig& config,
                                                    const launch::JobSpec& spec);
 

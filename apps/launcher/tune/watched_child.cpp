@@ -121,8 +121,8 @@ std::string cause_of(const std::string& messages) {
     for (const std::string& line : split(messages, '\n')) {
         if (line.empty()) continue;
         last = line;
-        // A message about a config gives the number of its problems. Then each problem has an
-        // indented line.
+        // The first line of a message about a config gives the number of problems. Each problem
+        // follows in an indented line.
         if (line.starts_with("  ") && !error.empty()) {
             error += (error.ends_with(':') ? " " : "; ") + line.substr(2);
             continue;

@@ -139,8 +139,8 @@ double in_percent(double after, double before) {
     return 100 * (after / before - 1);
 }
 
-// Returns the weight with the largest error: the error of its layer's outputs if MODEL has such
-// errors, otherwise the error of the weight itself.
+// Returns the weight with the largest error, or null if there is none. If MODEL has errors of
+// layers' outputs, compares these errors. Otherwise compares the errors of the weights themselves.
 const WeightLoss* worst_of(const CompressedModel& model) {
     const WeightLoss* worst = nullptr;
     for (const WeightLoss& loss : model.losses)

@@ -25,7 +25,7 @@ constexpr size_t kBlockBytes = size_t{8} << 20;
 constexpr int64_t kLengthMax = 1024;
 constexpr int64_t kLengthStep = 16;
 
-// Returns the limits for rows that the model in FOLDER sets.
+// Returns the context length and vocabulary size of the model in FOLDER, which limit the rows.
 ModelLimits limits_of(const std::string& folder) {
     if (!storage::model_folder_of(folder)) return {};
     try {

@@ -117,8 +117,8 @@ bool is_plain_text(const std::string& path, const std::string& line) {
     return is_named_text(path) && !trim(line).starts_with('{');
 }
 
-// Returns the command that uses the output of COMMAND in place of the file at PATH. For a plain
-// text, COMMAND writes a new file: a plain text is recognized by its name, and a pipe has no name.
+// Returns a command line in which COMMAND converts the file at PATH. For a plain text, COMMAND
+// writes a new file instead of a pipe: dslaunch recognizes a plain text by the name of its file.
 std::string converting_command(const std::string& path, std::string_view command) {
     return is_named_text(path) ? fmt::format("`{} FILE > NEW.txt`, and give NEW.txt", command)
                                : fmt::format("`{} FILE | dslaunch data prepare - …`", command);

@@ -59,9 +59,9 @@ std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
     return places;
 }
 
-// The admission of a job on one of its hosts, if all hosts are like this machine. It is for the
-// first host on which the job does not fit or, if it fits everywhere, for the host that needs the
-// most memory.
+// The result of the memory check for one host of a job. The host is the first one on which the job
+// does not fit or, if the job fits on all hosts, the one that needs the most memory. Assumes that
+// all hosts are like this machine.
 struct PlannedAdmission {
     job::HostAdmission host;
     int node = 0;
@@ -185,7 +185,7 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
     json.end_array()
         .field("parameters", setup.model_info.parameter_numel())
         .field("trainable_parameters", setup.model_info.trainable_numel());
-    // The JSON names this node, because all of its calls together are one segment.
+    // A node that uses the module object itself keeps all of its calls in one segment.
     const std::string& opaque = setup.segmented->lowered().opaque_node;
     json.key("opaque_node").raw(opaque.empty() ? "null" : json_quote(opaque));
     json.key("segments").begin_array();

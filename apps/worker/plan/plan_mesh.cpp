@@ -92,8 +92,8 @@ std::string config_of(const job::JobSetup& setup, const plan::MeshChoice& choice
                              setup.model_info.segments.size());
 }
 
-// Returns the memory that the ranks of a mesh share on one host. On GPUs, this is the memory of one
-// GPU, because each GPU counts as a host with one rank.
+// Returns the memory that one host has for the ranks of a mesh. On GPUs, returns the memory of one
+// GPU, because a search treats each GPU as a host with one rank.
 Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
     if (setup.on_gpu) {
         if (!arguments.device_memory.empty())

@@ -64,9 +64,9 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 [[nodiscard]] std::pair<std::string, plan::TensorRule> parse_tensor_rule_option(
     const std::string& text);
 
-// Returns the tensor-parallel plan of the model by RULES, made from the model's graph and the
-// shapes of one micro batch, without running a rank's share. Throws what make_tensor_parallel
-// throws.
+// Returns the tensor-parallel plan of the model by RULES. Derives the plan from the model's graph
+// and the shapes of one micro batch, and does not run the graph of a rank's share. Throws what
+// make_tensor_parallel throws.
 [[nodiscard]] plan::TensorPlan find_tensor_plan(const job::JobSetup& setup,
                                                 const plan::TensorRules& rules);
 

@@ -16,8 +16,8 @@ namespace dslaunch::worker {
 // The tokens that end a text, and how they were found.
 struct EndTokens {
     std::vector<int32_t> tokens;
-    // If an end token comes from elsewhere than generation_config.json and config.json, the token
-    // and its source in words. Otherwise empty.
+    // An end token that is neither in generation_config.json nor in config.json, and the place
+    // where it was found, in words. Empty if there is no such token.
     std::string source;
 };
 

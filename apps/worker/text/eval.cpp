@@ -213,10 +213,11 @@ PairScores score_pairs(const TokenRows& rows, int64_t pairs, decoder::TextScorer
     return scores;
 }
 
-// Adds to JSON how often the chosen answer is more likely than the rejected one, in total and per
-// token. If ROWS have a reference, also adds how often the model's gain over the reference is
-// larger for the chosen answer, and by how many nats on average. The gain is the difference of the
-// log-probabilities. Returns the same facts as a text.
+// Adds to JSON in what part of the pairs the chosen answer is more likely than the rejected one, in
+// total and per token. If ROWS have the log-probabilities of a reference model, also compares the
+// gains of both answers. An answer's gain is its log-probability minus the reference's. Adds in
+// what part of the pairs the chosen answer's gain is larger, and the mean difference in nats.
+// Returns the same facts as a text.
 std::string describe_pairs(const TokenRows& rows, const PairScores& scores, JsonWriter& json) {
     const std::vector<float> reference = rows.reference();
     const int64_t pairs = std::ssize(scores.of_answer) / 2;

@@ -167,8 +167,8 @@ WritingOptions writing_of(const GenerateArguments& arguments, const TextFiles& f
     return writing;
 }
 
-// Returns the number of cache pages that are needed if all prompts that run at the same time use as
-// many positions as the longest of PROMPTS can use.
+// Returns the number of cache pages for all prompts that run at the same time, if each of them uses
+// as many positions as the longest prompt can need.
 int64_t pages_of(const WritingOptions& writing, const std::vector<Prompt>& prompts,
                  int64_t context) {
     int64_t longest = 1;

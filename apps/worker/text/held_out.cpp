@@ -88,8 +88,8 @@ decoder::TextScore score_held_out(const HeldOut& data, decoder::TextScorer& scor
     Progress progress(speaker, "evaluating", data.samples(), "samples");
     decoder::TextScore sum;
     for (int64_t sample = 0; sample < data.samples(); ++sample) {
-        // Passes the length of the whole row, which chooses the rotary factors of long contexts, as
-        // in training.
+        // Also passes the length of the whole row, because some models choose their rotary factors
+        // by this length. Training does the same.
         for (const HeldOutText& text : data.read(sample))
             sum += scorer.score(text.tokens, text.targets, {.length = data.length()});
         progress.done(sample + 1);

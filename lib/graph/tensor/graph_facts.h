@@ -33,8 +33,8 @@ struct RunMode {
 // A lowered graph as one segment that can report its values.
 class WholeGraph {
   public:
-    // PROBED: the values that run() reports; they are at the top level of LOWERED's graph. Does not
-    // read MODEL's tensors.
+    // run() reports the values in PROBED, which must be at the top level of LOWERED's graph. The
+    // constructor does not read MODEL's tensors.
     using ValueList = std::vector<Value*>;
     WholeGraph(const Model& model, const LoweredGraph& lowered, const ValueList& probed);
     // Returns the graph's tensors, integers, and lists of them, in the order of their nodes.

@@ -176,8 +176,8 @@ bool convolution_rule(FlowState& flow, Node& node) {
     return true;
 }
 
-// A letter of einsum's equation whose dimension is split, and the placement of the operands that
-// have this letter.
+// A letter of einsum's equation. The operands that have this letter are split in the letter's
+// dimension; `split` is their placement.
 struct Subscript {
     char letter = 0;
     TensorPlacement split;

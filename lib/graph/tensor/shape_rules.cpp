@@ -59,9 +59,9 @@ Group group_of(const Sizes& in, const Sizes& out, size_t dim) {
     }
 }
 
-// Returns the placement of a view of X; nothing if no dimension of OUT can be split like X. The
-// blocks of a new dimension must divide evenly among the ranks. If several dimensions fit, takes
-// the innermost.
+// Returns the placement of a view of X. Returns nothing if no dimension of OUT fits the split of X.
+// A new dimension fits only if its blocks divide evenly among the ranks. If several dimensions fit,
+// uses the innermost.
 std::optional<TensorPlacement> viewed(const TensorPlacement& x, const Sizes& in, const Sizes& out,
                                       int size) {
     const auto dim = static_cast<size_t>(x.shard.dim);
@@ -78,8 +78,8 @@ std::optional<TensorPlacement> viewed(const TensorPlacement& x, const Sizes& in,
         group.out_end - group.out_begin == 1)
         return shard_of(x, static_cast<int64_t>(group.out_begin),
                         Sizes(static_cast<size_t>(outer), in[dim]));
-    // If a batch dimension comes before the split dimension, it must also come before the dimension
-    // that is split in OUT. Otherwise each row of the batch would need its own block.
+    // All dimensions before the split dimension of IN must also come before the split dimension of
+    // OUT. Otherwise each index of these dimensions would need its own block.
     for (size_t q = group.out_end; q-- > group.out_begin;) {
         const int64_t q_outer = product(out, group.out_begin, q);
         const int64_t q_inner = product(out, q + 1, group.out_end);
@@ -323,9 +323,9 @@ bool demand_borders(FlowState& flow, Node& node, const TensorPlacement& x, Sizes
     return flow.demand_blocks(node, x.parameter, blocks, reason);
 }
 
-// Returns true if the slice takes every second (or third) element of the whole split dimension, and
-// each rank can take these elements from its own share. For this, the length of a share must be a
-// multiple of the step.
+// Returns true if the slice takes every n-th element of the whole split dimension, where n > 1, and
+// each rank can take such elements from its own share. For this, the length of a share must be a
+// multiple of n.
 bool takes_each(FlowState& flow, Node& node, const TensorPlacement& x) {
     const int64_t extent = flow.graph().sizes(node.input(0))[static_cast<size_t>(x.shard.dim)];
     const int64_t step = flow.graph().integer(node.input(4)).value_or(1);

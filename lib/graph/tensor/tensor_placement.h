@@ -61,9 +61,9 @@ struct TensorPlacement {
     }
 };
 
-// The decisions about model parameters. A kWhole parameter is not decided yet, unless it is in
-// `locked`: then it stays whole. kCopied: every rank computes the linear layer on its own copy of
-// the input.
+// The decisions about model parameters. kWhole means that the parameter stays whole if it is in
+// `locked`, and that it is not decided yet if it is not. kCopied means that every rank computes the
+// linear layer on its own copy of the input.
 struct TensorDecisions {
     std::map<int, TensorPlacement> parameters;
     std::set<int> locked;

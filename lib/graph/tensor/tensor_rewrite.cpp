@@ -33,9 +33,9 @@ class Rewriter {
         pair_twins(*lowered.graph->block(), *made_.lowered.graph->block(), made_.twins);
     }
 
-    // Carries out the edits. MIXED: parameters that some nodes use for a rank's share of the work,
-    // and other nodes for the whole work. The nodes with a share then read the parameter through
-    // tensor_copy, so that its gradient is complete.
+    // Carries out the edits. MIXED contains the parameters that some nodes use for a rank's share
+    // of the work, and other nodes for the whole work. A node with a share then reads the parameter
+    // through tensor_copy, so that the parameter's gradient is complete.
     void run(const std::set<const Value*>& mixed) {
         for (const TensorEdit& edit : flow_.edits()) {
             const bool copy =
@@ -345,8 +345,8 @@ class Rewriter {
     std::vector<Node*> replaced_;  // nodes whose outputs are no longer read
 };
 
-// Parameters that nodes use for a rank's share of the work. Other nodes use the parameters in
-// `mixed` for the whole work.
+// The parameters that at least one node uses for a rank's share of the work. A parameter is in
+// `mixed` if another node uses it for the whole work, otherwise in `all`.
 struct SummandUses {
     std::set<const Value*> mixed;
     std::set<const Value*> all;  // every node reads the share

@@ -131,8 +131,9 @@ class Search {
         return sizes[dim] < sizes[1 - dim];
     }
 
-    // Places the graph with the decisions of TRIAL, and adds the parameters that this needs to
-    // REGION, until it needs no more parameters. Returns the obstacle, if there is one.
+    // Places the graph with the decisions of TRIAL. If the placement needs a split of further
+    // parameters, adds them to TRIAL and REGION, and places the graph again. Returns the obstacle
+    // that remains, if there is one.
     std::optional<TensorObstacle> close_region(TensorDecisions& trial, std::set<int>& region) {
         constexpr int kRoundsMax = 64;  // each round settles a parameter or refines its blocks
         std::map<int, TensorObstacle> indivisible;
@@ -259,8 +260,8 @@ class Search {
         }
     }
 
-    // Refuses a split of only the vocabulary (embeddings and the last layer before the loss),
-    // because every rank would compute all other layers.
+    // Throws if only the embeddings and the last layer before the loss can be split. With such a
+    // split, every rank would still compute all other layers.
     void require_layers() const {
         for (const auto& [index, rule] : found_.rules)
             if (rule == plan::TensorRule::kColumn || rule == plan::TensorRule::kRow) return;

@@ -216,8 +216,8 @@ class Hoister {
         });
         const Slice slice = slice_of(graph(), {input}, draws_);
         moves = moves || slice.draws;
-        // A buffer also moves if its new value depends on an argument, or on another buffer that
-        // moves.
+        // The new value of a buffer also depends on the batch if it is computed from an argument,
+        // or from another buffer whose new value depends on the batch.
         for (const size_t read : slice.read)
             moves = moves || read < lowered_.first_parameter() ||
                     (read >= lowered_.first_buffer() && read != input && moves_by_batch(read));

@@ -30,9 +30,10 @@ std::string agreed(runtime::Collectives& collectives, std::string text) {
     return collectives.all_gather(text).front();
 }
 
-// Returns the checkpoints in ROOT that are complete and contain no NaN or infinity, newest first;
-// empty if the folder does not exist. If LAUNCH is not empty, begins with the newest checkpoint
-// that LAUNCH has saved. Warns about each unusable checkpoint that is newer than all results.
+// Returns the usable checkpoints in ROOT, newest first; empty if the folder does not exist. A
+// usable checkpoint is complete and contains no NaN or infinity. If LAUNCH is not empty, the list
+// begins with the newest usable checkpoint that LAUNCH has saved. Warns about unusable checkpoints
+// that are newer than the first one in the list.
 std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root,
                                        const std::string& launch = "") {
     std::vector<std::string> folders;
@@ -203,8 +204,9 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     if (path.empty()) return nullptr;
     const bool named = !request.from.empty() && request.from != kAuto;
     std::vector<std::string> folders;
-    // A job that goes back to an earlier checkpoint sets the later checkpoints aside, but it may
-    // have ended before it did so. Then a newer checkpoint in its folder belongs to another run.
+    // A job that goes back to an earlier checkpoint sets the later checkpoints aside before its
+    // first step. If the job ended even earlier, its folder still has these checkpoints of another
+    // run.
     if (first)
         folders = own_first ? candidates_in(tree, path + "/checkpoints",
                                             named ? request.launch : std::string())

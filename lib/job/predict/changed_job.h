@@ -9,9 +9,10 @@
 
 namespace dslaunch::job {
 
-// Returns SETUP's job with CONFIG, as seen from the rank at PLACE, without model and data. Scales
-// the model's bytes and FLOPs to the number of rows in CONFIG's micro batch. Returns nullopt if the
-// config cannot be run with this model and these ranks.
+// Returns the setup of SETUP's job with CONFIG in place of its config, for the rank at PLACE. The
+// result has no model and no data. Scales the model's bytes and FLOPs to the number of rows in
+// CONFIG's micro batch. Returns nullopt if the config cannot be run with this model and these
+// ranks.
 [[nodiscard]] std::optional<JobSetup> changed_job(const JobSetup& setup,
                                                   const runtime::Topology& place,
                                                   config::RunConfig config);

@@ -40,9 +40,9 @@ Bytes arena_of_stage(const JobSetup& setup) {
     return touched_bytes(arena);
 }
 
-// Returns the size of the other local ranks' gradients that this rank never touches, if each bucket
-// has separate memory. This rank touches the gradients that it sums, which are one part of all
-// gradients. At ZeRO stage 0, it also reads the sums that the other ranks have made.
+// Returns the bytes of the other local ranks' gradients that this rank never reads, assuming that
+// each bucket has separate memory. Each rank reads one part of all gradients, in order to sum it.
+// At ZeRO stage 0, it also reads the sums of the other parts.
 Bytes unread(const JobSetup& setup) {
     const plan::StepPlanOptions& options = setup.plan_options;
     const int64_t ranks = options.local_world_size;
@@ -120,8 +120,8 @@ config::RunConfig with_choice(config::RunConfig config, const plan::MemoryChoice
     return config;
 }
 
-// Returns PLACE in a job with HOSTS hosts, or unchanged if it already has HOSTS hosts or more. Each
-// added host has as many ranks as one of the given hosts, which are repeated in order.
+// Returns PLACE with as many hosts added as are needed for HOSTS hosts. The added hosts have the
+// numbers of ranks of the given hosts, repeated in order.
 runtime::Topology among_hosts(runtime::Topology place, int64_t hosts) {
     const auto given = static_cast<int64_t>(place.node_count());
     for (int64_t node = given; node < hosts; ++node)
@@ -158,9 +158,9 @@ Bytes saving_memory_of_stage(const JobSetup& setup) {
            storage::DiskSink::memory(Bytes{bytes * setup.plan_options.optimizer_states});
 }
 
-// Returns the bytes that a rank needs to sum gradients with other hosts: one buffer for its stripe
-// of the largest bucket, and one buffer for each other host's values of the part of the stripe that
-// this host sums (comm/host_exchange.h).
+// Returns the bytes that a rank needs to sum gradients with other hosts (comm/host_exchange.h). One
+// buffer holds the rank's stripe of the largest bucket. This host sums one part of the stripe, and
+// needs one buffer of the part's size for each other host.
 Bytes exchange_memory(const JobSetup& setup) {
     const runtime::Topology& ranks = setup.place.of_stage;
     if (ranks.node_count() == 1) return {};

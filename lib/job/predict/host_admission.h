@@ -80,9 +80,9 @@ class JobRoom {
     void agree(runtime::Collectives& job);
     // Called by the job's first rank after training. Logs the estimate and the measured peak of the
     // rank that used most memory. On GPUs, this is the peak of LibTorch's allocator, which does not
-    // include NCCL's memory. OPTIONS: if plans changed between steps, the options of the plan that
-    // used most memory; they replace SETUP's options. Returns what it logged; nullopt: there is no
-    // estimate.
+    // include NCCL's memory. If the plan changed between steps, OPTIONS are the options of the plan
+    // that used most memory; otherwise SETUP's options are used. Returns the logged values, or
+    // nullopt if there is no estimate.
     std::optional<ComparedMemory> compare(JobSetup& setup, const runtime::Topology& place,
                                           const std::optional<plan::StepPlanOptions>& options,
                                           const runtime::TrainResult& result);

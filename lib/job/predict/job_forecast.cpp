@@ -68,7 +68,8 @@ config::OptimizerConfig element_wise(config::OptimizerConfig config) {
     return config;
 }
 
-// The optimizer's step over arrays as large as this rank's own part.
+// An optimizer's step for a measurement. The arrays are as large as the part that this rank
+// updates.
 class UpdateWork {
   public:
     UpdateWork(const JobSetup& setup, int threads)
@@ -128,10 +129,9 @@ double measure_sums(const JobSetup& setup) {
     return 3.0 * sizeof(float) * static_cast<double>(numel) / took_s;
 }
 
-// A lender of memory for the gradients of parameters. It lends its places one after the other, so
-// that time passes before the same memory is written again, as in the arena of a real step. The
-// memory is as large as all gradients together, but not larger than is needed to exceed every
-// cache.
+// A lender of memory for the gradients of parameters. It lends its places in turn, so that some
+// time passes before a place is written again, as in the arena of a real step. Its memory has the
+// size of all gradients, or a smaller size that still exceeds every cache.
 class GradientPlaces final : public runtime::MemoryLender {
   public:
     explicit GradientPlaces(const plan::ModelInfo& model) {

@@ -9,8 +9,8 @@
 
 namespace dslaunch::job {
 
-// Pins each rank to its own processors if the threads of the host's ranks are as many as the
-// processors of this machine. Otherwise the system decides where ranks run, because other work may
+// Pins each rank to its own processors if all ranks of the host together have as many threads as
+// this machine has processors. Otherwise the system decides where ranks run, because other work may
 // use the machine too. Returns a text about what was done.
 std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads);
 

@@ -139,9 +139,9 @@ void JobSaving::require_same_masks() const {
          reader_->folder(), printable(options_.model_path), saved, masks_);
 }
 
-// Refuses to resume if the learning rate, clipping or batch size would be a default that differs
-// from the value with which the run began. Normally, the launcher takes these values from the run's
-// run.json, but this file may be elsewhere.
+// Refuses to resume if the run began with another learning rate, clipping or batch size than the
+// present default, and no value is given now. Normally, the launcher takes the values from the
+// run's run.json, but this file may be elsewhere.
 void JobSaving::require_same_numbers() const {
     const std::vector<std::string> began =
         config::begun_otherwise(setup_.resolved, reader_->checkpoint().config_json);

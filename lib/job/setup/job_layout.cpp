@@ -96,9 +96,10 @@ int shard_group(const config::RunConfig& config, const runtime::Topology& place,
     return static_cast<int>(ranks);
 }
 
-// Returns true if the update itself should sum the gradients, because this reads less memory than a
-// separate reduction. Each update would read the gradients of every rank, so with more ranks a
-// reduction, in which each rank sums a part, reads less.
+// Returns true if the update itself should sum the gradients. With up to two ranks, this reads less
+// memory than a separate reduction. With more ranks, the reduction reads less, because each rank
+// sums only a part of the gradients. In a fused update, each rank reads the gradients of every
+// rank.
 bool fuses(const plan::StepPlanOptions& options) {
     constexpr int kFusedRanksMax = 2;
     const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;

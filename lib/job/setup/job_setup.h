@@ -83,8 +83,8 @@ struct JobSharing {
     [[nodiscard]] bool is_split(int parameter) const {
         return splits() && plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
-    // Returns the number of ranks that have the same rows as this rank, because they divide the
-    // positions of each sample; otherwise 1.
+    // Returns the number of ranks that divide the positions of each sample among themselves. These
+    // ranks have the same rows. Returns 1 if positions are not divided.
     [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
 };
 
@@ -106,8 +106,8 @@ struct JobSetup {
     std::vector<plan::SegmentRange> parts;  // parts of the model; each stage has one per chunk
     plan::PipelineSchedule schedule;        // order of a pipeline's work
     std::vector<plan::TiedParameter> ties;  // parameters that several stages train
-    // For each other stage: the number of this stage's ranks on this host that exchange values with
-    // a rank of the other stage on another host.
+    // For each other stage: the number of ranks of this stage, on this host, that exchange values
+    // with a rank of the other stage on another host.
     std::vector<int> far_ranks;
     plan::ModelInfo info;
     plan::FlatLayout layout;

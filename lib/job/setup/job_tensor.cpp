@@ -121,9 +121,9 @@ SharingPlace place_in_group(const config::RunConfig& config, const runtime::Topo
             if (index[kPipeline] == stage.stage) worlds[index[kTensor]].push_back(rank);
         }
         for (const std::vector<int>& world : worlds) members.push_back(world[position]);
-        // Ranks with the same shares sum gradients together. The ranks of a group keep equal copies
-        // of whole parameters only if these sums have the same order everywhere: all sets of ranks
-        // that sum together must be distributed over the hosts in the same way.
+        // Ranks with the same shares sum gradients together. The copies of a whole parameter stay
+        // equal within a group only if every such sum has the same order. For this, all sets of
+        // ranks that sum together must be distributed over the hosts in the same way.
         const auto hosts_of = [&](const std::vector<int>& world) {
             return runtime::Topology::of_member(place.node_sizes, world, world.front()).node_sizes;
         };

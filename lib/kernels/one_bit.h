@@ -34,12 +34,12 @@ void expand_signs(const uint8_t* bits, float scale, bool adds, std::span<float> 
 // Sets out[i] = (parameters[i] - meeting[i]) * (sqrt(variance[i]) + eps): the move since the hosts'
 // last meeting, in the units of a momentum.
 void local_moves(const LocalMoves& moves, float* out, Isa isa = isa_in_use());
-// Sets the parameters and the next meeting to meeting[i] + mean[i] / (sqrt(variance[i]) + eps), and
-// the momentum to the average move of all hosts, -mean[i] / lrs. Leaves out of the momentum the
-// part of the average move that weight decay made, decay * meeting[i] * (sqrt(variance[i]) + eps):
-// otherwise the next steps would apply this decay again. MEAN is the mean of local_moves() over
-// hosts; LRS is the sum of the learning rates since the last meeting. REQUIRES: meeting is given;
-// PARAMETERS may be null if another rank writes them; lrs > 0.
+// Ends a meeting of the hosts, at which they average their moves. Sets parameters[i] and meeting[i]
+// to `meeting[i] + mean[i] / (sqrt(variance[i]) + eps)`. Sets the momentum to the average move,
+// `-mean[i] / lrs`, without the part that comes from weight decay, `decay * meeting[i] *
+// (sqrt(variance[i]) + eps)`: otherwise the next steps would apply this decay again. MEAN is the
+// mean of local_moves() over hosts; LRS is the sum of the learning rates since the last meeting.
+// REQUIRES: meeting is given; PARAMETERS may be null if another rank writes them; lrs > 0.
 void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa = isa_in_use());
 
 // Updates FRESH with the square of the gradient that turned BEFORE into MOMENTUM. Returns the

@@ -90,8 +90,8 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kClaim:
             return parts_.gradients().claim(b);
         case plan::Op::kPost:
-            // A tied bucket already includes gradients of other stages here. tied_gradients() has
-            // checked this rank's gradients before.
+            // The gradients of a tied bucket are not checked here, because they already include the
+            // gradients of other stages. tied_gradients() has checked this rank's own gradients.
             if (parts_.bucket(b).kind != plan::BucketKind::kTied) norm_.look_for_overflow(b);
             return parts_.gradients().post(b);
         case plan::Op::kReduce:

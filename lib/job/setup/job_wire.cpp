@@ -24,8 +24,8 @@ std::string known_classes(const graph::Model& model) {
     return "; it has " + join(names, ", ");
 }
 
-// Returns true if the ranks of each host keep one copy of the parameters that they gather. RANKS is
-// zero_hpz_partition_size; 0 means auto.
+// Returns true if each host keeps a copy of the gathered parameters, which its ranks share. RANKS
+// is zero_hpz_partition_size; 0 means auto.
 bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     const auto all_have = [&](int64_t number) {
         return std::ranges::all_of(place.node_sizes, [&](int size) { return size == number; });

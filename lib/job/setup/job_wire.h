@@ -11,9 +11,10 @@
 
 namespace dslaunch::job {
 
-// Returns the form in which ranks that train the same parameters send values, according to CONFIG.
-// PLACE is one of these ranks. Settings that depend on measured links are off. Throws
-// Error{kConfig} if zero_hpz_partition_size is not the number of ranks on each host.
+// Returns the form in which values are sent between ranks that train the same parameters. CONFIG
+// chooses the form. PLACE is the place of one of these ranks. Settings that depend on measured
+// links are off. Throws Error{kConfig} if zero_hpz_partition_size is not the number of ranks on
+// each host.
 [[nodiscard]] plan::HostWire wire_of(const config::RunConfig& config,
                                      const runtime::Topology& place, bool on_gpu);
 

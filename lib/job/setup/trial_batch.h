@@ -18,8 +18,8 @@ enum class TrialTokens {
 
 // Returns a batch with as many rows as training's micro batch. Takes the first rows of the data
 // with a target for the loss; if the data are too short, repeats them. Without data, fills each
-// argument with tokens as TOKENS says, with the context's length. REQUIRES: SETUP has its segments,
-// and has data unless the config has a context.
+// argument with as many tokens as the context has; TOKENS chooses the tokens. REQUIRES: SETUP has
+// its segments, and has data unless the config has a context.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup,
                                                    TrialTokens tokens = TrialTokens::kZero);
 

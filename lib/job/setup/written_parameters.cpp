@@ -23,8 +23,9 @@ std::string name_of(const JobSetup& setup, int parameter) {
     return printable(setup.model->parameters()[parameter].name);
 }
 
-// Returns the reason why a job with these settings cannot have parameters that the graph writes in
-// place: their values would differ from a run in one process. Empty if they would not.
+// Returns the reason why a graph that writes parameters in place cannot be trained with these
+// settings: the parameters would get other values than in one process. Returns an empty text if the
+// settings allow it.
 std::string why_apart(const JobSetup& setup) {
     const config::RunConfig& config = setup.config();
     if (setup.own_ranks().world_size() > 1)

@@ -20,7 +20,8 @@ namespace dslaunch::job {
 // itself, check_writes checks all other writes. REQUIRES for check_writes: the job is laid out.
 void check_writes_in_place(const JobSetup& setup);
 void check_writes(const JobSetup& setup);
-// Does the checks of both functions above for HELD_OUT, the graph in eval mode.
+// Does the checks of check_writes_in_place() and check_writes() for HELD_OUT, the graph in eval
+// mode.
 void check_held_out_writes(const JobSetup& setup, const graph::LoweredGraph& held_out);
 
 }  // namespace dslaunch::job

@@ -202,8 +202,8 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
     try {
         own = computed_by_libtorch(at::kFloat, training, batch);
     } catch (const std::exception&) {
-        // Forward may need its weights in the file's 16-bit types. It then rounds as much as the
-        // job.
+        // Forward may work only with weights in the file's 16-bit types. Its rounding errors are
+        // then as large as the job's.
         if (!training || !whole_.states().empty() || whole_.lowered().compute_dtype == at::kFloat)
             throw;
         own = computed_by_libtorch(std::nullopt, training, batch);

@@ -38,8 +38,8 @@ TensorError larger(const TensorError& a, const TensorError& b) {
     return b.error > a.error ? b : a;
 }
 
-// Returns the error of FOUND, which should be KEEP * OLD + (1 - KEEP) * ADDED. An error of UNITS
-// rounding units counts as 1.
+// Returns the error of FOUND, which should be `keep * old + (1 - keep) * added`. The result is 1
+// for an error of UNITS rounding units.
 TensorError state_error(const at::Tensor& found, const at::Tensor& old, const at::Tensor& added,
                         double keep, double units = 16) {
     return worst_of(found, keep * old + (1 - keep) * added,

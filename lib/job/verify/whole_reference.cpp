@@ -116,8 +116,8 @@ graph::Model WholeReference::load_with_room(const std::string& path) const {
 }
 
 // Returns the model at PATH with its weights in fp32, as training keeps them. If the job stores
-// weights in fewer bits, the result has their rounded values. If the job has adapters, the result
-// has the job's tied tensors: one adapter for all names of a layer.
+// weights in fewer bits, the result has their rounded values. If the job has adapters, a layer with
+// several names has one adapter in the result, as in the job.
 graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     const at::NoGradGuard no_grad;
     std::optional<ScratchMemory::Scope> scope;
@@ -277,8 +277,8 @@ void WholeReference::Sums::scale(double factor) {
         if (gradient.defined()) gradient.mul_(factor);
 }
 
-// Returns the weight of each micro batch's loss in a rank's mean over its micro batches. The caller
-// takes the mean over the ranks.
+// Returns the weight that each micro batch's loss gets when a rank averages its micro batches. The
+// caller averages over the ranks.
 double WholeReference::loss_weight(const std::vector<Batches>& all) {
     const config::RunConfig& config = setup_.config();
     const bool by_token = config.loss.mean == config::LossMean::kToken;

@@ -28,10 +28,10 @@ namespace dslaunch::job {
 inline constexpr double kOrders = 8;
 
 // Returns the allowed multiple of the largest rounding error in a tensor of NUMEL elements:
-// kOrders, or more if the tensor has only a few elements. One error can be nearly 0 by chance, so
-// that another error is thousands of times larger; several errors are rarely all that small. A
-// ratio of two normally distributed errors is above 6000 once in 10^4 times. The ratio of one error
-// to the largest of N errors is above the N-th root of 6000 equally rarely.
+// kOrders, or more if the tensor has only a few elements. If a tensor has few elements, all of its
+// errors may be nearly 0 by chance. The ratio of two normally distributed errors is above 6000 with
+// a probability of 10^-4. With the same probability, the ratio of one error to the largest of N
+// errors is above the N-th root of 6000.
 inline double orders_of(int64_t numel) {
     constexpr double kOfOne = 6000;
     return std::max(kOrders,

@@ -76,8 +76,8 @@ struct ToNearest {
 };
 struct ToDrawn {
     uint32_t seed;
-    // ZERO makes the sum positive, so that truncation rounds down; the result does not contain it.
-    // The sum is exact if the quotient is whole.
+    // ZERO makes the sum positive, so that truncation rounds down; it is subtracted at the end. If
+    // the quotient is whole, the sum is exact.
     int32_t operator()(float quotient, float zero, int64_t i) const {
         return static_cast<int32_t>(quotient + zero + drawn(seed, i)) - static_cast<int32_t>(zero);
     }

@@ -84,8 +84,8 @@ struct SgdConstants {
     bool first_step;
 };
 
-// A rank's part of the arrays from which hosts combine their moves after they have stepped
-// independently. Every array has NUMEL elements.
+// One rank's part of the arrays for averaging the moves that each host has made in steps on its
+// own. Every array has NUMEL elements.
 struct LocalMoves {
     int64_t numel = 0;
     float* parameters = nullptr;      // may be null in take_moves

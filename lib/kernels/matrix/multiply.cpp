@@ -55,8 +55,8 @@ ProductPart part_of(const Product& product, const Activations& activations) {
 
 // Limits on the number of panels that a thread takes at once. A thread takes panels at least
 // kChunksAThread times, so that all threads finish at about the same time. It takes at most
-// kChunkBytes or, with more than kManyRows rows, at least kPanelsTogether panels, which share a
-// read of the rows.
+// kChunkBytes at once. With more than kManyRows rows, it instead takes at least kPanelsTogether
+// panels, so that one read of the rows serves all of them.
 constexpr int64_t kChunkBytes = int64_t{2048} * 1024;
 constexpr int64_t kChunksAThread = 4;
 constexpr int64_t kManyRows = 16;

@@ -37,8 +37,9 @@ struct ActivationRows {
 class Activations {
   public:
     // Prepares X for products on ISA with matrices like SHAPE. X must outlive the use of this
-    // object. For kInt8 and kInt4, and for kBf16 on kAmx, makes converted copies on the team's
-    // threads; a row with a number that is not finite then gives rows of y that are NaN.
+    // object. If the products need converted activations, the team's threads make copies (kInt8,
+    // kInt4; kBf16 on kAmx). A row of such copies with a number that is not finite gives rows of y
+    // that are NaN.
     void assign(const ActivationRows& x, const MatrixShape& shape, ThreadTeam& team,
                 MatrixIsa isa = matrix_isa_in_use());
     // Returns true if the assigned rows can be multiplied with matrices of SHAPE.

@@ -37,8 +37,8 @@ struct SourceRows {
 // squared error. A row's bytes depend only on that row, not on ISA, the team, or the other rows. A
 // group with a number that is not finite becomes NaN as a whole (kInt4: the whole row does). The
 // last group may end past IN; the missing numbers count as 0. REQUIRES: is_packed; the rows begin
-// and end at multiples of kPanelOutputs, except that the last rows end at OUT; PACKED has
-// matrix_bytes and is aligned to 4 bytes.
+// at a multiple of kPanelOutputs, and end at such a multiple or at OUT; PACKED has matrix_bytes and
+// is aligned to 4 bytes.
 void quantize(const MatrixShape& shape, const SourceRows& source, std::span<std::byte> packed,
               ThreadTeam& team, MatrixIsa isa = matrix_isa_in_use());
 

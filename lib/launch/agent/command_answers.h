@@ -1,6 +1,6 @@
-// An agent's answers to requests that need only one answer frame: from `hosts check`, `ps
-// --devices` and `stop`, and from a launcher that fetches a file or begins a further attempt. One
-// thread: the agent's.
+// An agent's answers to requests that need only one answer frame. The requests come from `hosts
+// check`, `ps --devices` and `stop`, and from a launcher that fetches a file or begins a further
+// attempt. One thread: the agent's.
 #pragma once
 
 #include <functional>

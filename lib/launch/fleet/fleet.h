@@ -34,8 +34,8 @@ class FleetListener {
     virtual void take_diagnostic(size_t /*host*/, const std::string& /*line*/) {}
     // The agent reports a problem in MESSAGE, printable; Node::error contains the first one.
     virtual void take_problem(size_t /*host*/, const std::string& /*message*/) {}
-    // The agent is gone. LOST: its end was planned neither by us nor by the agent; Node::error
-    // gives the reason.
+    // The agent is gone. LOST is true if neither this process nor the agent has planned the end;
+    // Node::error then gives the reason.
     virtual void host_ended(size_t /*host*/, bool /*lost*/) {}
     // Somebody asks for the end; CAUSE says who. Returns true if pump() must stop waiting.
     [[nodiscard]] virtual bool end_wished(const std::string& /*cause*/) { return true; }

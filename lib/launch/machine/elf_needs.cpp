@@ -172,8 +172,8 @@ std::string read_all(int fd) {
     return text;
 }
 
-// A rule about libraries that another library opens while it runs; no ELF header names them.
-// Source: the calls of dlopen in torch 2.11 for CUDA 13, cuDNN 9 and nvrtc 13. On a host, an opened
+// A rule for libraries that another library opens with dlopen, so that no ELF header names them.
+// Source: the calls of dlopen in torch 2.11 for CUDA 13, cuDNN 9 and nvrtc 13. On a host, such a
 // library is found beside its opener, or through the RPATH of dsworker (nvrtc has no RPATH).
 struct OpeningRule {
     std::string_view opener;  // start of a name
@@ -186,9 +186,9 @@ constexpr std::array<OpeningRule, 4> kOpeningRules = {{
     {"libtorch_cuda.so", "libtorch_cuda_linalg.so"},
 }};
 
-// Returns true if OPENER opens NAME by RULE. The name of a part of cuDNN must end with cuDNN's
-// version. Other names must end with no version or with MAJOR.MINOR; names with longer versions are
-// only further links to the same library.
+// Returns true if OPENER opens NAME by RULE. If NAME is a part of cuDNN, it must end with cuDNN's
+// version. Otherwise it must have no version, or a version of the form MAJOR.MINOR: names with
+// longer versions are only further links to the same library.
 bool is_opened(const OpeningRule& rule, const std::string& opener, const std::string& name) {
     if (!opener.starts_with(rule.opener) || !name.starts_with(rule.opened)) return false;
     if (rule.opened.ends_with('_')) return name.ends_with(opener.substr(opener.find(".so.")));

@@ -1,10 +1,11 @@
 // The rule that decides when a silent launcher is gone. An agent or a relay keeps working for a
 // silent launcher for kLeaseMax, so that a stopped launcher (Ctrl-Z, SIGSTOP, a debugger) keeps its
-// job; on the launcher's own machine, for ever. If the launcher's machine or the network to it is
-// gone, the kernel has bytes that nobody has acknowledged. The agent then works only for
-// kSilenceMax. TCP_INFO reports such bytes for our own socket. sock_diag(7) reports them for sshd's
-// socket, to every user; if ssh goes through a jump host, that socket only leads to the jump host.
-// A launcher that has ended closes its connection, which this file does not handle. One thread.
+// job. On the launcher's own machine, it keeps working without a limit. If the launcher's machine
+// or the network to it is gone, the kernel has bytes that nobody has acknowledged. The agent then
+// works only for kSilenceMax. TCP_INFO reports such bytes for our own socket. sock_diag(7) reports
+// them for sshd's socket, to every user; if ssh goes through a jump host, that socket only leads to
+// the jump host. A launcher that has ended closes its connection, which this file does not handle.
+// One thread.
 #pragma once
 
 #include <linux/inet_diag.h>

@@ -43,9 +43,9 @@ class MetricsFeed {
 
     // Passes RECORD to every sink. Returns 0, or the negative errno of the first sink that failed.
     // A record that is not a step, such as a held-out loss, gets the place of the newest step. If a
-    // resumed job begins with such a record, sinks that need its place get it after the first step.
-    // If a sink's begin() has failed, each record calls it again; the sink gets no records until
-    // begin() succeeds.
+    // resumed job begins with such a record, its place is known only after the first step, so sinks
+    // that need places get the record then. If a sink's begin() has failed, each record calls it
+    // again; the sink gets no records until begin() succeeds.
     int add(const MetricsRecord& record);
     // Ends every sink. Returns 0, or the negative errno of the first sink that failed.
     int end();

@@ -153,9 +153,10 @@ struct NetworkChoice {
 };
 inline constexpr size_t kFailureLinesMax = 24;
 
-// Returns the first of node 0's candidates that every host reaches. Each other host then has the
-// address from which it reaches node 0. The hosts that must reach each other (kAllPairsHostsMax)
-// must do so at these addresses. An address that was not tried counts as not reached.
+// Returns the first of node 0's candidates that every host reaches. Also chooses, for each other
+// host, the address from which it reaches node 0. Hosts that must be able to reach each other
+// (kAllPairsHostsMax) must reach each other at the chosen addresses. An address that was not tried
+// counts as not reached.
 [[nodiscard]] NetworkChoice choose_network(
     const std::vector<NetworkHost>& hosts,
     const std::vector<std::vector<NetworkCandidate>>& candidates,

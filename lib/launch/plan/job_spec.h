@@ -194,9 +194,9 @@ struct JobSpec {
     // token is never printed, logged or given to a worker.
     std::string listen;
     std::string token;
-    // kSlurm, kLocal: if srun started several copies of this program, a name that shows that the
-    // job runs. The launcher holds it; on other hosts, an agent holds it. The other copies wait
-    // until no process holds the name. Empty: there are no other copies.
+    // kSlurm, kLocal: a name that shows that the job runs, for the case that srun has started
+    // several copies of this program. The launcher holds the name and, on other hosts, an agent
+    // holds it. The other copies wait until no process holds it. Empty: there are no other copies.
     std::string held_name;
     bool serves_node_0 = false;  // kJoin: this machine is node 0, its agent a child of the launcher
     size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; if

@@ -41,8 +41,8 @@ bool enter_kill_group(const std::string& launch_id, int64_t attempt);
 // without processes.
 void kill_groups(const std::string& launch_id, int64_t attempt);
 
-// Removes the group of its own that process AGENT had entered (enter_kill_group), if it is empty.
-// REQUIRES: this process is in the group in which AGENT was before.
+// Removes the group that process AGENT made for itself with enter_kill_group(), if the group is
+// empty. REQUIRES: this process is in the group that AGENT left.
 void remove_kill_group_of(pid_t agent);
 
 // Runs BODY in a child, the agent, and stays as its guardian, to end the processes that the agent

@@ -112,9 +112,9 @@ void StandardStreams::write_piece(int fd, int owner, std::string_view text) {
     piece_ = text;
 }
 
-// Makes room for text that OWNER writes on FD after a piece. On a terminal, erases the piece.
-// Elsewhere, the piece already ends with a carriage return, after which its owner's text may
-// follow; text of another owner begins on a new line.
+// Makes room for text that OWNER writes on FD after a piece. On a terminal, erases the piece. In a
+// file or pipe, a carriage return already ends the piece, so text of the same owner needs nothing
+// more. Text of another owner begins on a new line.
 void StandardStreams::end_piece(int fd, int owner) {
     const int before = std::exchange(piece_owner(fd), kNobody);
     if (before == kNobody) return;
@@ -142,9 +142,9 @@ void StandardStreams::show_moving_again() {
     if (kept_.empty() && shows_again_) write_or_keep(2, moving_.draw_again());
 }
 
-// Erases the moving line before text is written on FD. If stdout goes to another program, the
-// program may write on this terminal a moment later. So the line is then shown only when it gets a
-// new text.
+// Erases the moving line before text is written on FD. If FD is stdout, and stdout goes to another
+// program, this program may later write on the terminal. The moving line is then shown again only
+// when it gets a new text.
 void StandardStreams::make_room(int fd) {
     write_or_keep(2, moving_.clear());
     if (fd == 1 && !are_one_) shows_again_ = false;

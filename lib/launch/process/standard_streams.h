@@ -40,8 +40,8 @@ class StandardStreams {
     void write(int fd, std::string_view text);
     // Writes TEXT as a piece of OWNER's line. OWNER's next piece or line replaces this piece: on a
     // terminal at once, elsewhere after a carriage return. Writes nothing while other text is kept,
-    // because a reader that does not read needs no pieces. Other text on the same terminal, pipe or
-    // file first replaces the piece or ends its line.
+    // because a reader that does not read needs no pieces. Before other text is written on the same
+    // terminal, pipe or file, the piece is erased or gets a newline.
     void write_piece(int fd, int owner, std::string_view text);
     // Writes TEXT, the rest of OWNER's line with its newline, in place of OWNER's piece.
     void write_line(int fd, int owner, std::string_view text);
@@ -66,10 +66,10 @@ class StandardStreams {
     [[nodiscard]] bool is_congested() const;
     // Returns true if any text is kept.
     [[nodiscard]] bool has_kept() const;
-    // Called by a loop that reads the ranks' output, before it waits at most LEFT for more output.
-    // Returns how long the loop may wait for the hosts. Returns nothing if too much text is kept,
-    // because nobody reads the launcher's output. The call has then waited itself, and the loop
-    // must leave the ranks' output in their pipes; it polls the hosts only every kLook, to keep
+    // Called by a loop that reads the ranks' output, before the loop waits at most LEFT for more
+    // output. Returns how long the loop may wait for the hosts. If too much text is kept, because
+    // nobody reads the launcher's output, waits itself and returns nothing. The loop must then
+    // leave the ranks' output in their pipes, and polls the hosts only every kLook, to keep
     // connections alive. If IS_ENDING is true, the ranks' last output is read in any case.
     [[nodiscard]] std::optional<std::chrono::milliseconds> make_way(std::chrono::milliseconds left,
                                                                     int wake_fd, bool is_ending);

@@ -18,9 +18,9 @@ inline constexpr std::chrono::milliseconds kPingInterval{3'000};
 // A side considers the other side gone after this long without a byte. An agent does so only if its
 // kernel also sees that the launcher's machine is gone (machine/launcher_silence.h).
 inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
-// An agent considers a launcher gone after this long without a byte, whatever its kernel sees. A
-// launcher that is stopped for a shorter time keeps its job. After this time, an agent that is cut
-// off from the launcher has certainly ended its ranks.
+// An agent considers a launcher gone if no byte has arrived for this time, even if the kernel sees
+// no problem. A launcher that is stopped for a shorter time keeps its job. After this time, an
+// agent that is cut off from the launcher has certainly ended its ranks.
 inline constexpr std::chrono::milliseconds kLeaseMax{60'000};
 // The silence that is allowed before the first byte: the launcher may have to start a thousand
 // other agents first.

@@ -35,8 +35,8 @@ class CharSet {
     [[nodiscard]] bool has_ascii(char32_t point) const { return ascii_[point]; }
     // REQUIRES: INDEX is the index of a class.
     [[nodiscard]] bool has_class(size_t index) const { return classes_[index]; }
-    // Returns the ranges of code points that are tested before the classes. If a code point is in
-    // one of these ranges, the bit of its class does not count.
+    // Returns the exceptions to the classes: for a code point in one of these ranges, the bit of
+    // its class does not count.
     [[nodiscard]] const std::vector<CharRange>& ranges() const { return ranges_; }
     // Returns true if POINT is in the set.
     [[nodiscard]] bool has(char32_t point) const;

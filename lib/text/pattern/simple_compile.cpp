@@ -310,8 +310,8 @@ class ExpressionParser {
     }
 
     // Returns true if STEP may have to give back characters so that the rest of the pattern
-    // matches. It never has to at the end of the pattern, or before a character that is not in its
-    // set.
+    // matches. Returns false if STEP is the last step, or if the next step needs a character that
+    // STEP cannot match.
     [[nodiscard]] bool gives_back(const SimpleStep& step, uint16_t accept) const {
         if (step.is_possessive || step.next == accept) return false;
         const SimpleStep& next = program_.steps[step.next];

@@ -91,7 +91,8 @@ void TokenFinder::split(std::string_view text, std::vector<TextPart>& parts) con
         at = end;  // the search goes on here, whatever blanks belong to this token
         if (token.is_single_word && (is_word_before(text, begin) || is_word_after(text, end)))
             continue;
-        // Each blank is checked only once: blanks that the previous token has stripped are skipped.
+        // The search for blanks stays within the text from `done` on. So no blank is checked twice,
+        // even if both this token and the previous one strip blanks.
         if (token.strips_left) begin = before_spaces(text, std::max(begin, done), done);
         if (token.strips_right) end = after_spaces(text, std::max(end, done));
         if (done < begin) parts.push_back({done, begin, kNoToken});

@@ -41,9 +41,9 @@ struct TextPart {
 // Finds the longest token at each place, from left to right.
 class TokenFinder {
   public:
-    // TOKENS must outlive the finder. If NORMALIZED is true, the finder looks only for the normal
-    // forms of tokens that are matched in normalized text. If false, it looks only for the other
-    // tokens.
+    // TOKENS must outlive the finder. If NORMALIZED is true, the finder looks for the tokens that
+    // are matched in normalized text, in their normal form. If NORMALIZED is false, it looks for
+    // the tokens that are matched in the original text.
     TokenFinder(const std::vector<AddedToken>& tokens, bool normalized);
     // Appends the parts of TEXT; no part is empty.
     void split(std::string_view text, std::vector<TextPart>& parts) const;

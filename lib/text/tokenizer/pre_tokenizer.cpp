@@ -154,8 +154,9 @@ class FixedLength : public PreTokenizer {
     size_t characters_;
 };
 
-// Returns a pattern with one alternative for each element of WANTED: a character whose flags it
-// accepts or, if TAKES_RUNS is true, a run of such characters.
+// Returns a pattern with one alternative for each function in WANTED. An alternative matches a
+// character if the function returns true for the flags of the character. If TAKES_RUNS is true, it
+// matches a run of such characters.
 std::unique_ptr<const Pattern> flag_pattern(
     bool takes_runs, const std::vector<std::function<bool(uint32_t)>>& wanted) {
     SimpleProgram program;

@@ -71,9 +71,9 @@ void GradientCollector::add(size_t index, const at::Tensor& gradient) {
     copied_bytes_ += static_cast<int64_t>(slice.view.nbytes());
 }
 
-// Returns true if GRADIENT may be added to SLICE now, and not at the end of the segment. If several
-// segments use the parameter, autograd sums their gradients in the gradients' dtype. So GRADIENT
-// must then have the dtype of the slice.
+// Returns true if GRADIENT may be added to SLICE at once, and false if it must wait for the end of
+// the segment. If several segments use the parameter, GRADIENT must have the slice's dtype, because
+// autograd would sum the gradients in their own dtype.
 bool GradientCollector::adds_at_once(const Slice& slice, const at::Tensor& gradient) {
     return slice.in_place &&
            (!slice.shared_by_segments || gradient.scalar_type() == slice.view.scalar_type());

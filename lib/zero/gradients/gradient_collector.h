@@ -40,10 +40,10 @@ class GradientCollector {
     // Begins a new generation of BUCKET, that is, a new sum of gradients: the next gradient of each
     // slice overwrites the slice instead of being added.
     void claim(const plan::Bucket& bucket);
-    // Ends the backward pass of SEGMENT in one micro step. REQUIRES: no gradient that SEGMENT gives
-    // to other segments is in lent memory. If several segments use a parameter, adds its sum over
-    // this micro step to the slice. The first micro step of a generation sums in the slice itself.
-    // In later micro steps, this would change the order of the sums.
+    // Ends the backward pass of SEGMENT in one micro step. If several segments use a parameter,
+    // adds its sum over this micro step to the slice. In the first micro step of a generation, the
+    // sum is made in the slice itself; in later ones, this would change the order of the sums.
+    // REQUIRES: no gradient that SEGMENT gives to other segments is in lent memory.
     void end_segment(int segment);
     // Completes the generation of BUCKET: sets slices that got no gradient to zero. Sets USED[i] to
     // 1 if slice first_slice + i got a gradient, else to 0. REQUIRES: used.size() == end_slice -
@@ -60,9 +60,9 @@ class GradientCollector {
   private:
     struct Slice {
         at::Tensor view;
-        // If several segments use the parameter, the sum of its gradients in this micro step.
-        // Otherwise a gradient that waits for the end of the segment because the slice's memory is
-        // lent.
+        // The sum of the parameter's gradients in this micro step, if several segments use the
+        // parameter. Otherwise the gradient that waits for the end of the segment, because the
+        // slice's memory is lent.
         at::Tensor scratch;
         bool shared_by_segments = false;
         bool over_parts = false;

@@ -300,8 +300,8 @@ void GradientSums::post_collected(int b) {
     const auto blank = [&](const Range& range) {
         queue().fill(mine.data() + range.begin, -0.0F, range.numel);
     };
-    // Only one rank keeps each value, the others send -0: the value comes from the first copy or,
-    // at stage 0, from the rank that writes the piece.
+    // Only one rank sends the value of an element: a rank of the first copy or, at stage 0, the
+    // rank that writes the piece. All other ranks send -0.
     for (const OwnedPiece& piece : map_.pieces(b))
         if (!piece.writes || map_.copy() != 0) blank(piece.range);
     collectives_.post(held.id, held.generation);

@@ -139,8 +139,8 @@ class GradientSums {
     [[nodiscard]] std::vector<at::Tensor> views(const graph::Model& model) const;
     void begin_generation(int bucket);
     void sum_over_tensor_ranks(int bucket) const;
-    // Returns true if a Reduce writes the sums of the elements that a rank owns over its gradients.
-    // It does from stage 1 on, on one host.
+    // Returns true if a Reduce overwrites the gradients of a rank's own elements by their sums over
+    // the ranks. This needs stage 1 or higher, and only one host.
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !scope_.fused && !scope_.on_host;
     }

@@ -23,8 +23,8 @@ void write_from_host(device::Device& device, void* into, int64_t bytes, const Wr
     device.compute().finish();  // before STAGING is destroyed
 }
 
-// VALUES, readable by the host: a copy if they are in the memory of a GPU. REQUIRES: no queued work
-// uses VALUES.
+// A view of VALUES for the host. If VALUES are in the memory of a GPU, it is a view of a copy.
+// REQUIRES: no queued work uses VALUES.
 class HostValues {
   public:
     HostValues(device::Device& device, std::span<const float> values) : values_(values) {

@@ -104,8 +104,8 @@ class ParameterStore {
     [[nodiscard]] at::Tensor frozen_values(int slice, const at::Tensor& tensor) const;
 
   private:
-    // The first values of the parameters: `loaded` by slice or, for trained parameters, `saved` if
-    // it is not null.
+    // The first values of the parameters. `loaded` has them by slice. If `saved` is not null,
+    // trained parameters get their values from `saved` instead.
     struct Values {
         const graph::Model& model;
         std::vector<at::Tensor> loaded;

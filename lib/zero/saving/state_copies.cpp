@@ -6,8 +6,8 @@ namespace dslaunch::zero {
 
 using runtime::CopiedValues;
 
-// Copies BYTES bytes from MEMORY, which is the device's memory, to the host if necessary. Calls USE
-// with VALUES, whose `values` are these bytes.
+// Calls USE with VALUES, after setting `values.values` to the BYTES bytes at MEMORY. MEMORY is on
+// the device; if the device is a GPU, copies the bytes to the host first.
 void StateValues::give_copied(CopiedValues values, const void* memory, int64_t bytes,
                               const UseCopied& use) {
     std::vector<std::byte> staging;

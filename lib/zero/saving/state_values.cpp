@@ -43,8 +43,8 @@ void StateValues::hand_over(int b, std::span<const float> values, const UseWeigh
     }
 }
 
-// Passes the buckets that no tensor in the host's memory contains to USE. These are the gathered
-// buckets and, if the arena is on a device, all buckets.
+// Calls USE for the buckets that no tensor in the host's memory contains: the gathered buckets and,
+// if the arena is on a device, all buckets.
 void StateValues::bring_fp32(const UseWeights& use) {
     device::Device& device = parts_.device();
     const auto give = [&](int b, std::span<const std::byte> bytes) {

@@ -31,8 +31,8 @@ struct ChunkSection {
 // checksum.
 using SectionLengths = std::array<int64_t, kMomentsMax + 1>;
 
-// The errors of packing the moments in one step, and the bytes of the other parts before and after
-// compression, since the start.
+// The errors of packing the moments in one step. Also the number of bytes that were compressed
+// since the start, before and after the compression; moments are not among them.
 struct PackingAccount {
     // The errors of packing one moment.
     struct Errors {

@@ -88,9 +88,9 @@ class ShardMap {
     [[nodiscard]] const std::vector<runtime::NodeRange>& node_ranges(int bucket) const {
         return node_ranges_[bucket];
     }
-    // Returns the hosts that need each range of a bucket's reduced gradients. They are
-    // node_ranges() and, for the usage flags that are stored after the gradients, all hosts. An
-    // empty list means that all hosts need everything.
+    // Returns the hosts that need each range of a bucket's reduced gradients. For the gradients,
+    // they are the hosts of node_ranges(). The usage flags are stored after the gradients, and all
+    // hosts need them. An empty list means that all hosts need everything.
     [[nodiscard]] std::vector<runtime::NodeRange> gradient_destinations(int bucket) const;
 
     // shard_numel() returns how many elements of all gathered buckets this host keeps.

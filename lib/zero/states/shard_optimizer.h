@@ -47,8 +47,9 @@ class ShardOptimizer {
     void update(kernels::FlatRange range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {},
                 plan::Exchange exchange = plan::Exchange::kExact);
-    // Returns the arguments of the Adam or AdamW step that update() makes, but for the mean
-    // gradient of STEPS steps that end with step STEP. REQUIRES: the optimizer is Adam or AdamW.
+    // Returns the arguments for an Adam or AdamW step like the one in update(), with the mean
+    // gradient over STEPS steps in place of a gradient. STEP is the last of these steps. REQUIRES:
+    // the optimizer is Adam or AdamW.
     [[nodiscard]] kernels::AdamStep adam(double lr, int64_t step,
                                          const std::optional<config::Betas>& betas,
                                          int64_t steps = 1) const;

@@ -402,8 +402,8 @@ ChunkView StateStore::view_in(int c, std::byte* memory) const {
 
 ChunkView StateStore::view(const plan::Instruction& update) {
     const int c = update.chunk;
-    // If an update has no buffer, its view leaves out the parts that otherwise pass through a
-    // buffer. Another lane may be using the chunk's buffer at that time.
+    // If an update has no buffer, its view contains only the parts of the chunk that stay in
+    // memory, because another lane may be using the chunk's buffer at that time.
     const bool in_buffer = chunk(c).turn >= 0 && update.buffer >= 0;
     const Place place = in_buffer || chunk(c).kept() ? place_of(c) : Place{};
     DSL_CHECK(place.kind != Place::Kind::kDisk, "chunk {} is not in its swap buffer", c);

@@ -165,7 +165,8 @@ class StateStore {
         std::span<std::byte> memory;
         int chunk = -1;  // the chunk whose sums it holds
     };
-    // The parts of chunks that are in memory under every plan, with all chunks one after the other.
+    // The parts of chunks that are in memory under every plan. In each array, the parts of all
+    // chunks follow each other.
     struct Resident {
         int64_t states_numel = 0;
         device::Memory master;

@@ -134,9 +134,9 @@ TensorOptimizer::Ratio TensorOptimizer::decayed(const kernels::FlatRange& range,
     return {std::clamp(weights / update, config.min_coeff, config.max_coeff), true};
 }
 
-// Sets the direction to `m / (sqrt(v) + eps) + decay * p` or `m / sqrt(v + eps) + decay * p`, and
-// updates m and v. The first term is the result of an Adam step with the rate -1 on parameters that
-// are all 0.
+// Updates m and v, and sets the direction to `m / (sqrt(v) + eps) + decay * p` or, if eps is inside
+// the root, to `m / sqrt(v + eps) + decay * p`. To compute the first term, makes an Adam step with
+// the rate -1 on parameters that are all 0.
 TensorOptimizer::Ratio TensorOptimizer::mix_for_lamb(const kernels::FlatRange& range,
                                                      const config::OptimizerConfig& config,
                                                      int64_t step) {

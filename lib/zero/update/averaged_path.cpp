@@ -66,7 +66,7 @@ int AveragedPath::error_unit(int b) const {
     return static_cast<int>(std::ssize(parts_.place().plan->chunks.all)) + b;
 }
 
-// Waits until the guard allows changes to the states and errors of a bucket.
+// Waits until the states and errors of a bucket may change. A save may still need their old values.
 void AveragedPath::allow_changes(int b) {
     if (parts_.guard() == nullptr) return;
     for (const int c : parts_.states().chunks_of(b)) parts_.guard()->before_update(c);

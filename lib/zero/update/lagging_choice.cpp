@@ -102,8 +102,8 @@ std::vector<LaggingPath::Span> LaggingPath::make_spans(int c) const {
     const int64_t unit_numel = parts_.place().plan_options->lag.unit_numel;
     StateStore& states = parts_.states();
     std::vector<Span> spans;
-    // The path keeps states of important spans only for a chunk that is not in memory between
-    // steps. All parts of such a chunk pass through a swap buffer.
+    // If the chunk is not in memory between steps, the path keeps the states of the chunk's
+    // important spans. All parts of such a chunk pass through a swap buffer.
     int64_t kept_at = states.view_at_rest(c).has_value() ? -1 : 0;
     const std::vector<ChunkPart>& parts = states.parts(c);
     for (int p = 0; p < static_cast<int>(parts.size()); ++p) {

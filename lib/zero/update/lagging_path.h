@@ -1,9 +1,9 @@
 // Updates that lag: important units are updated in every step. The gradients of the other units
 // wait, and their mean updates these units later. The path keeps the choice of units, the waiting
-// gradients, the states of important units whose chunks are on disk, and the parameters that late
-// updates have computed, until they replace the old ones. Threads: from the beginning of a step to
-// its norm, the lane of late updates; then the communication lane; between steps, any one thread.
-// Source: Lan et al. 2025 (ZenFlow), arXiv:2505.12242; decisions:
+// gradients, and the states of important units whose chunks are on disk. A late update computes new
+// parameters; the path keeps them until they replace the old parameters. Threads: from the
+// beginning of a step to its norm, the lane of late updates; then the communication lane; between
+// steps, any one thread. Source: Lan et al. 2025 (ZenFlow), arXiv:2505.12242; decisions:
 // docs/decisions/018-updates-that-lag.md.
 #pragma once
 
@@ -35,9 +35,9 @@ class LaggingPath final : public UpdatePath {
     void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) override;
     void end_chunk(int chunk, const ChunkView& view) override;
 
-    // Returns the name of the waiting gradients and, if the choice of units has changed since they
-    // began to wait, the name of the new choice. The former name includes the number of steps that
-    // the gradients come from. In the gradients, -0 marks the elements of important units.
+    // Returns the name of the waiting gradients, which includes the number of steps that they come
+    // from. If the choice of units has changed since the gradients began to wait, also returns the
+    // name of the new choice. In the gradients, -0 marks the elements of important units.
     [[nodiscard]] std::vector<std::string> state_names() const override;
     [[nodiscard]] bool saves_chunks() const override { return true; }
     [[nodiscard]] const float* saved_values(int chunk, size_t k) override;

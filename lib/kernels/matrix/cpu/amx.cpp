@@ -185,8 +185,8 @@ void run_tiles(const TileRun& run, TileShapes& shapes) {
     int64_t k = 0;
     for (; k + kTileInputs <= part.in; k += kTileInputs, x += 2 * kTileInputs * run.rows) {
         if (run.row == 0) {
-            // At the end of a row, prefetch the beginning of the row that comes after these
-            // outputs' rows.
+            // At the end of the rows of these outputs, prefetch the beginning of the rows of the
+            // next outputs.
             const bool inside = k + kAheadInputs < part.in;
             const uint16_t* const next =
                 w + k + kAheadInputs + (inside ? 0 : outputs - 1) * part.in;

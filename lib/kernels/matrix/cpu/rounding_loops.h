@@ -235,9 +235,9 @@ inline Nf4 nearest_nf4(Floats x) {
     return nearest;
 }
 
-// Returns the best of several scales for numbers of magnitude at most 1: the scale with the least
-// weighted squared error. With each scale, an end of the table stands for about the largest
-// magnitude. Tries both ends, because the table has more numbers above 0 than below.
+// Returns the scale with the least weighted squared error, for numbers of magnitude at most 1. Each
+// scale that is tried maps about the largest magnitude to the first or the last number of the
+// table. Both ends are tried, because the table has more numbers above 0 than below.
 inline Floats best_nf4_scale(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
     constexpr float kEnds[] = {1.0F,  1.05F,  1.1F,  0.95F,  0.9F,  0.85F,  0.8F,  0.75F,
                                -1.0F, -1.05F, -1.1F, -0.95F, -0.9F, -0.85F, -0.8F, -0.75F};

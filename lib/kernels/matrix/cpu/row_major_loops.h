@@ -63,8 +63,8 @@ void row_major_tile(const RowMajorTile<T>& tile) {
     int64_t k = 0;
     for (; k + kLanes <= tile.numel; k += kLanes) {
         if (tile.left > 0) {
-            // At the end of a row, prefetch the beginning of the row that comes after these
-            // outputs' rows.
+            // At the end of the rows of these outputs, prefetch the beginning of the rows of the
+            // next outputs.
             constexpr int64_t kAhead = kAheadBytes / int64_t{sizeof(typename T::Type)};
             const auto* const next =
                 tile.w + k + kAhead + (k + kAhead < tile.left ? 0 : kOutputs - 1) * tile.w_stride;

@@ -23,9 +23,10 @@ struct MessageRange {
 // The printed text, and the ranges of it that are known.
 struct RenderedChat {
     std::string text;
-    // For each dict in the variable `messages`: the parts of the text that were printed while a
-    // loop visited this message, or its index. Parts whose place in the text is not known are left
-    // out. Inner loops come before outer ones. Empty if the option continue_final_message is set.
+    // For each dict in the variable `messages`: the parts of the text that a loop over the
+    // messages, or over their indices, has printed for this dict. Parts whose place in the text is
+    // not known are left out. Inner loops come before outer ones. Empty if the option
+    // continue_final_message is set.
     std::vector<MessageRange> by_message;
     // The ranges that the template marks with `{% generation %}` as text of the assistant, in
     // order.

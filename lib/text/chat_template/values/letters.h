@@ -30,7 +30,7 @@ struct StripSides {
     bool left = true;
     bool right = true;
 };
-// Return TEXT without the blanks, or without the code points of CHARS, that are at its SIDES. The
+// Return TEXT without the blanks at its SIDES, or without the code points of CHARS there. The
 // result points into TEXT.
 [[nodiscard]] std::string_view strip_blanks(std::string_view text, StripSides sides = {});
 [[nodiscard]] std::string_view strip_points(std::string_view text, std::string_view chars,

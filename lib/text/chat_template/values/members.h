@@ -1,4 +1,5 @@
-// Functions that make values without a meter, such as messages, and read their members.
+// Functions that make values without a meter, for example a chat message, and functions that read
+// the members of a value.
 #pragma once
 
 #include <span>

@@ -45,8 +45,8 @@ struct FedPlace {
     int64_t ranks = 1;
 };
 
-// The rows of this rank. The numbers of samples count the rows of all ranks: micro batch k of the
-// numbering belongs to rank `k % ranks`.
+// The rows of this rank. Sample numbers refer to the rows of all ranks together, among which micro
+// batch k belongs to rank `k % ranks`.
 class FedSamples final : public runtime::Samples {
   public:
     // FORM must outlive this object. ROWS come from FORM.take(). REQUIRES: with several ranks, the

@@ -162,8 +162,8 @@ std::string command_text(std::span<const std::string> words) {
 }
 
 // Refuses a program whose name resembles a subcommand's name, unless the user has written `run`:
-// `dslaunch ls` does not mean /usr/bin/ls on every host. If there is no program with this name,
-// more letters may be wrong, as in `dslaunch gnrtae m.pt`.
+// `dslaunch ls` does not mean /usr/bin/ls on every host. If no program has this name, the names may
+// differ in more letters: `dslaunch gnrtae m.pt` is refused too.
 void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& options,
                                 bool run_is_named, std::span<const std::string> subcommands) {
     const std::string& target = spec.target;

@@ -197,7 +197,8 @@ runtime::MemoryAccount ZeroState::memory() const {
         if (buffer.kind == plan::BufferKind::kStaging) account.staging += buffer.bytes;
     }
     account.gradients += parts_.gradients().error_bytes();
-    // On a device, the plan's gradient buffers, which are counted above, include the sums.
+    // On a device, the gradient buffers of the plan include the sums, and are already counted
+    // above.
     parts_.states().add_memory(account, /*sums=*/!place.plan_options->on_device);
     for (const UpdatePath* path : paths_) path->add_memory(account);
     return account;

@@ -72,8 +72,8 @@ struct FioRequest {
 // Error{kSetup} with fio's output if fio fails.
 [[nodiscard]] IoFigure run_fio(const FioRequest& request, const std::function<void()>& check);
 
-// Returns the sum over DIRECTIONS of the figures in fio's JSON, which must contain a single job or
-// a single group of jobs. Throws Error{kSetup} if the JSON is not as expected.
+// Returns the figures in fio's JSON, added up over DIRECTIONS. The JSON must contain a single job
+// or a single group of jobs. Throws Error{kSetup} if the JSON is not as expected.
 [[nodiscard]] IoFigure parse_fio(const std::string& json,
                                  std::initializer_list<storage::IoDirection> directions);
 

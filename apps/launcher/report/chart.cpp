@@ -17,8 +17,8 @@ constexpr double kDigitWidth = 6.8;   // of a tick's text, in pixels
 constexpr size_t kMarksMax = 200;     // marks of a curve
 constexpr size_t kNoisyPoints = 400;  // a curve with more points is faint, with its means over it
 constexpr int kMeans = 120;
-// Larger values are not drawn, for example if a loss has diverged. On a linear scale, such values
-// would exceed the range of doubles.
+// Larger values are not drawn, for example if a loss has diverged. So the computations for a linear
+// scale stay far below the largest double.
 constexpr double kDrawnMax = 1e200;
 
 bool is_drawn(double value) {

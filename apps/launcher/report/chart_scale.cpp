@@ -110,8 +110,8 @@ ChartScale fitted_scale(double least, double largest, ScaleWish wish) {
         if (least >= 0) return {0, largest > 0 ? largest * 1.05 : 1, false};
         if (largest <= 0) return {least * 1.05, 0, false};
     }
-    // If LARGEST and LEAST differ by less than this, a scale between them would be too fine for
-    // doubles.
+    // If LARGEST and LEAST differ by less than this, the scale gets wide margins, because doubles
+    // are too coarse for a narrow scale.
     const double around = std::max(std::abs(largest) * 1e-6, 1e-300);
     if (largest - least < around) {
         const double half = largest == 0 ? 1 : std::abs(largest) * 0.5;

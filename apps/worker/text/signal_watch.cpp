@@ -60,7 +60,8 @@ void SignalWatch::watch() {
         try {
             look(signal);
         } catch (const std::exception&) {
-            // Memory was too short for a line of the log. The thread goes on without this line.
+            // There was too little memory for a line of the log. The thread goes on without this
+            // line.
         }
     }
 }

@@ -61,8 +61,8 @@ struct TensorPlacement {
     }
 };
 
-// The decisions about model parameters. kWhole means that the parameter stays whole if it is in
-// `locked`, and that it is not decided yet if it is not. kCopied means that every rank computes the
+// The decisions about model parameters. kWhole means that the parameter is not decided yet or, if
+// the parameter is in `locked`, that it stays whole. kCopied means that every rank computes the
 // linear layer on its own copy of the input.
 struct TensorDecisions {
     std::map<int, TensorPlacement> parameters;

@@ -205,8 +205,8 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     const bool named = !request.from.empty() && request.from != kAuto;
     std::vector<std::string> folders;
     // A job that goes back to an earlier checkpoint sets the later checkpoints aside before its
-    // first step. If the job ended even earlier, its folder still has these checkpoints of another
-    // run.
+    // first step. If the job ended before that, its folder may still contain later checkpoints,
+    // which belong to another run.
     if (first)
         folders = own_first ? candidates_in(tree, path + "/checkpoints",
                                             named ? request.launch : std::string())

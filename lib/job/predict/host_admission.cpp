@@ -120,8 +120,8 @@ config::RunConfig with_choice(config::RunConfig config, const plan::MemoryChoice
     return config;
 }
 
-// Returns PLACE with as many hosts added as are needed for HOSTS hosts. The added hosts have the
-// numbers of ranks of the given hosts, repeated in order.
+// Returns PLACE with hosts added until there are HOSTS hosts. The added hosts repeat the numbers of
+// ranks of the given hosts, in order.
 runtime::Topology among_hosts(runtime::Topology place, int64_t hosts) {
     const auto given = static_cast<int64_t>(place.node_count());
     for (int64_t node = given; node < hosts; ++node)

@@ -45,10 +45,10 @@ struct GivenRates {
     double flops_per_s = 0;
     double link_bytes_per_s = 0;
 };
-// Returns the rates of a rank of SETUP's job on a GPU. DEVICE: the rates of this kind of GPU. The
-// result is computed from the GPU's peaks, so a real step takes at least as long. Returns nullopt
-// if the rate of matrix products in the config's precision is not known. Rates in GIVEN take
-// precedence.
+// Returns the rates of a rank of SETUP's job on a GPU. DEVICE gives the peak rates of this kind of
+// GPU. The result is computed from these peaks, so a real step takes at least as long. Returns
+// nullopt if the rate of matrix products in the config's precision is not known. Rates in GIVEN
+// take precedence.
 [[nodiscard]] std::optional<JobRates> rates_on_gpu(const JobSetup& setup,
                                                    const plan::DeviceRates& device,
                                                    const GivenRates& given);

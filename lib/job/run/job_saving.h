@@ -73,9 +73,9 @@ class JobSaving {
     // STATE. OWN_BUFFERS is true if the buffers of each rank differ. STATE and BUFFERS must outlive
     // the training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
-    // Called by all ranks right before the first step or save. Waits for all ranks: if any rank has
-    // refused the run, no file of an earlier run changes. Then, if training goes back to an earlier
-    // checkpoint in the folder of the run, rank 0 sets the later checkpoints aside. Throws
+    // Called by all ranks right before the first step or save. Waits for all ranks, so that no file
+    // of an earlier run changes if any rank has refused the run. Then, if training goes back to an
+    // earlier checkpoint in the folder of the run, rank 0 sets the later checkpoints aside. Throws
     // Error{kDisk}.
     void begin_steps();
     // Returns null if the job does not save.

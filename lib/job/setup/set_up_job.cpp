@@ -143,8 +143,8 @@ void check_types(const JobSetup& setup) {
         if (buffer.is_persistent) static_cast<void>(graph::dtype_of(buffer.name, buffer.tensor));
 }
 
-// Returns advice for an error in the model's graph: if the weights have 16 bits, it names the
-// option to compute in their type. Returns an empty text if the job already does so.
+// Returns advice for an error in the model's graph: the option to compute in the weights' 16-bit
+// type. Returns an empty text if the weights are in fp32, or if the job computes in their type.
 std::string weights_type_text(const JobSetup& setup) {
     const DType weights = WeightTypes(*setup.model).narrow();
     if (weights == DType::kF32 || weights == setup.config().precision.compute) return "";

@@ -84,8 +84,8 @@ struct SgdConstants {
     bool first_step;
 };
 
-// One rank's part of the arrays for averaging the moves that each host has made in steps on its
-// own. Every array has NUMEL elements.
+// The arrays with which hosts average the moves that each host has made in steps on its own. They
+// contain one rank's part, and each of them has NUMEL elements.
 struct LocalMoves {
     int64_t numel = 0;
     float* parameters = nullptr;      // may be null in take_moves

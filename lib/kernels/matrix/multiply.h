@@ -37,9 +37,9 @@ struct ActivationRows {
 class Activations {
   public:
     // Prepares X for products on ISA with matrices like SHAPE. X must outlive the use of this
-    // object. If the products need converted activations, the team's threads make copies (kInt8,
-    // kInt4; kBf16 on kAmx). A row of such copies with a number that is not finite gives rows of y
-    // that are NaN.
+    // object. For kInt8 and kInt4 weights, the team's threads make converted copies of X; on kAmx,
+    // also for kBf16 weights. If a converted row has a number that is not finite, its rows of y are
+    // NaN.
     void assign(const ActivationRows& x, const MatrixShape& shape, ThreadTeam& team,
                 MatrixIsa isa = matrix_isa_in_use());
     // Returns true if the assigned rows can be multiplied with matrices of SHAPE.

@@ -143,8 +143,8 @@ void StandardStreams::show_moving_again() {
 }
 
 // Erases the moving line before text is written on FD. If FD is stdout, and stdout goes to another
-// program, this program may later write on the terminal. The moving line is then shown again only
-// when it gets a new text.
+// program, the other program may write on this terminal a moment later. The moving line is then
+// shown again only when it gets a new text.
 void StandardStreams::make_room(int fd) {
     write_or_keep(2, moving_.clear());
     if (fd == 1 && !are_one_) shows_again_ = false;

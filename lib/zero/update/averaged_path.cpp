@@ -17,8 +17,8 @@ AveragedPath::AveragedPath(RankParts& parts, const runtime::Arena& arena)
     if (parts.options().saved != nullptr) exchange_.load(*parts.options().saved);
 }
 
-// Updates rates_since_ for the last step: adds its learning rate if hosts stepped alone, or sets 0
-// if they exchanged moves. Does nothing if the step was skipped.
+// Updates rates_since_ for the last step: adds the step's learning rate if hosts stepped alone, or
+// sets rates_since_ to 0 if they exchanged moves. Does nothing if the step was skipped.
 void AveragedPath::settle_rates() {
     const Exchange last = std::exchange(last_exchange_, Exchange::kExact);
     if (parts_.now().overflow) return;

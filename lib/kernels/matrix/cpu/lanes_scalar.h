@@ -165,8 +165,8 @@ inline Ints dot_bytes(const Ints& sums, Bytes64 codes, const int8_t* x) {
     return dot_nibbles(sums, codes, x);
 }
 
-// The numbers for the codes 0 to 15 of a nibble. `codes` have four nibbles for each output;
-// look_up() returns the number for nibble K of every output.
+// The numbers for the codes 0 to 15 of a nibble. An output has four nibbles; look_up() returns, for
+// every output, the number for nibble K.
 struct Table {
     const float* numbers;
 };

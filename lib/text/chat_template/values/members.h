@@ -1,5 +1,5 @@
-// Functions that make values without a meter, for example a chat message, and functions that read
-// the members of a value.
+// Functions that make values, for example a chat message, without counting their memory, and
+// functions that read the members of a value.
 #pragma once
 
 #include <span>

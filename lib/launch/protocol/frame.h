@@ -79,8 +79,8 @@ inline constexpr uint32_t kFramePayloadBytesMax = (16U << 20) + 4096;
 inline constexpr std::string_view kAgentGreeting{"\0dslaunch-agent\n", 16};
 inline constexpr size_t kGreetingNoiseBytesMax = 64U << 10;
 
-// The rules for the frames whose kinds one enum lists, for example FrameKind. frame_rules(Kind())
-// returns the rules for the enum Kind.
+// The rules for the frames of one protocol. Each protocol has an enum with the kinds of its frames,
+// for example FrameKind. frame_rules(Kind()) returns the rules of the protocol with the enum Kind.
 struct FrameRules {
     const char* name;  // name of these frames in messages, such as "a frame"
     uint32_t payload_bytes_max;

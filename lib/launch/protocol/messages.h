@@ -107,8 +107,7 @@ struct StartRequest {
     std::vector<Worker> workers;
     EnvironmentList defaults;  // variables for workers that have no other value for them
     BindingRequest binding;
-    int64_t machine_ranks = 1;  // ranks that share this machine's processors, including the ranks
-                                // of other hosts of the job that are the same machine
+    int64_t machine_ranks = 1;  // ranks on this machine, which may be several hosts of the job
 };
 
 // Payload of FrameKind::kSignal and kAskedToEnd.

@@ -142,8 +142,9 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
             "| grep -i oom`), by a scheduler at a limit, or by kill -9\n";
     if (record.failure) text += "  it says: " + printable_lines(record.failure->message, 4) + "\n";
     if (is_hang(record)) text += describe_behind(ranks);
-    // The last heartbeat may be a second older than the failure message, which contains the place
-    // too. Therefore the heartbeat's place is shown only after a hang or without such a message.
+    // The failure message also names the rank's position, and the last heartbeat may be a second
+    // older. Therefore the position in the heartbeat is shown only after a hang or if there is no
+    // failure message.
     if (record.heartbeat && (!record.failure || is_hang(record)))
         text += "  it was at: " + printable(record.heartbeat->where) + "\n";
     // If the rank has a failure message, its last lines add little.

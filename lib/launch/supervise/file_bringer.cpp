@@ -21,8 +21,9 @@ constexpr int kPiecesAtOnce = 16;            // 4 MiB
 constexpr milliseconds kDiskLook{20};        // pause between checks for the disk's answers
 constexpr int64_t kHashBytesPerMs = 50'000;  // rate of a slow host
 
-// Returns true if this machine has a file at PATH with the size and time in FACTS. The disk may be
-// shared with the host, or an earlier call has brought the file.
+// Returns true if this machine has a file at PATH with the size and time in FACTS. The file then
+// need not be brought: an earlier call has brought it, or this machine shares the disk with the
+// host.
 bool is_here(const std::string& path, const PushOffer& facts) {
     struct stat status {};
     return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&

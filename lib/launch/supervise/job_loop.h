@@ -44,8 +44,8 @@ struct JobSinks {
 // The life of a job: one attempt after another, until it has succeeded or may not go on.
 class JobLoop {
   public:
-    // Makes one attempt. CUT_OFF: the hosts that were cut off in earlier attempts. Throws Error if
-    // the job cannot go on at all.
+    // A function that makes one attempt. CUT_OFF contains the hosts that were cut off in earlier
+    // attempts. The function throws Error if the job cannot go on at all.
     using Attempt =
         std::function<AttemptOutcome(const JobSpec&, JobOutput&, const AttemptNumber& number,
                                      const std::vector<CutOffHost>& cut_off)>;

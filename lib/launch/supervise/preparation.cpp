@@ -109,7 +109,8 @@ void Preparation::compare_programs() {
 }
 
 void Preparation::choose_devices() {
-    // A local job needs no choice here: its plan already contains this machine's GPUs.
+    // The devices of a local job need not be chosen here: the plan already contains this machine's
+    // GPUs.
     const bool asked = spec_.device == DeviceRequest::kCuda;
     const bool open = spec_.device == DeviceRequest::kAuto;
     if (is_local() || (!asked && !open)) return;

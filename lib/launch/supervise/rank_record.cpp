@@ -10,8 +10,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// Returns true if the rank was asked to end and did not fail for a reason of its own. The loss of a
-// peer is no such reason.
+// Returns true if the rank was asked to end and reported no failure except the loss of a peer.
 bool ended_on_request(const RankRecord& record) {
     return record.told_to_end && !(record.failure && !record.only_lost_a_peer());
 }

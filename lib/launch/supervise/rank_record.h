@@ -40,14 +40,15 @@ struct RankRecord {
 };
 
 // Returns the index of the rank to blame; nothing if no rank failed. A rank that failed by itself
-// comes first, then a rank that only lost a peer, then a rank that was asked to end; within each
-// group, the rank that ended first is blamed. If a training job's rank to blame only lost a peer,
-// the first rank that ended by itself with exit code 0 is blamed instead.
+// comes first, then a rank that only lost a peer, then a rank that was asked to end. Within each of
+// these groups, the rank that ended first is blamed. In a training job, if the result would be a
+// rank that only lost a peer, the first rank that ended by itself with exit code 0 is blamed
+// instead.
 [[nodiscard]] std::optional<size_t> find_culprit(TargetKind kind,
                                                  const std::vector<RankRecord>& ranks);
 
-// The rank for which the others wait, according to the heartbeats. This is a rank that has sent no
-// heartbeat for some intervals, or never, while other ranks sent heartbeats. If there is none, it
+// The rank for which the others wait, according to the heartbeats. It is a rank that has stopped
+// sending heartbeats, or has never sent one, while other ranks do. If all ranks send heartbeats, it
 // is the rank that has done the fewest steps.
 struct BehindRank {
     size_t index = 0;

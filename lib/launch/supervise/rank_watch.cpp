@@ -22,8 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The time after the start in which an error of rank 0 about an address in use is assumed to
-// concern the port that dslaunch has chosen.
+// If rank 0 reports within this time after the start that an address is in use, the report is
+// assumed to concern the port that dslaunch has chosen.
 constexpr std::chrono::seconds kPortClashMax{60};
 
 }  // namespace
@@ -234,8 +234,9 @@ void RankWatch::handle_exit(size_t host, const WorkerExited& exited) {
     if (exited.pid != 0) rank.pid = exited.pid;
     const bool peer =
         exited.signal_number == 0 && exited.exit_status == static_cast<int>(ExitCode::kPeerLost);
-    // A rank that lost a peer is not to blame: a report of the rank or host at fault may still
-    // arrive. Every agent answers the ping only after its earlier reports.
+    // A rank that lost a peer is not to blame, and the report about the rank or host at fault may
+    // still arrive. Every agent answers a ping after its earlier reports. Thus all reports have
+    // arrived once every agent has answered.
     if (peer && !plan_.has_end()) {
         peer_lost_at_ = steady_clock::now();
         fleet_.send_all(FrameKind::kPing);

@@ -26,7 +26,7 @@ struct CutOffHost {
     std::chrono::steady_clock::time_point lease_over_at;
 };
 
-// The result of an attempt. Its ranks were started, or somebody asked for the end before the start.
+// The result of an attempt. If somebody asked the job to end early, no rank may have been started.
 struct AttemptResult {
     int exit_code = 0;
     bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
@@ -71,7 +71,8 @@ class RankWatch {
     void hear_of_peers();
     // Blames HOST, not its ranks: HOST is lost, or will be, for the reason CAUSE.
     void blame_host(size_t host, const std::string& cause);
-    // Takes note that HOST's agent is gone. LOST is true if neither we nor the agent intended this.
+    // Takes note that HOST's agent is gone. LOST is true if this end was planned neither by the
+    // launcher nor by the agent.
     void end_host(size_t host, bool lost);
     // Handles a request to end; returns true if pump() must stop waiting. The first request gives
     // the ranks time to save and end; the next request ends them at once. REQUIRES: begun().
@@ -107,8 +108,8 @@ class RankWatch {
     EndPlan plan_;
     std::optional<Time> peer_lost_at_;  // since this time the hosts are pinged
     bool is_output_lost_ = false;       // nobody reads what the ranks write
-    // Set after a rank was killed, which may mean that slurmd is killing the rank's whole Slurm
-    // step. In this case the rank's agent also ends by this time.
+    // Has a value after a rank of a Slurm job was killed by SIGKILL. If slurmd is killing the whole
+    // job step, the rank's agent ends before this time too.
     std::optional<Time> agents_end_by_;
     std::string lost_host_;  // the first host that went away, with its cause
 };

@@ -21,9 +21,9 @@ inline constexpr std::chrono::seconds kAnswerMax{15};
 // The time for which hosts are tried repeatedly if too few answer after a failure.
 inline constexpr std::chrono::seconds kGatherMax{60};
 
-// Returns the wait before a restart: 0 after a steady attempt, 1 s after a quick failure, and twice
-// the last wait after each further quick failure, up to 30 s. FAILURES_IN_A_ROW: the number of
-// quick failures since the last steady attempt.
+// Returns the wait before a restart after FAILURES_IN_A_ROW quick failures in a row (see
+// kSteadyAttempt). The wait is 0 without a quick failure and 1 s after the first one. Each further
+// quick failure doubles the wait, up to 30 s.
 [[nodiscard]] std::chrono::milliseconds restart_delay(int failures_in_a_row);
 
 // An attempt that has ended, or is about to end.
@@ -38,8 +38,8 @@ struct EndedAttempt {
 // The next thing to do after an attempt.
 enum class RestartVerdict {
     kEnd,          // the attempt ended well or was asked to end, or all restarts have been made
-    kSameMistake,  // a training job's usage, config or input error, which would occur again. The
-                   // exit codes of other programs do not lead to this value.
+    kSameMistake,  // a training job's usage, config or input error, which would occur again. Other
+                   // programs never get this value: their exit codes mean something else.
     kRestart,
 };
 // Returns the next thing to do after ATTEMPT.

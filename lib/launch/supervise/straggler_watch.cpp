@@ -102,8 +102,8 @@ std::vector<std::string> StragglerWatch::look(const std::vector<RankRecord>& ran
         return rank.heartbeat && !rank.heartbeat->lanes.empty();
     });
     if (interval_steps_ <= 0 || ranks.size() < 2 || !measured) return {};
-    // A rank that has done fewer steps than before has started again: forgets the earlier
-    // comparison.
+    // If a rank has done fewer steps than before, it has started again. Then the earlier
+    // measurements are dropped.
     for (size_t i = 0; i < marks_.size(); ++i) {
         if (ranks[i].heartbeat->steps_done() >= marks_[i].steps) continue;
         marks_.clear();

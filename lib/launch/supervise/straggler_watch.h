@@ -1,7 +1,7 @@
-// Finds the rank for which the others wait. Every INTERVAL_STEPS steps, the heartbeats give the
-// working time of each rank's lanes (compute, link, disk), and this time is compared with the
-// median of the ranks. One line reports that a rank has become slow, and a second line reports that
-// the rank is no longer slow. Pure; one thread.
+// Finds the rank for which the others wait. The heartbeats contain the working time of each rank's
+// lanes (compute, link, disk). Every INTERVAL_STEPS steps, this time is compared with the median of
+// the ranks. One line reports that a rank has become slow, and a second line reports that the rank
+// is no longer slow. No input or output. Used by one thread.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ namespace dslaunch::launch {
 // time.
 inline constexpr double kStragglerShareMin = 0.20;
 // A rank is reported only if its additional working time is also at least this share of a whole
-// step. Less additional time makes no rank wait noticeably.
+// step. A smaller delay does not slow the other ranks noticeably.
 inline constexpr double kStragglerStepShareMin = 0.05;
 // A reported rank counts as slow until its additional time is below one of the two limits above
 // times this factor. Thus a rank near a limit is not reported again and again.
@@ -35,10 +35,10 @@ class StragglerWatch {
     // If INTERVAL_STEPS is 0, no rank is ever reported.
     explicit StragglerWatch(int64_t interval_steps) : interval_steps_(interval_steps) {}
 
-    // Compares RANKS and returns the lines to show; call it after each heartbeat. If a rank begins
-    // to stand out in a lane, a line names the rank, its host, the lane and the step since which
-    // the rank is slower. Another line reports that a rank no longer stands out. Only ranks that
-    // have a lane are compared in it; the median of two ranks is the faster rank.
+    // Compares RANKS and returns the lines to show; call it after each heartbeat. If a rank becomes
+    // slow in a lane, a line names the rank, its host, the lane and the step since which the rank
+    // is slow. Another line reports that the rank is no longer slow. Only ranks that use a lane are
+    // compared in this lane. Of two ranks, the faster one counts as the median.
     [[nodiscard]] std::vector<std::string> look(const std::vector<RankRecord>& ranks);
 
   private:

@@ -26,9 +26,10 @@ class Supervisor final : private FleetListener {
     Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd);
 
     // Runs one attempt. No rank starts before every agent has ended the processes that earlier
-    // attempts left. CUT_OFF: hosts that were lost in earlier attempts. For each of them, no rank
-    // starts before the lease of the lost agent is over or a new agent has connected from the
-    // host's machine. Throws Error if the job cannot begin; then no rank of this attempt runs.
+    // attempts left. CUT_OFF: hosts that were lost in earlier attempts. For each of these hosts,
+    // ranks start only after the lost agent's lease is over, or after a new agent has connected
+    // from the same machine. Throws Error if the job cannot begin; then no rank of this attempt
+    // runs.
     [[nodiscard]] AttemptResult run(const AttemptNumber& number,
                                     const std::vector<CutOffHost>& cut_off = {});
     // Returns true if somebody has asked for the end.

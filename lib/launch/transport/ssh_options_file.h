@@ -35,10 +35,10 @@ void require_own_ssh_config(const std::string& path);
 // memory, with a path below /proc, and disappears when the launcher ends in any way.
 class SshOptionsFile {
   public:
-    // A Unix socket on each host, whose connections ssh forwards to a socket here. Nothing is
-    // forwarded if `there` is empty.
+    // A forwarding: ssh listens on a Unix socket on each host, and passes each connection to a
+    // socket on this machine. If `there` is empty, nothing is forwarded.
     struct Forward {
-        std::string there;  // the beginning of its path, which is THERE-i on host i
+        std::string there;  // beginning of the path on a host; on host 3, "-3" follows
         std::string here;
     };
     // Throws Error{kSetup} if no file can be created in memory, and Error{kUsage} if other users

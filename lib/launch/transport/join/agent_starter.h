@@ -47,8 +47,8 @@ class AgentStarter {
     // whose name is a separate word in the line.
     [[nodiscard]] virtual std::optional<size_t> host_of(
         const std::string& line, const std::vector<HostAddress>& hosts) const;
-    // Parses a line that the program wrote. The default result has the host from host_of() and the
-    // whole line as its text.
+    // Parses a line that the program wrote. By default, the result contains the host from host_of()
+    // and the whole line as its text.
     [[nodiscard]] virtual StarterLine read_line(const std::string& line,
                                                 const std::vector<HostAddress>& hosts) const;
     // Returns true if LINE, which is about a host, says that this host is lost.

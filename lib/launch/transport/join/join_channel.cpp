@@ -26,8 +26,8 @@ constexpr uint64_t kScryptR = 8;
 constexpr uint64_t kScryptP = 1;
 constexpr uint64_t kScryptBytesMax = 64U << 20;
 constexpr size_t kKeyDigits = 2 * JoinKey::kBytes;
-// ChaCha20-Poly1305 comes first, since no job can send so many records that its key must change.
-// AES is for machines whose OpenSSL allows approved algorithms only.
+// ChaCha20-Poly1305 comes first, since its key need not be changed, however much a job sends. AES
+// is for machines whose OpenSSL allows only FIPS-approved algorithms.
 constexpr const char* kCiphers = "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256";
 constexpr std::array<unsigned char, 2> kKeyCipher = {0x13, 0x03};
 

@@ -58,8 +58,8 @@ class JoinHandshake {
         output_ += std::exchange(channel_.to_connection(), {});
         return std::exchange(output_, {});
     }
-    // Returns the reason for a refusal, in words for a log. If the peer is not an agent or launcher
-    // of this job, the reason says why.
+    // Returns the reason for a refusal, in words for a log: for example, why the peer is not an
+    // agent or launcher of this job.
     [[nodiscard]] const std::string& reason() const { return reason_; }
     // Returns the channel for the agent protocol once the agent has joined. The channel may already
     // contain bytes to send, and bytes that came after the handshake. Must be called only once.

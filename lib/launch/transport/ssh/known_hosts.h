@@ -53,8 +53,9 @@ class KnownHosts {
     mutable std::string where_;
 };
 
-// Returns the reason not to trust the server of SESSION as TARGET; empty if KNOWN contains the
-// server's key. NAME: the host's name for the advice to the user.
+// Returns the reason not to trust the server that SESSION is connected to; empty if KNOWN contains
+// the server's key. TARGET gives the server's names and files for the reason, and NAME is the
+// host's name for the advice to the user.
 [[nodiscard]] std::string objection_to_host(ssh_session session, const KnownHosts& known,
                                             const SshTarget& target, const std::string& name);
 

@@ -306,8 +306,8 @@ constexpr KeywordRow kKeywords[] = {
     {SshKeyword::kIgnored,
      " checkhostip hashknownhosts nohostauthenticationforlocalhost stricthostkeychecking "
      "updatehostkeys casignaturealgorithms verifyhostkeydns "},
-    // Directives about shared connections, sessions and forwarding. Here, each host has one
-    // connection with one command.
+    // Directives about shared connections, sessions and forwarding. They have no effect here: each
+    // host has one connection, which runs one command.
     {SshKeyword::kIgnored,
      " controlmaster controlpath controlpersist forkafterauthentication localcommand "
      "permitlocalcommand remotecommand requesttty sendenv setenv sessiontype stdinnull "

@@ -121,7 +121,8 @@ void SshWay::advance() {
 }
 
 void SshWay::carry() {
-    // An error is ignored: only the session that uses this path can close the other end.
+    // A failed send is ignored: it means that the session that uses this path has closed the other
+    // end.
     if (tunnel_.valid()) static_cast<void>(send_now(tunnel_.get(), output_));
     char block[kReadBytes];
     while (tunnel_.valid() && failure_.empty() && jump_->unsent_bytes() < kOnTheWayBytesMax) {

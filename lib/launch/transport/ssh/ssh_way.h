@@ -28,7 +28,7 @@ class SshWay {
     // Returns true if TARGET is reached through a command or through other hosts.
     [[nodiscard]] static bool is_needed(const SshTarget& target);
     // INDEX, CONFIG_PATH: see SshSession. TARGET must outlive this object. DEPTH: the number of
-    // indirect paths that lead through this one.
+    // other indirect paths that need this path; 0 for the path to a host of the job.
     SshWay(size_t index, const SshTarget& target, const std::string& config_path, int depth);
     SshWay(const SshWay&) = delete;
     SshWay& operator=(const SshWay&) = delete;
@@ -38,8 +38,8 @@ class SshWay {
     // These functions do the same as SshSession's, for the session with the other host.
     void take_addresses(const Resolved& resolved);
     void advance();
-    // Returns a socket that leads to the host. The socket is invalid while the path is not open,
-    // and after the first call that has returned a valid socket.
+    // Returns a socket that leads to the host, or an invalid socket if the path is not open. Once a
+    // valid socket was returned, later calls return an invalid one.
     [[nodiscard]] UniqueFd take_connection();
     // Returns the reason why the path could not be opened or has ended; empty: not known.
     [[nodiscard]] std::string failure();

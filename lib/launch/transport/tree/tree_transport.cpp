@@ -38,8 +38,8 @@ bool has_room(size_t hosts_count, size_t radix, size_t depth) {
 using Time = TimePoint;
 using Kind = TransportEvent::Kind;
 
-// The number of hosts of a subtree that are tried as its relay. If all of them fail, the rest of
-// the subtree is reached without a relay.
+// The largest number of hosts that are tried as the relay of one subtree. If all of them fail, the
+// rest of the subtree is reached without a relay.
 constexpr int kRelaysTriedMax = 2;
 // The largest number of hosts that are started in a row. A start may take a while on a busy
 // machine, and the relays are not served meanwhile.
@@ -81,9 +81,9 @@ class TreeTransport final : public Transport {
         std::string last_line;  // last line on the relay's stderr; often the reason for its end
         bool serves = false;
         bool ended = false;
-        // If the relay cannot reach a host, the launcher tries to reach the host too. Meanwhile,
-        // the events of hosts that end wait in `undecided`. The result is added to every host's
-        // error.
+        // If the relay cannot reach a host, the launcher tries to reach the host itself. Until this
+        // trial ends, the events of hosts that end wait in `undecided`. The trial's `verdict` is
+        // then added to the errors of these hosts.
         enum class Trying { kNotYet, kNow, kDone } trying = Trying::kNotYet;
         std::vector<TransportEvent> undecided;
         std::string verdict;
@@ -330,8 +330,8 @@ void TreeTransport::take_of_relay(size_t index, TransportEvent& event) {
     }
     relays_[index].last_byte = clock_.now();
     relays_[index].frames.append(event.text);
-    // Each turn looks the relay up by its index: a frame may add relays to relays_, which moves all
-    // elements in memory.
+    // A frame may add relays to relays_ and thereby move its elements in memory. Therefore each
+    // turn looks the relay up by its index.
     while (auto frame = relays_[index].frames.next()) take_frame(index, *frame);
 }
 

@@ -33,9 +33,9 @@ struct HostRange {
 
 // Returns the hosts to connect to, as consecutive ranges that together contain each of HOSTS_COUNT
 // hosts once. If a range has several hosts, its first host starts agents on the others. There are
-// at most FANOUT ranges, and no more than a tree with the fewest possible levels needs; every level
-// then has about the same work. The sizes of the ranges differ by at most one. REQUIRES: fanout >=
-// 2.
+// at most FANOUT ranges. If the tree has several levels (tree_depth), there are only as many ranges
+// as this depth needs, so that every level has about the same work. The sizes of the ranges differ
+// by at most one. REQUIRES: fanout >= 2.
 [[nodiscard]] std::vector<HostRange> split_tree(size_t hosts_count, size_t fanout);
 
 // The settings of a tree; relays get the same settings.

@@ -20,8 +20,9 @@ int64_t largest_gap(const std::vector<CutPlace>& places, int64_t live_max,
     return std::max(gap, parameter_numel - previous);
 }
 
-// Returns the smallest limit on live values with which the largest piece stays small: at most twice
-// its size without a limit, or a sixteenth of the parameters if that is more.
+// Returns the smallest limit on the live values at a cut for which no piece is too large. A piece
+// may have at most twice the parameters of the largest piece without a limit, or a sixteenth of all
+// parameters if this is more.
 int64_t live_threshold(const std::vector<CutPlace>& places, int64_t parameter_numel) {
     std::vector<int64_t> levels;
     for (const CutPlace& place : places) levels.push_back(place.live_values);

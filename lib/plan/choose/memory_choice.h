@@ -54,8 +54,8 @@ inline constexpr int64_t kMostTimes = 64;
 // smaller than the number in SEARCH.from. REQUIRES: SEARCH.from fits.
 [[nodiscard]] int64_t most_rows(const ChoiceSearch& search);
 
-// Returns advice for a job that VERDICTS refuse, as a clause of an error message. For this,
-// searches for a choice that fits.
+// Returns advice for a job that does not fit according to VERDICTS, as a clause for an error
+// message. If memory is short, searches for a choice that fits.
 [[nodiscard]] std::string admission_advice(const ChoiceSearch& search,
                                            std::span<const TierVerdict> verdicts);
 

@@ -97,8 +97,8 @@ class MeshCoster {
         for (const int rank : ranks) hosts.insert(mesh_.node_of(rank));
         return {static_cast<int>(ranks.size()), static_cast<int>(hosts.size())};
     }
-    // Returns a shape for the worst case of GROUPS: with the largest number of hosts that a group
-    // spans, and the largest number of groups that use the link of one host.
+    // Returns one shape that stands for all GROUPS. Its number of hosts is the largest number that
+    // a group spans, and `crossing` is the largest number of groups that use the link of one host.
     template <typename Groups>
     [[nodiscard]] GroupShape widest_of(const Groups& groups, int ranks) const {
         GroupShape most{ranks, 1, 1};
@@ -479,8 +479,9 @@ class MeshCoster {
     ModelInfo model_;  // model of one rank
     FlatLayout layout_;
     std::vector<double> shares_;
-    // The ranks of each data group. They hold the same part of a stage and differ only on the shard
-    // axis and the replica axis. The key is the stage, the tensor rank and the sequence rank.
+    // The ranks of each data group. The ranks of a group hold the same part of a stage; they differ
+    // only on the shard axis and the replica axis. The key is the stage, the tensor rank and the
+    // sequence rank.
     std::map<std::array<int, 3>, std::vector<int>> data_groups_;
     GroupShape data_shape_;             // shape of the widest data group
     std::vector<StageWeight> weights_;  // by stage

@@ -12,12 +12,13 @@
 
 namespace dslaunch::plan {
 
-// A rank keeps more chunks only if this much memory, and at least an eighth of the free memory,
-// stays free. If less than half of this much is free, the rank moves chunks back to disk. The gap
-// between the two limits prevents chunks from moving back and forth.
+// A rank keeps more chunks in memory only if enough memory then stays free: kPlacementReserve, and
+// at least an eighth of the memory that was free before. If less than half of kPlacementReserve is
+// free, the rank moves chunks back to disk. The gap between the two limits prevents chunks from
+// moving back and forth.
 inline constexpr Bytes kPlacementReserve = mib(64);
-// A fraction of a step's time. The choice changes only for a gain of at least this fraction; a wait
-// for the disk that is shorter than this fraction does not matter.
+// The smallest gain that matters, as a fraction of a step's time. The placement changes only for at
+// least this gain, and shorter waits for the disk are ignored.
 inline constexpr double kPlacementGainMin = 0.05;
 
 // The measured facts of one rank, or of all ranks combined by agreed_facts.
@@ -60,8 +61,8 @@ using PlacementChoice = Choice<int64_t, double>;
 // - If a step waits for the disk, and a disk lane is the busiest lane: more chunks than now, until
 //   memory is used up or the disk lanes are no longer the busiest. The disk time is assumed to be
 //   proportional to the bytes that are moved.
-// - If a step waits for the disk, and no disk lane is the busiest lane: all chunks that fit, since
-//   other work cannot hide these transfers.
+// - If a step waits for the disk although a different lane is busier: all chunks that fit, since
+//   the work of the busier lane does not hide the transfers.
 // - Otherwise: the same number.
 [[nodiscard]] PlacementChoice choose_placement(const PlacementFacts& facts,
                                                const PlacementSpace& space);

@@ -13,7 +13,7 @@
 
 namespace dslaunch::plan {
 
-// The cost of one way of sharding in a step. Costs that are the same for every way are left out.
+// The cost of a step with one way of sharding. Costs that are the same for every way are left out.
 // For example, all pieces of a chunk are one extent on disk, so the requests to the disk have the
 // same size. A single host sends nothing, and its disks move the same bytes with every way of
 // sharding.

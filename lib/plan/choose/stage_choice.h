@@ -59,9 +59,9 @@ struct StageChoice {
     std::vector<TiedParameter> tied;  // by parameter
 };
 
-// The moments of a schedule at which a stage may hold the most activations, whatever its parts
-// cost. With these moments, many choices of parts can be compared quickly: no choice needs a run
-// through the whole schedule.
+// The moments of a schedule at which a stage may hold the most bytes. They do not depend on the
+// sizes of the parts, so many choices of parts can be compared quickly, without a run through the
+// whole schedule.
 class LiveFront {
   public:
     // REQUIRES: SCHEDULE comes from make_schedule.
@@ -105,10 +105,9 @@ inline constexpr double kSlowestSlack = 1.02;
 // them in. TIMES are indexed by segment. OPTIONS are for the data-parallel ranks of one stage;
 // their ZeRO stage decides how much of a parameter each rank holds. The activations of a segment
 // are the tensors that autograd keeps and the live values before the segment. With recomputation,
-// the activations are only the live values; a backward then takes the time of one more forward, and
-// the memory that autograd keeps in this forward. If a backward is split, MODEL gives the bytes
-// that are held until its second half; without a measured value, these are the bytes that autograd
-// keeps for the backward.
+// the activations are only the live values; a backward then also takes the time of a forward, and
+// the memory that autograd keeps. If a backward is split, MODEL gives the bytes that are held until
+// its second half. If they were not measured, the bytes that autograd keeps are used.
 [[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
                                               const StepPlanOptions& options,
                                               const std::vector<SegmentTimes>& times);

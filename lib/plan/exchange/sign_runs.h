@@ -26,8 +26,8 @@ class SignRuns {
     [[nodiscard]] std::span<const LayoutBlock> run(int bridge, int node) const;
     [[nodiscard]] std::span<const LayoutBlock> of_bridge(int bridge) const;
 
-    // Returns the bytes that host NODE sends to the other hosts: its values of the other hosts'
-    // runs, and the averages of its own runs. sent_by_all returns the sum over all hosts.
+    // Returns the bytes that host NODE sends to the other hosts: its values for the runs that other
+    // hosts average, and the averages of its own runs. sent_by_all returns the sum over all hosts.
     [[nodiscard]] Bytes sent_by(int node) const;
     [[nodiscard]] Bytes sent_by_all() const;
 

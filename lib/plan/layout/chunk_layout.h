@@ -74,8 +74,9 @@ struct ChunkFormat {
 // An image is the packed parts of a chunk, one after the other. Its sections begin at cache lines.
 inline constexpr int64_t kImageAlignment = 64;
 
-// Memory for packing and for unpacking chunks. Packing needs room for the image on disk and for one
-// section of the image, and so does unpacking. The members are 0 if nothing is packed.
+// Memory for packing and for unpacking chunks. Each of the two needs room for the packed image of a
+// chunk and for one section of the image. The members are the sizes for one of the two; they are 0
+// if nothing is packed.
 struct PackingRoom {
     int64_t image_bytes = 0;
     int64_t section_bytes = 0;

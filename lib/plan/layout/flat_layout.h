@@ -23,8 +23,8 @@ struct ParameterSlice {
     int first_segment = -1;  // first and last segment that read the parameter and (unless it is
                              // frozen) have a backward
     int last_segment = -1;
-    // True if several parts of a stage train the parameter. Other micro steps' backwards may then
-    // run between the backwards that add to its gradient.
+    // True if several parts of a stage train the parameter. A micro step then adds to the gradient
+    // in several backwards, and backwards of other micro steps may run between them.
     bool over_parts = false;
     bool exact_gradient = false;  // ParameterInfo::exact_gradient
 };

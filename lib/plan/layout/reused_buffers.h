@@ -30,10 +30,10 @@ struct ReusedBuffers {
 [[nodiscard]] ReusedBuffers assign_buffers(std::span<const BufferUse> uses);
 
 // Returns buffers for the gradients of the buckets. The sizes are in elements and include the
-// flags. A bucket uses its buffer from the first to the last backward that adds to the bucket; a
-// tied bucket uses it throughout the step. BUCKETS_OF[s] lists the buckets to which segment s's
-// backward adds. The result has a use for each trained bucket; the use has buffer -1 if no backward
-// adds to the bucket.
+// flags. A bucket occupies a buffer from the first to the last backward that adds to the bucket; a
+// tied bucket occupies a buffer for the whole step. BUCKETS_OF[s] lists the buckets to which
+// segment s's backward adds. The result has one use for each trained bucket; its buffer_of_use is
+// -1 if no backward adds to the bucket.
 [[nodiscard]] ReusedBuffers make_gradient_buffers(const ModelInfo& model, const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of);
 

@@ -40,8 +40,9 @@ bool is_on_disk(const FlatLayout& layout, const OffloadPlan& offload, int bucket
            (offload.parameters && !persistent);
 }
 
-// Returns the number of chunks of STEP elements for the buckets on disk. LARGEST contains each
-// bucket's largest number of elements on a rank, so the result is the same on every rank.
+// Returns the number of chunks of the buckets on disk if a chunk has at most STEP elements. For
+// each bucket, LARGEST contains the largest number of elements that any rank has in it. Thus the
+// result is the same on every rank.
 int64_t chunks_of(const std::vector<int64_t>& largest, int64_t step) {
     int64_t chunks = 0;
     for (const int64_t numel : largest) chunks += std::max<int64_t>(1, (numel + step - 1) / step);
@@ -63,8 +64,9 @@ int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
     return std::min(chosen, whole_lines(offload.chunk_numel_max));
 }
 
-// Gives turns to the chunks that pass through memory. The other chunks keep their states in memory;
-// they are a fraction `1 - ratio` of all chunks and are spread evenly among them.
+// Numbers the chunks that pass through memory, in the order of the updates (StateChunk::turn).
+// Unless the offload is adaptive, first puts the states of a fraction `1 - ratio` of the chunks
+// into memory; these chunks are spread evenly among all chunks.
 void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t seen = 0;
     for (const int b : options.update_order) {
@@ -255,7 +257,7 @@ std::vector<int> deal_buffers(int64_t turns, int64_t buffers, EvictionRule rule)
 int64_t passing_turns(int64_t turns, int64_t buffers, EvictionRule rule) {
     const int64_t shared = shared_buffers(turns, buffers, rule);
     const int64_t dealt = turns - (std::min(buffers, turns) - shared);
-    // If a shared buffer has only one turn, the chunk of this turn is not moved either.
+    // If a shared buffer has only one turn, its chunk stays in the buffer and is not counted.
     return dealt - std::max<int64_t>(0, std::min(dealt, 2 * shared - dealt));
 }
 

@@ -38,8 +38,8 @@ struct SegmentInfo {
     Bytes output_bytes;      // live values at the segment's end, of one micro step
     Bytes activation_bytes;  // kept by autograd for its backward, without parameters and inputs
     // The largest number of bytes that the segment's tensors take at once, without parameters and
-    // inputs. The forward counts outputs and the activations that autograd keeps. The backward also
-    // counts the gradients of outputs, inputs and parameters.
+    // inputs. The tensors of the forward are the outputs and the activations that autograd keeps.
+    // The backward also has the gradients of outputs, inputs and parameters.
     Bytes forward_peak;
     Bytes backward_peak;
     // The bytes of large blocks (kLargeBlock) that the forward, or the backward, takes for a while

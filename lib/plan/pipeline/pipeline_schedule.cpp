@@ -36,9 +36,9 @@ Works alternate(const Works& forwards, const Works& backwards, int warm_up) {
 }
 
 // Returns the sizes of the groups in which micro batches pass through the chunks. With as many
-// micro batches in a group as there are stages, the group's first micro batch comes back from the
-// last stage when the first stage has just sent the last one. With fewer, every stage would wait
-// once per chunk, so the remaining micro batches are added to these groups.
+// micro batches in a group as there are stages, the first micro batch comes back from the last
+// stage just when the first stage has sent the group's last micro batch. In a smaller group, every
+// stage would wait once per chunk, so the remaining micro batches are added to these groups.
 std::vector<int> group_sizes(const PipelineShape& shape) {
     const int groups = std::max(1, shape.micro_batches / shape.stages);
     std::vector<int> sizes(static_cast<size_t>(groups), shape.micro_batches / groups);
@@ -86,7 +86,7 @@ Works zero_bubble_h1(const PipelineShape& shape, int stage) {
 
 // The order that is best if forward, backward_input and backward_weight take equally long. The
 // regular order needs at least `2 * stages - 1` micro batches. If there are fewer, the order is
-// made for this number, and the works of the missing micro batches are left out.
+// made for `2 * stages - 1` micro batches, and the works of the missing ones are left out.
 class ZeroBubbleV {
   public:
     ZeroBubbleV(const PipelineShape& shape, int stage)

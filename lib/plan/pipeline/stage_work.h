@@ -24,8 +24,8 @@ struct StageSide {
     bool up = false;  // true: the values pass on the upward half of a V
 };
 
-// A range of the model's segments that belongs to a stage. The segments also follow each other in
-// the stage's plan.
+// A range of the model's segments that belongs to a stage. The segments are contiguous in the
+// stage's plan too.
 struct StagePart {
     int part = 0;           // part of the model
     SegmentRange segments;  // its segments, as indices in the plan

@@ -33,9 +33,8 @@ struct RankLimit {
     Bytes need;
 };
 
-// Returns a verdict with the lowest of LIMITS, of which only the limits of the kind OF count. A
-// limit is the memory that is still left plus HELD, the memory that the job's processes hold
-// already. The job may use both.
+// Returns a verdict with the lowest limit of the kind OF in LIMITS. A limit is the memory that is
+// still left plus HELD, the memory that the job's processes hold already. The job may use both.
 TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held) {
     TierVerdict verdict;
     for (const MemoryLimit& limit : limits) {
@@ -48,8 +47,8 @@ TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held
     return verdict;
 }
 
-// Returns the verdict on the disk that contains the folder DISKS[at]. It is about all folders on
-// this disk together. Returns nullopt if an earlier folder is on the same disk.
+// Returns the verdict on the disk that contains the folder DISKS[at]. The verdict covers all
+// folders on this disk. Returns nullopt if an earlier folder is on the same disk.
 std::optional<TierVerdict> disk_verdict(std::span<const DiskRoom> disks, size_t at, Bytes need) {
     TierVerdict verdict;
     verdict.tier = TierVerdict::Tier::kDisk;
@@ -122,8 +121,8 @@ std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits) {
     host.name = "memory";
     host.need = need.of_host();
     std::vector<TierVerdict> verdicts = {host};
-    // The code is not added: the limits do not include it, since it is mapped already and is no
-    // part of memory.held.
+    // The program's code is not added, since the limits do not include its memory either: the code
+    // is already mapped, and is no part of memory.held.
     const Bytes own = need.private_max + need.program + kProgramRoom + kProgramStacks;
     for (const auto& [of, name, bytes] :
          {RankLimit{LimitOf::kPrivate, "own memory of a rank", own},

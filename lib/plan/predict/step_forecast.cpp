@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Returns true if the gradients of the first micro step stay where they are, because no Post hands
-// them over. Later micro steps then add their gradients in place.
+// Returns true if no Post hands over the gradients of the first micro step. The gradients then stay
+// in place, and later micro steps add to them.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -73,8 +73,8 @@ class InstructionTimes {
     }
 
   private:
-    // Returns the time of an update. If updates lag (plan/step/lagging.h), it changes only the
-    // important units, and adds the gradients of the other units to the gradients that wait.
+    // Returns the time of an update. If updates lag (plan/step/lagging.h), an update changes only
+    // the important units; the gradients of the other units are added to the waiting gradients.
     [[nodiscard]] double update_s(const Instruction& update) const {
         const int64_t numel = chunk_numel(update);
         if (plan_.lag.kind == Lag::kWhole) return rates_.update_s(static_cast<double>(numel));

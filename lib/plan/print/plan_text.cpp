@@ -171,7 +171,8 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
                             instruction.gradients ? "gradients" : "values", instruction.part,
                             instruction.peer);
     if (instruction.bucket >= 0) text += fmt::format(" bucket {}", instruction.bucket);
-    // The chunk is named only if it passes through a buffer: a bucket in memory has only one chunk.
+    // A bucket in memory has only one chunk. Therefore a chunk is named only if it passes through a
+    // buffer.
     const bool passes =
         instruction.chunk >= 0 && (instruction.buffer >= 0 || instruction.sum_buffer >= 0);
     if (passes) text += fmt::format(" chunk {}", instruction.chunk);

@@ -12,8 +12,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-// The largest number of buffers in rotation while gradients are added. One buffer is added to, one
-// is read, one is written, and one is spare.
+// The largest number of buffers in rotation while gradients are added: one buffer receives
+// gradients, one is being read, one is being written, and one is spare.
 constexpr int64_t kBuffersInTurn = 4;
 
 class Assignment {
@@ -182,8 +182,8 @@ void ChunkPasses::add_read(int turn) {
     read.reads = {extents_[c]};
     read.writes = {swap_buffers_[buffer_of(turn)]};
     read.bytes = Bytes{layout_of(c).disk_read()};
-    // If the update makes the 16-bit parameters, they are not read, so the buffer lacks a part of
-    // the chunk.
+    // If the update makes the 16-bit parameters itself, the Read leaves them out. The buffer then
+    // does not hold the whole chunk.
     held_[buffer_of(turn)] = layout_of(c).read_from == 0 ? c : -1;
 }
 

@@ -53,10 +53,10 @@ class ChunkPasses {
     [[nodiscard]] bool sums_pass(int c) const {
         return options_.keeps_reduced() && chunk(c).states_on_disk();
     }
-    // before_accumulate and after_accumulate are called around a chunk's Accumulate, in the order
-    // of add_buffers(). before_accumulate adds the read of the chunk's sums; after_accumulate adds
-    // their write if other sums need the buffer. join_accumulate adds the buffer of the sums to the
-    // instruction. REQUIRES, for join_accumulate: sums_pass(c).
+    // Called around a chunk's Accumulate, for the chunks in the order of add_buffers().
+    // before_accumulate adds the Read of the chunk's sums. join_accumulate adds the buffer of the
+    // sums to the instruction. after_accumulate adds the Write of the sums if the sums of a
+    // different chunk need the buffer. REQUIRES, for join_accumulate: sums_pass(c).
     void before_accumulate(int c);
     void join_accumulate(Instruction& accumulate) const;
     void after_accumulate(int c);

@@ -42,9 +42,9 @@ struct GatherSchedule {
 };
 
 // Returns the schedule. BUCKETS_OF[s] lists the gathered buckets that segment s reads; POSITIONS
-// come from compute_positions. A bucket is kept until its next use if LIMITS allow this: the reuse
-// distance, and the number of elements that are gathered at once. This number is exceeded only if
-// two neighbouring segments need more elements.
+// come from compute_positions. A bucket is kept until its next use if the reuse distance and the
+// number of elements that are gathered at once stay within LIMITS. More elements are gathered at
+// once only if two neighbouring segments need them.
 [[nodiscard]] GatherSchedule make_gather_schedule(const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of,
                                                   std::span<const int> positions,

@@ -15,9 +15,9 @@ class LinkBytes {
     LinkBytes(const FlatLayout& layout, const StepPlanOptions& options);
 
     // Returns the bytes of a bucket's gradients, in fp32 or packed. If each host holds a copy of
-    // the states, as at stage 0, the gradients are sent to all hosts. Otherwise, they are sent to
-    // the hosts of their owners, which then exchange the sums with the hosts of other copies. Flags
-    // are always sent to all hosts.
+    // the states, as at stage 0, the gradients are sent to all hosts. Otherwise, each gradient is
+    // sent to the host that owns it; if there are several copies of the states, the owner then
+    // exchanges the sum with the owners in the other copies. Flags are always sent to all hosts.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;
     // Returns the bytes that this host sends if a bucket is exchanged in 1 bit per element, with
     // the scales of its blocks: `2 * (n / 8 + 4 * blocks) * (H - 1) / H`. Values are sent to the

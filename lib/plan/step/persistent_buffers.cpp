@@ -137,7 +137,7 @@ class Adder {
                                    : options_.partition->owned_numel(options_.shard_rank(), b);
     }
     // Returns the number of values that the optimizer keeps for whole tensors, in addition to
-    // moments. Counts the tensors of a bucket whose states this rank keeps.
+    // moments. Only tensors of the bucket whose states this rank keeps are counted.
     [[nodiscard]] int64_t tensor_state_numel(int b) const {
         int64_t numel = 0;
         for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {

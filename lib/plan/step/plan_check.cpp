@@ -289,8 +289,9 @@ class Checker {
     std::vector<std::string> problems_;
 };
 
-// Simulates the plans of one host's ranks as tasks that take no time. A task waits for the same
-// instructions as its own instruction, in the same plan and in other ranks' plans.
+// Simulates the plans of one host's ranks as tasks that take no time. A task stands for one
+// instruction. It waits for the tasks of all instructions for which its instruction waits, in the
+// same plan and in other ranks' plans.
 class Rehearsal {
   public:
     Rehearsal(std::span<const StepPlan> plans, size_t ranks) : plans_(plans), ranks_(ranks) {
@@ -381,14 +382,14 @@ class Rehearsal {
 
     // Returns the first rank of the stage that rank R belongs to.
     [[nodiscard]] size_t stage_begin(size_t r) const { return r / ranks_ * ranks_; }
-    // Waits until every other rank of the stage may begin instruction I, since the instruction can
-    // end only then.
+    // Makes the task wait until every other rank of the stage may begin instruction I: no rank can
+    // finish the instruction alone.
     void meet_all(size_t r, size_t i, Waits& waits) const {
         for (size_t other = stage_begin(r); other < stage_begin(r) + ranks_; ++other)
             if (other != r) meet(other, i, waits);
     }
-    // Waits for the other end of a transfer: a Send and its Receive end only when both may begin.
-    // If the peer has no such instruction, waits for ever.
+    // Makes the task wait for the other end of a transfer: a Send and its Receive end only when
+    // both may begin. If the peer has no such instruction, the task waits for ever.
     void meet_peer(size_t r, size_t i, Waits& waits) const {
         const Instruction& own = plans_[r].instructions[i];
         const size_t other = static_cast<size_t>(own.peer) * ranks_ + r % ranks_;
@@ -404,8 +405,8 @@ class Rehearsal {
         if (!meets) return wait_for_ever(r, i, waits);
         meet(other, static_cast<size_t>(end - instructions.begin()), waits);
     }
-    // Waits until every rank has read the earlier gradients in the memory that instruction CLAIM
-    // claims.
+    // Makes the task wait until every rank has read the earlier gradients in the memory that
+    // instruction CLAIM claims.
     void wait_for_readers(size_t of, size_t claim, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const int memory = plans_[r].instructions[claim].writes.front();
@@ -427,8 +428,8 @@ class Rehearsal {
                 waits.push_back(places_[r][i]);
         }
     }
-    // Waits until every rank of the stage has done OP for the same bucket as LIKE and, if LIKE has
-    // a micro step, for the same micro step.
+    // Makes the task wait until every rank of the stage has done OP for the bucket of LIKE. If LIKE
+    // has a micro step, OP must be of the same micro step.
     void wait_for_all(size_t of, Op op, const Instruction& like, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;

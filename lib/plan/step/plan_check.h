@@ -16,7 +16,7 @@ namespace dslaunch::plan {
 //   that is independent of derive_waits.
 // - A Reduce comes before the last Backward that adds to its bucket.
 // - An instruction waits for a later instruction.
-// - A gathered bucket is read outside of its Gather and Release, or in a different buffer.
+// - A gathered bucket is read before its Gather, after its Release, or in a different buffer.
 [[nodiscard]] std::vector<std::string> check_plan(const StepPlan& plan);
 
 // Returns the faults that appear only when the plans of a host's local ranks are taken together: a

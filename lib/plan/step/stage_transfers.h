@@ -37,9 +37,10 @@ class StageTransfers {
     void send_values(const StagePart& part, int m, int values);
     void send_gradients(const StagePart& part, int m, int gradients);
 
-    // begin_work is called before a work of the schedule is added, end_work after its last
-    // instruction. A message for a work is received only after the work before the previous one has
-    // ended. So a rank never waits for another rank longer than a few works take.
+    // Call begin_work before adding a work of the schedule, and end_work after adding its last
+    // instruction. Messages are received only shortly before their work: for example, a message for
+    // work 5 only after work 3 has ended. So a rank never waits for another rank longer than a few
+    // works take.
     void begin_work() { turn_ = turns_[work_++ % 2]; }
     void end_work();
 

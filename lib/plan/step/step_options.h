@@ -135,8 +135,8 @@ struct StepPlanOptions {
         return {parameter_bytes,  master,          optimizer_states,        offload.packings,
                 offload.lossless, keeps_reduced(), offload.packed_in_memory};
     }
-    // Returns true if some parameters must be gathered before they are whole. is_gathered returns
-    // true if BUCKET contains such parameters.
+    // Returns true if a rank must gather some parameters, because it does not hold them whole.
+    // is_gathered returns true if BUCKET contains such parameters.
     [[nodiscard]] bool gathers() const {
         return stage == 3 && (shards_over_hosts() || offload.parameters);
     }

@@ -56,9 +56,10 @@ enum class Op : uint8_t {
 
 // The lanes of a rank. Each direction of a transfer has a lane, since both directions run at the
 // same time. Between stages, live values and gradients have separate lanes, so that neither must
-// wait for the other. If parts go up the stages again (kZeroBubbleV), the upward direction has
-// separate lanes too. Thus both ends of a lane have the same messages in the same order in every
-// schedule. Updates that lag have a separate lane beside the lane of a step's other updates.
+// wait for the other. In a V schedule (kZeroBubbleV), values also pass from later to earlier
+// stages; this direction has separate lanes too. Thus both ends of a lane have the same messages in
+// the same order in every schedule. Updates that lag have a separate lane beside the lane of a
+// step's other updates.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,

@@ -30,9 +30,9 @@ struct SegmentTimes {
     double backward_weight_s = 0;
 };
 
-// Compute with the times of OF. backward_s returns the time of both halves of a backward, and
-// micro_batch_s the time of forward and backward; add_times adds the times to TO. OF and TO can
-// have any type with the members of SegmentTimes.
+// Return sums of the times in OF: backward_s adds both halves of a backward, and micro_batch_s adds
+// a forward and a backward. add_times adds the times in OF to the times in TO. OF and TO can have
+// any type with the members of SegmentTimes.
 template <typename Times>
 [[nodiscard]] double backward_s(const Times& of) {
     return of.backward_input_s + of.backward_weight_s;

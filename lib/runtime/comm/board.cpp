@@ -10,7 +10,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The additional wait for the first member's answer, which may come only after the limit.
+// The first member may answer as late as the limit. The other members wait this much longer.
 constexpr Duration kAnswerTime = std::chrono::seconds(2);
 
 std::vector<int> count_members(Board& board, const Meeting& meeting) {

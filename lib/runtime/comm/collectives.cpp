@@ -271,9 +271,9 @@ class HierarchicalCollectives final : public Collectives {
             append_pieces(bucket, range, pieces);
         return pieces;
     }
-    // Reduces each range to its owner. Ranges that every node needs come first in each stream, so
-    // that they have the same place in all streams. Their chunks are summed in place; for this,
-    // each chunk must have been sent to all nodes.
+    // Reduces each range to its owner. Ranges that every node needs are summed in place, but only
+    // after their chunks have been sent to all nodes. Therefore these ranges come first in each
+    // stream, and have the same place in all streams.
     void reduce_to_owners(BucketId bucket, float scale, std::span<const NodeRange> destinations,
                           const ReduceCoding& coding) {
         const Pieces every = pieces_for(bucket, destinations, kEveryNode);

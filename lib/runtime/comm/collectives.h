@@ -85,8 +85,7 @@ class Collectives {
 
     // Waits until every local rank has released GENERATION - 1. If several buckets share memory,
     // call it twice before writing to a bucket: for this bucket, and for the bucket that used the
-    // memory last. The generation of the second call is then `g + 1`, where g is the last
-    // generation of that bucket.
+    // memory last. For the latter bucket, GENERATION is its last generation plus 1.
     virtual void await_free(BucketId bucket, Generation generation) = 0;
     virtual void post(BucketId bucket, Generation generation) = 0;
     // Sums the bucket over all ranks and multiplies the sums by SCALE (1 / world_size for the

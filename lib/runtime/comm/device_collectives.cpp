@@ -54,8 +54,8 @@ class DeviceCollectives final : public Collectives {
             count_all_reduce(buffer.numel * kElementBytes, world_size);
             return groups_.world->all_reduce(buffer, reduction);
         }
-        // The usage flags, the only ranges that every rank needs, are left out: they are not on the
-        // device (GradientSums::complete). Then a single reduce-scatter is enough if the shards
+        // The usage flags are left out: they are not on the device (GradientSums::complete). No
+        // other range is needed by every rank. Then a single reduce-scatter is enough if the shards
         // have equal size.
         std::vector<NodeRange> shards(destinations.begin(), destinations.end());
         std::erase_if(shards, [](const NodeRange& range) { return range.node == kEveryNode; });

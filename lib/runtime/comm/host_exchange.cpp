@@ -52,7 +52,7 @@ void HostExchange::reduce(const Pieces& pieces, float scale) {
     for (int node = 0; node < node_count_; ++node)
         stripes.push_back(cut(pieces, sub_stripe(numel, node)));
     reduce_to_owners(stripes, scale);
-    // The first stripe is the longest, so all chunks of all stripes are sent.
+    // The first stripe is the longest, so this loop reaches all chunks of all stripes.
     for (int64_t c = 0; c < chunks_of(sub_stripe(numel, 0).numel); ++c)
         gather_sums(stripes, chunk_range(c));
 }

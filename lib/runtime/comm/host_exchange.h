@@ -103,10 +103,10 @@ class HostExchange {
     // and all hosts have equally many elements. Each of the H hosts sums one of H parts and sends
     // the sums back, so a host sends `2 * (H - 1) / H` of the elements.
     void reduce(const Pieces& pieces, float scale);
-    // Sends STREAMS[q], pieces of this host's sums, to host q. Streams have the same length on all
-    // hosts. STREAMS[own host] is not sent: its pieces are replaced by the sum over hosts in
-    // node-rank order, times SCALE. REQUIRES: streams have no memory in common, except for a common
-    // beginning.
+    // Sends STREAMS[q], which consists of pieces of this host's sums, to host q. STREAMS[own host]
+    // is not sent: its pieces are replaced by the sum over hosts in node-rank order, times SCALE.
+    // REQUIRES: a stream has the same length on all hosts; streams share no memory, except that all
+    // may begin with the same pieces.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
     // Does the same as reduce_to_owners(), but packs STREAMS[q].packed as CODING says. This host's
     // own term is added unpacked. CODING.errors has one rounding error for each packed element that

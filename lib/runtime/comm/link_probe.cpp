@@ -26,12 +26,12 @@ namespace {
 constexpr size_t kConnectionsMax = 64;
 constexpr int kIdleMaxMilliseconds = 30'000;
 constexpr size_t kChunkWords = 32 << 10;
-// If small messages arrive, but fewer bytes of a burst than this number, large packets count as
-// lost.
+// If small messages pass, but fewer bytes of a burst than this number arrive, the path is assumed
+// to lose large packets.
 constexpr int64_t kStuckBytes = 4096;
 constexpr int kLargeBursts = 3;
-// The limit for the second rate of a burst, as a multiple of the measured rate. The second rate
-// does not count the time in which the ends waited for a processor.
+// A burst also has a second rate, which leaves out the time that the ends waited for a processor.
+// The second rate is at most this many times the measured rate.
 constexpr int64_t kBusyPartMost = 8;
 
 enum class Kind : uint64_t { kExchange = 1, kBurst = 2, kMangled = 3 };
@@ -517,8 +517,8 @@ void ProbeServer::accept_until_stopped() {
         if (ready < 0 && errno != EINTR) return;
         if (ready < 0) continue;
         if (wanted[0].revents != 0) return;
-        // First handles the connections that have data, then accepts new connections. If a
-        // connection shows the token, it makes room for a new connection.
+        // First handles the connections that have data, then accepts new connections. A connection
+        // that shows the token leaves guests_, so a new connection can take its place.
         for (size_t i = 2; i < wanted.size(); ++i) {
             if (wanted[i].revents != 0) static_cast<void>(guests_.hear(wanted[i].fd));
         }

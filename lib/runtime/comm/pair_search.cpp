@@ -141,8 +141,8 @@ class Search {
         come_together(fmt::format("pass {} of the search, round {}", pass, number));
     }
 
-    // Measures LINK. Answers that were changed in transit are reported as errors of the path back.
-    // The path back may change so few bytes that its own probe does not notice.
+    // Measures LINK. If answers were changed in transit, also reports wrong data on the path back,
+    // since the path's own probe may not notice a few changed bytes.
     void measure(const health::NodeLink& link, int pass) {
         auto [way, wrong_back] = probe_link(places_.at(link.to), token_, options_.limits);
         way.from = link.from;

@@ -27,11 +27,11 @@ struct JobComm {
     std::unique_ptr<Collectives> collectives;
 };
 
-// Opens the comm of all ranks. Waits for all ranks of the host; a bridge also waits for the bridges
-// of other hosts with its index. Takes ownership of the file descriptors in ENVIRONMENT. A rank
-// that is alone on its host needs no arena_fd. STREAMS are passed to Rendezvous. Throws the errors
-// of Arena, HostGroup and Rendezvous. REQUIRES: LAYOUT was made for environment.local_world_size
-// ranks.
+// Opens the comm of all ranks. Waits for all ranks of the host; a bridge also waits for the bridge
+// with the same index on every other host. Takes ownership of the file descriptors in ENVIRONMENT.
+// A rank that is alone on its host needs no arena_fd. STREAMS are passed to Rendezvous. Throws the
+// errors of Arena, HostGroup and Rendezvous. REQUIRES: LAYOUT was made for
+// environment.local_world_size ranks.
 [[nodiscard]] JobComm open_job_comm(const launch::WorkerEnvironment& environment,
                                     ArenaLayout layout, Duration time_limit, int streams = 1);
 

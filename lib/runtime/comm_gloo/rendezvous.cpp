@@ -113,9 +113,9 @@ std::unique_ptr<Link> Rendezvous::open_link() {
                    address);
 }
 
-// Sets the number of streams for all ranks. If it must be measured, the first bridges of all hosts
-// measure it. Node 0's first bridge decides this, since other hosts may have different settings or
-// network devices.
+// Sets the number of streams for all ranks. Node 0's first bridge decides whether the number must
+// be measured, since other hosts may have different settings or network devices. The first bridges
+// of all hosts then measure it together.
 void Rendezvous::agree_on_streams(const std::string& address) {
     if (topology_.node_rank == 0) {
         const bool loopback = is_loopback(address) || named_interface() == "lo";

@@ -58,7 +58,7 @@ class Rendezvous final : public Board {
     [[nodiscard]] std::unique_ptr<Link> open_link();
     // Opens a link between all ranks that call it with the same name; a name may be used once. It
     // uses the addresses from open_link(), which local rank 0 of each host must have called before.
-    // Throws the same errors.
+    // Throws the errors of open_link() without arguments.
     [[nodiscard]] std::unique_ptr<Link> open_link(const LinkPlace& place);
     // Connects every rank to every other. LIMIT applies to this call and to each operation. Throws
     // Error{kHang} or {kPeerLost}. Binds to the interface that GLOO_SOCKET_IFNAME names, or else to

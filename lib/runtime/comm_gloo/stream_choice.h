@@ -9,7 +9,8 @@
 namespace dslaunch::runtime {
 
 // The chosen number of streams, the rate of one stream, and the rate of the chosen number. A rate
-// is the bytes per second that a node sends while it receives as many. The slowest path counts.
+// is the bytes per second that a node sends while it also receives this many. The slowest path
+// counts.
 struct StreamChoice {
     int streams = 1;
     double one_bytes_per_s = 0;
@@ -19,8 +20,8 @@ struct StreamChoice {
 inline constexpr int kStreamsMax = 16;
 inline constexpr int kConnectionsMax = 512;  // per host: a process often may open only 1,024 files
 inline constexpr double kStreamGain = 1.2;
-// Returns SAID, the user's number of streams, if it is not 0. Otherwise, returns 1 if hosts meet on
-// a LOOPBACK, and 0 if the number must be measured.
+// Returns the user's number of streams (SAID) if it is not 0. Otherwise, returns 1 if hosts meet on
+// a loopback address, and 0 if the number must be measured.
 [[nodiscard]] inline int given_streams(int said, bool loopback) {
     return said == 0 && loopback ? 1 : said;
 }

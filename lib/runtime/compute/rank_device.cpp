@@ -55,7 +55,7 @@ void check_gpu_support(const config::RunConfig& config) {
 }
 
 void allow_tf32(bool allowed) {
-    // Also sets convolutions: by default, LibTorch uses TF32 for fp32 convolutions.
+    // Sets convolutions as well, since LibTorch by default uses TF32 for fp32 convolutions.
     at::globalContext().setAllowTF32CuDNN(allowed);
     at::globalContext().setAllowTF32CuBLAS(allowed);
 }

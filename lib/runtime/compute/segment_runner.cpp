@@ -202,8 +202,8 @@ void SegmentRunner::end_forward(const Place& place, graph::Boundary& boundary) {
     boundary.values.clear();
 }
 
-// Passes a finished part's values to the next part if the next part is on this stage too. The next
-// part's inputs are the leaves of the finished part's outputs, so gradients need not be sent.
+// Passes a finished part's values to the next part if the next part is on this stage too. Both
+// parts have the same leaf tensors at the cut, so gradients need not be sent.
 void SegmentRunner::hand_over(const Place& place) {
     if (!options_.stage_work.stay(parts_[place.part].behind)) return;
     Held& from = held(place);

@@ -33,9 +33,9 @@ struct SegmentRunnerOptions {
     bool stop_on_nonfinite_loss = true;
     plan::StageWork stage_work = {};  // this stage's work in the plan
     // The number of ranks that share the positions of each sample. Each of these ranks has one
-    // summand of the loss's gradient, so their gradients must be added. But the mean over all ranks
-    // divides by this number too, so the runner multiplies by it. data_parallel_rank and
-    // data_parallel_size count these ranks as one.
+    // summand of the loss's gradient, so the gradients must be added. But the mean over all ranks
+    // divides by the number of these ranks too; therefore the runner multiplies by it.
+    // data_parallel_rank and data_parallel_size count these ranks as one.
     int position_ranks = 1;
 };
 
@@ -55,8 +55,9 @@ class SegmentRunner {
     // loss (1 / accumulation steps for a mean). EMPTY marks the micro steps in which no target
     // counts: their loss is 0. If EMPTY is empty, every micro step has targets that count.
     void begin_step(int64_t step, double root_scale, std::vector<char> empty = {});
-    // Sets the number of completed updates, on which the compression of the model depends. -1, the
-    // number before the first call, means that no change of the compression will follow.
+    // Sets the number of completed updates, on which the compression of the model depends. The
+    // number -1, which applies before the first call, stands for the end of training, when all
+    // compression is fully on.
     void set_updates(int64_t updates) { updates_ = updates; }
     // Loads all micro batches of STEP at once, for callers that read them before the step begins.
     // Load then uses them.

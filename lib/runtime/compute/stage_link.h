@@ -40,9 +40,9 @@ struct StageMessage {
 // One rank's link to the other stages of its pipeline. Any thread.
 class StageLink {
   public:
-    // LINKS has one entry for each stage, the link to this pipeline's rank there. The number of a
-    // stage is also the rank's node number on the link. One link may be the entry of several
-    // stages. The links must outlive this object.
+    // LINKS has one entry for each stage: the link to the rank of the same pipeline on this stage.
+    // The rank's node number on the link is the number of the stage. Several stages may have the
+    // same link. The links must outlive this object.
     StageLink(std::vector<Link*> links, int stage) : links_(std::move(links)), stage_(stage) {}
 
     // send() sends to stage TO and returns once the message is received there. NUMBER must be the

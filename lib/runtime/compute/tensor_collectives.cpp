@@ -78,8 +78,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override {
         const bool narrow = at::isReducedFloatingType(mine.scalar_type());
         const at::ScalarType dtype = narrow ? at::kFloat : mine.scalar_type();
-        // If hosts have several ranks, a tensor is summed in buckets if it is at least as large as
-        // a bucket.
+        // A tensor of at least the size of a bucket is summed in buckets, unless every host has
+        // only one rank.
         const bool reduces =
             dtype == at::kFloat && mine.numel() * 4 >= slices_.chunk.value && !in_one_column();
         if (on_one_host() || !reduces) return combine(mine, site, dtype, {});

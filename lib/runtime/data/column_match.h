@@ -31,10 +31,10 @@ struct ColumnMatch {
 };
 
 // Returns the column of each argument: the column that `chosen` names, or else the column with the
-// argument's name. If the config does not name the column of a loss's target, the target has an
-// empty name, and gets the only remaining column with its type. If a single column and a single
-// argument remain, they belong together. Columns may be left over only if `chosen` names every
-// argument. Throws Error{kInput} that lists columns and arguments.
+// argument's name. If the config does not name the column of a loss's target, the target's name is
+// empty, and the target gets the only remaining column of a possible type. If a single column and a
+// single argument remain, they belong together. Columns may be left over only if `chosen` names
+// every argument. Throws Error{kInput} that lists columns and arguments.
 [[nodiscard]] std::vector<size_t> match_columns(const ColumnMatch& match);
 
 }  // namespace dslaunch::runtime

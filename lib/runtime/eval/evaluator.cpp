@@ -17,8 +17,8 @@
 namespace dslaunch::runtime {
 
 std::unique_ptr<graph::SegmentedModel> Evaluator::lower_model() const {
-    // One piece is enough, unless parameters are gathered piece by piece or the model is divided
-    // into stages.
+    // The model need not be cut into smaller pieces, unless parameters are gathered piece by piece
+    // or the model is divided into stages.
     const int64_t pieces = parts_.stages.link != nullptr ? parts_.stages.segments
                            : parts_.state->is_sharded()  ? 0
                                                          : 1;

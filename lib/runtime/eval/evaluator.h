@@ -83,7 +83,7 @@ class Evaluator {
     // Makes the graph that run() uses, if it does not exist yet. Throws the errors of run() and of
     // lowering.
     const graph::SegmentedModel& prepare();
-    // Evaluates HELD_OUT from now on. REQUIRES: its samples have the same form as the earlier
+    // Sets the samples to evaluate from now on. REQUIRES: they have the same form as the earlier
     // samples.
     void use(DataSource held_out) { held_out_ = std::move(held_out); }
 

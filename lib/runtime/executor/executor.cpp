@@ -242,8 +242,8 @@ void Executor::fail_step_at(size_t index, std::exception_ptr error) {
     fail_step(index, error);
 }
 
-// Reads the times at which the device executed the step's instructions. For the rest of the step,
-// the compute stream counts as waiting.
+// Reads the times at which the device executed the step's instructions. Until the last instruction
+// ends, the compute stream counts as waiting whenever it runs no instruction.
 void Executor::note_device_times() {
     const std::lock_guard lock(mutex_);
     device_.retire();  // the whole step is done

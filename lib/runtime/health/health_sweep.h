@@ -49,8 +49,8 @@ void sweep_operations(const SweepOptions& options, const SweepSeams& seams);
 
 // Tries every pair of GPUs. In a round each GPU has one partner, and the two send to each other at
 // the same time. The lower rank of a pair reports its rate, and each rank reports its wrong
-// elements as a fault. If there is no time for more rounds, rank 0 ends them for all ranks and
-// reports it. Throws the collectives' errors, naming the ranks. REQUIRES: SEAMS.collectives is
+// elements as a fault. If there is no time for more rounds, rank 0 ends the sweep on all ranks and
+// reports this. Throws the collectives' errors, naming the ranks. REQUIRES: SEAMS.collectives is
 // PAIRS.
 void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,
                      int64_t bytes = int64_t{64} << 20);

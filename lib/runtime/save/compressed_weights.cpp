@@ -66,11 +66,12 @@ at::Tensor CompressedWeights::source_of(const graph::WeightMask& mask) const {
                            : model_.buffers()[mask.source].tensor.to(at::kCPU);
 }
 
-// Rounds and masks VALUES as the layers that read the parameter MADE do, and puts the result into
-// the sink. VALUES have the shape and strides of this parameter.
+// Rounds and masks VALUES in the same way as the layers that read the parameter, and puts the
+// result into the sink. VALUES have the shape and strides of the parameter.
 void CompressedWeights::pass_on(const graph::CompressedParameter& made, const at::Tensor& values) {
     const uint64_t seed = graph::rounding_seed(end_.seed, end_.updates, made.parameter);
-    // Layers round values of their own type. If a weight is not rounded, its fp32 values are kept.
+    // Layers round values in the dtype of the parameters. If a weight is not rounded, its fp32
+    // values are kept.
     const bool rounds =
         made.is_rounded && config::bits_after(made.rounding.schedule, end_.updates).bits > 0;
     const at::Tensor read =

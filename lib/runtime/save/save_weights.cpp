@@ -53,9 +53,9 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
     storage::require_room_for_model(need.folder);
     storage::make_folder(need.folder);
     Bytes weights, checkpoint{need.states_numel * need.states * int64_t{sizeof(float)}};
-    // model.safetensors contains a tensor once under each of its names, and model.pt contains it
-    // once. A tensor that is not row-major is also in a temporary file. A checkpoint contains it
-    // once.
+    // The space for a tensor: model.safetensors contains it once under each of its names, and
+    // model.pt and a checkpoint contain it once. A tensor that is not row-major is also in a
+    // temporary file.
     const auto add_all = [&](const auto& items) {
         for (const auto& item : items) {
             const size_t strided = item.tensor.is_contiguous() ? 0 : 1;

@@ -138,8 +138,8 @@ SavedState::Wanted SavedState::wanted(int parameter, int buffer) const {
     return wanted;
 }
 
-// Returns the tensor of the checkpoint that has one of WANTED's names, or is a view of all of
-// WANTED. If PART_DOES is true, it may also be a view of a part of WANTED.
+// Returns the checkpoint's tensor for WANTED: a tensor with one of its names, or a view of all its
+// elements. If PART_DOES is true, a view of some of its elements is enough.
 SavedState::Home SavedState::find(const Wanted& wanted, Found& found, bool part_does) const {
     Home home;
     const auto take = [&](int tensor, const graph::ModelView* view) {

@@ -36,9 +36,9 @@ class SavedState {
     SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
                const std::vector<std::string>& states, bool leaves_out_frozen = false);
 
-    // From now on, element ranges of a parameter that PLAN splits count within the share of rank
-    // PART.index, not within the whole parameter. REQUIRES: the constructor's model has whole
-    // tensors, and split parameters are row-major. PLAN must outlive this object.
+    // From now on, element ranges of a parameter that PLAN splits are ranges of the share of rank
+    // PART.index, not of the whole parameter. REQUIRES: the constructor's model has whole tensors,
+    // and split parameters are row-major. PLAN must outlive this object.
     void read_shares(const plan::TensorPlan& plan, PartOf part) {
         tensor_plan_ = &plan;
         part_ = part;
@@ -73,8 +73,9 @@ class SavedState {
     struct Home {
         int tensor = -1;             // index into the checkpoint's tensors
         bool other_strides = false;  // true if the checkpoint has another memory order
-        // Null if the checkpoint's tensor is the whole parameter or buffer. Otherwise the tensor is
-        // this view: of all elements of a parameter, or of some elements of a buffer.
+        // Null if the checkpoint's tensor is the whole parameter or buffer. Otherwise, the
+        // checkpoint's tensor is a view: of all elements of a parameter, or of some elements of a
+        // buffer.
         const graph::ModelView* view = nullptr;
     };
     // The data that the constructor has collected so far.
@@ -107,8 +108,8 @@ class SavedState {
     std::vector<std::string> buffers_of_archive_;
     const plan::TensorPlan* tensor_plan_ = nullptr;  // null: all parameters are whole
     PartOf part_;
-    // Cache of the last tensor whose memory order differs between checkpoint and model: its values
-    // in the model's order.
+    // The last tensor whose memory order differs between checkpoint and model. It is kept in the
+    // model's order for further reads.
     int reordered_tensor_ = -1;
     int reordered_state_ = storage::kWeights;
     at::Tensor reordered_;

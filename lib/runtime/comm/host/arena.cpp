@@ -202,7 +202,7 @@ const std::string& ArenaLayout::signal_name(SignalId id) const {
 
 Bytes ArenaLayout::control_bytes() const {
     const Bytes bytes = ControlBlock::bytes({local_world_size_, signal_count()});
-    // Slices are aligned relative to the begin of their region. If a slice is aligned to huge
+    // Slices are aligned relative to the beginning of their region. If a slice is aligned to huge
     // pages, its region must begin at a huge page too.
     return {round_up(bytes.value, std::max(shared_end_, part_end_) >= kHugePageBytes
                                       ? kHugePageBytes

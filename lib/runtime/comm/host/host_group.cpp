@@ -226,8 +226,8 @@ bool HostGroup::has_ended(int local_rank) const {
     if (pid == ::getpid()) return false;
     const UniqueFd& process = process_fds_[local_rank];
     // There is no descriptor if the process ended before it could be opened, or if this kernel does
-    // not offer descriptors of processes. kill() reports a process that has ended as alive until
-    // the process is reaped.
+    // not offer descriptors of processes. After the end of a process, kill() finds it until it is
+    // reaped.
     if (!process.valid()) return ::kill(pid, 0) != 0 && errno == ESRCH;
     pollfd ended{.fd = process.get(), .events = POLLIN, .revents = 0};
     return ::poll(&ended, 1, 0) > 0;

@@ -64,8 +64,8 @@ class HostGroup {
     // ranks.
     void broadcast(std::span<std::byte> bytes, int root);
 
-    // Poisons the group with TEXT; a later text is ignored. Every wait for a generation that is not
-    // posted then throws an error with TEXT; so do later waits. Does not block.
+    // Poisons the group with TEXT; a later text is ignored. Every present or later wait for a
+    // generation that is not posted throws an error with TEXT. Does not block.
     void poison(std::string_view text);
     [[nodiscard]] bool poisoned() const;
     // Sleeps until the group is poisoned, wake_poison_waiters() is called or TIME_LIMIT has passed.

@@ -1,5 +1,6 @@
-// The macro DSL_CHECK, for conditions that only a bug in this program can break. If the condition
-// is false, the macro prints its source location and aborts, in every build.
+// Defines the macro DSL_CHECK, which checks a condition that only a bug in this program can make
+// false. If the condition is false, the macro prints its source location and aborts. Release builds
+// check the conditions too.
 #pragma once
 
 #include <fmt/core.h>
@@ -14,8 +15,8 @@ namespace dslaunch::detail {
 
 }  // namespace dslaunch::detail
 
-// DSL_CHECK(condition, "format", args...). The macro is a conditional expression. Compilers
-// therefore know, even without optimization, that DSL_CHECK(false, ...) does not return.
+// Usage: DSL_CHECK(condition, "format", args...). The macro expands to one conditional expression,
+// so that compilers know, even without optimization, that DSL_CHECK(false, ...) does not return.
 #define DSL_CHECK(condition, ...)                                                   \
     ((condition) ? static_cast<void>(0)                                             \
                  : ::dslaunch::detail::check_failed(__FILE__, __LINE__, #condition, \

@@ -1,5 +1,6 @@
-// Converts one number between fp32 and e4m3fn, the 8-bit floating-point type of models: 4 bits of
-// exponent, 3 bits of mantissa, no infinity, largest number 448. Threads: pure functions.
+// Converts one number between fp32 and e4m3fn, the 8-bit floating-point type of models. The type
+// has 4 bits of exponent, 3 bits of mantissa and no infinity; its largest number is 448. Any thread
+// may call the functions.
 #pragma once
 
 #include <bit>
@@ -10,7 +11,7 @@ namespace dslaunch {
 inline constexpr float kE4m3Max = 448;
 
 // Rounds VALUE to the nearest e4m3fn number, ties to even. A magnitude above 464 becomes NaN, as in
-// PyTorch, because the code that follows the code of 448 means NaN.
+// PyTorch: 464 is halfway between 448 and the next code, which means NaN.
 [[nodiscard]] inline uint8_t e4m3_of(float value) {
     const auto bits = std::bit_cast<uint32_t>(value);
     const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80U);

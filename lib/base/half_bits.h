@@ -1,8 +1,8 @@
 // Converts one number between fp32 and the 16-bit types, with the same result on processors and
-// GPUs. Rounding is to nearest even. A NaN becomes quiet and keeps its sign and its upper bits, as
-// on x86 and ARM. PyTorch's fp16 has the same NaNs; its bf16 NaN depends on the processor (0x7FC0
-// or 0xFFFF). All functions have internal linkage, since they are compiled once for each
-// instruction set.
+// GPUs. Rounds to nearest even. A NaN becomes quiet and keeps its sign and its upper bits, as on
+// x86 and ARM. PyTorch converts a NaN to fp16 in the same way. To bf16, it converts a NaN to 0x7FC0
+// or 0xFFFF, depending on the processor. All functions have internal linkage, because each
+// instruction set needs its own compiled version.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 #include "base/log.h"
 
-// Compiles spdlog into this file. Its symbols have no version in their names, so a program that
-// links the engine and a different spdlog would mix the two versions.
+// Compiles spdlog into this file, instead of linking its library. The names of spdlog's symbols
+// have no version, so a program that links this library and another version of spdlog would mix the
+// two.
 #undef SPDLOG_COMPILED_LIB
 #undef SPDLOG_SHARED_LIB
 #include <spdlog/sinks/base_sink.h>
@@ -87,7 +88,7 @@ bool& are_messages() {
     return chosen;
 }
 
-// Returns the word for LEVEL in a log line; empty for info.
+// Returns the word for LEVEL in a log line; "" for info.
 std::string_view level_word(LogLevel level) {
     switch (level) {
         case LogLevel::kError:

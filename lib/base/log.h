@@ -1,7 +1,8 @@
-// Writes log lines to stderr, each with one write: `time speaker component: message`. A level other
-// than info is written before the component. The launcher's lines are `dslaunch: message`. Any
-// thread may call the functions. Nothing is written to stdout, which is for results only. Writing
-// may block until stderr is read, unless a LogSink takes the line.
+// Writes log lines to stderr, each line with one write() call. A line has the form `time speaker
+// component: message`; a level other than info is written before the component. The launcher's
+// lines have the form `dslaunch: message`. Any thread may call the functions. Nothing is written to
+// stdout, which is for results only. Writing may block until stderr is read, unless a LogSink takes
+// the line.
 #pragma once
 
 #include <fmt/core.h>
@@ -18,8 +19,9 @@ namespace dslaunch {
 // debug lines are shown.
 enum class LogLevel { kError, kWarn, kInfo, kDetail, kDebug };
 
-// Sets the speaker that all lines name: "agent@host" in an agent; "r3@host" in a worker, unless a
-// launcher marks the worker's lines itself; empty in other programs. Called once, in main().
+// Sets the name of this process, the "speaker", that each line contains. An agent sets
+// "agent@host". A worker sets "r3@host", unless a launcher adds this name to the worker's lines.
+// Other programs have no name. Called once, in main().
 void set_log_speaker(const std::string& name);
 // Writes lines as `dslaunch: message` from now on, like the launcher's other messages. If debug
 // lines are shown, the lines keep their time and component.
@@ -54,7 +56,8 @@ struct LoggedLine {
     LogLevel level = LogLevel::kInfo;
     std::string_view said;  // "component: message"
 };
-// Returns the parts of LINE; nothing if log_line() did not write LINE in this form.
+// Returns the parts of LINE; nullopt unless log_line() wrote LINE with a time and without a
+// speaker.
 [[nodiscard]] std::optional<LoggedLine> read_logged(std::string_view line);
 
 // Write one line each. The message is formatted only if its level is written. COMPONENT: the part

@@ -44,8 +44,8 @@ TemporaryFile open_temporary(const std::string& path, mode_t mode) {
     const std::optional<mode_t> earlier = mode_of(path);
     for (int i = 0; i < kTries && !file.fd.valid(); ++i) {
         file.path = fmt::format("{}.tmp-{:016x}", path, random_number());
-        // If the file at PATH is private, other users must not be able to read the temporary file
-        // either.
+        // The temporary file gives no rights to other users, because they may have no rights to the
+        // file at PATH.
         file.fd.reset(::open(file.path.c_str(), kFlags, earlier ? *earlier & 0700 : mode));
         if (!file.fd.valid() && errno != EEXIST) break;
     }

@@ -1,6 +1,6 @@
 // Makes files and folders. A file that replaces another one is first written under a random name,
-// so that nobody can put a link there beforehand. New files and folders survive a power cut. No
-// state; any thread.
+// so that nobody can put a link there beforehand. New files and folders survive a power cut. Any
+// thread may call the functions.
 #pragma once
 
 #include <sys/types.h>
@@ -19,9 +19,9 @@ struct TemporaryFile {
     std::string path;  // PATH.tmp- and 16 random digits
 };
 
-// Opens a new, empty file next to PATH, for content that will replace PATH. The new file has the
-// mode of the file at PATH; if there is no such file, MODE without the bits of the umask. Never
-// opens a file or link that already exists.
+// Opens a new, empty file next to PATH, for content that will replace PATH. The new file gets the
+// mode of the file at PATH. If there is no file at PATH, the new file gets MODE less the umask.
+// Never opens a file or link that already exists.
 [[nodiscard]] TemporaryFile open_temporary(const std::string& path, mode_t mode);
 
 // Writes a file through open_temporary(), fsync and rename: PATH has either the old content or the

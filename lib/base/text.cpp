@@ -83,8 +83,8 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     std::optional<std::string> best;
     size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
     for (const std::string& candidate : candidates) {
-        // Skips a candidate whose length alone makes the distance too large, because WORD may be
-        // very long.
+        // Skips a candidate that is so much shorter than WORD that it cannot be near. This saves
+        // time if WORD is very long.
         if (word.size() >= candidate.size() + best_distance) continue;
         const size_t distance = edit_distance(word, candidate);
         if (distance < best_distance) {

@@ -64,8 +64,8 @@ class Compensation {
                       std::span(inputs_.importance).subspan(begin, length));
     }
 
-    // Rounds the numbers of ROW at positions [begin, begin + width) of the inputs' order. Keeps the
-    // negated errors, which the numbers of later blocks compensate.
+    // Rounds the numbers of ROW whose positions in the order of the inputs are [begin, begin +
+    // width). Keeps the negated errors for change_later().
     void round_block(int64_t row, int64_t begin, int64_t width) {
         float* const numbers = ordered_.data() + row * made_.in + begin;
         for (int64_t i = 0; i < width; ++i) {
@@ -110,7 +110,8 @@ class Compensation {
 }  // namespace
 
 double damping_of(int64_t in, int64_t rows) {
-    // The authors of GPTQ use 0.01, but for data with many more rows than inputs.
+    // The authors of GPTQ use 0.01, but they have many more rows than inputs. The second summand
+    // takes few rows into account.
     return 0.01 + static_cast<double>(in) / static_cast<double>(rows);
 }
 

@@ -24,11 +24,11 @@ struct InputOrder {
 // they are rounded again.
 inline constexpr int kRoundingVersion = 2;
 
-// Returns the damping for order_inputs() if the moments are means over ROWS rows of IN inputs: 0.01
-// + IN / ROWS. It is larger for few rows, because then the moments say less about other data.
+// Returns the damping for order_inputs(): 0.01 + IN / ROWS. The moments are means over ROWS rows of
+// IN inputs. With fewer rows, they say less about other data, so the damping is larger.
 [[nodiscard]] double damping_of(int64_t in, int64_t rows);
-// Returns true if ROWS rows of IN inputs suffice for compensation to lower the errors on other
-// data. With fewer rows, rounding to nearest has smaller errors.
+// Returns true if ROWS rows of IN inputs are enough to round with compensation. With fewer rows,
+// rounding to nearest gives smaller errors on other data.
 [[nodiscard]] bool are_enough_rows(int64_t in, int64_t rows);
 
 // Returns the order in which inputs with MOMENTS, [in, in], are rounded. DAMPING is passed to

@@ -69,8 +69,8 @@ struct Target {
 struct RoundedLayer {
     std::vector<PackedTensor> tensors;
     WeightErrors errors;
-    // The rounded weights, with which the texts go on to the next layer, in the order of the
-    // targets. Empty if there are no texts.
+    // The rounded weights, in the order of the targets. The calibration texts go through the layer
+    // with these weights. Empty if there are no texts.
     std::vector<std::shared_ptr<const std::vector<std::byte>>> numbers;
 };
 
@@ -273,8 +273,8 @@ class FolderCompressor {
     // Rounds TARGETS, a portion of the next layer whose moments are in memory together.
     void round_portion(std::span<const Target> targets, RoundedLayer& made) {
         LayerMoments moments = walk_ ? observe(targets) : LayerMoments();
-        // `inputs` is the order for the moments in `last`. It is computed once for all weights with
-        // the same input, which follow each other in TARGETS.
+        // `inputs` is the order for the moments in `last`. Weights with the same input follow each
+        // other in TARGETS, so the order is computed once for all of them.
         std::shared_ptr<InputMoments> last;
         std::vector<float> mean;
         InputOrder inputs;

@@ -12,7 +12,8 @@
 
 namespace dslaunch::compress {
 
-// The moments of a layer's inputs, that is, the sums of the products of each two inputs, in fp32.
+// The moments of a layer's inputs: for each pair of inputs, the sum of their products over all
+// rows, in fp32.
 class InputMoments {
   public:
     explicit InputMoments(int64_t in);

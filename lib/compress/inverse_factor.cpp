@@ -44,15 +44,15 @@ class BlockFactor {
         return true;
     }
 
-    // Returns the transpose of the inverse of L, which is upper triangular. L: the lower triangle
+    // Returns the inverse of L, transposed; the result is upper triangular. L is the lower triangle
     // of A.
     std::vector<float> inverse_transposed(const std::vector<float>& a) {
         std::vector<float> made(a.size());
         for (int64_t begin = 0; begin < n_; begin += kFactorBlock) {
             const int64_t width = std::min(kFactorBlock, n_ - begin);
             if (begin > 0) {
-                // Row c of the sums is the product of row c of MADE and the rows of L in this
-                // block.
+                // Each number in row c of `sums_` is the dot product of row c of MADE with one row
+                // of L in this block.
                 copy_block(a, begin, width, begin, 1);
                 sums_.resize(static_cast<size_t>(begin * width));
                 multiply({made.data(), begin, begin, n_}, width);
@@ -138,9 +138,9 @@ class BlockFactor {
 
 }  // namespace
 
-// One factorization and one inverse suffice. A is the matrix of moments with rows and columns in
-// reverse order. If A = L Lᵀ, and V is L with rows and columns in reverse order, the matrix of
-// moments is V Vᵀ, so that U is the inverse of V.
+// Computes U with one factorization and one inversion. Let A be MOMENTS with its rows and columns
+// in reverse order. Factorize A = L Lᵀ. Let V be L with its rows and columns in reverse order.
+// Then MOMENTS = V Vᵀ, so U is the inverse of V.
 std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n, double damping,
                                   kernels::ThreadTeam& team) {
     DSL_CHECK(std::ssize(moments) == n * n, "{} moments of {} inputs", moments.size(), n);

@@ -11,12 +11,12 @@
 namespace dslaunch::compress {
 
 // Returns the upper triangular U, [n, n], for which Uᵀ U is the inverse of MOMENTS, a symmetric
-// matrix [n, n]. Before the inversion, each number on the diagonal is multiplied by 1 + DAMPING.
-// While the matrix is not positive definite in fp32, DAMPING is replaced by the larger of 10 *
-// DAMPING and 1e-4. (Other programs add the mean of the diagonal, which says little if a few inputs
-// are a thousand times larger than the others.) An input that is always 0 counts as an input with
-// the mean moment. If all moments are 0, U is the unit matrix. The bits do not depend on the team.
-// REQUIRES: the moments are finite.
+// matrix [n, n]. Before the inversion, each number on the diagonal is multiplied by 1 + DAMPING. If
+// the matrix is then not positive definite in fp32, the inversion is repeated with the larger of 10
+// * DAMPING and 1e-4 as DAMPING. (Other programs add the mean of the diagonal, which is a bad
+// measure if a few inputs are a thousand times larger than the others.) If an input is always 0,
+// its number on the diagonal is replaced by the mean of the diagonal. If all moments are 0, U is
+// the unit matrix. The bits do not depend on the team. REQUIRES: the moments are finite.
 [[nodiscard]] std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n,
                                                 double damping, kernels::ThreadTeam& team);
 

@@ -26,7 +26,7 @@ using WeightErrors = std::vector<WeightError>;
 
 class LayerFiles {
   public:
-    // OPTIONS: two runs have equal texts only if they write the same bytes. Makes the folder.
+    // OPTIONS: a text that is equal for two runs only if they write the same bytes. Makes FOLDER.
     // Removes damaged layers, and layers of runs with different options. Throws Error{kDisk}.
     LayerFiles(std::string folder, std::string options);
 

@@ -35,11 +35,12 @@ class LayerWalk {
     // Returns the size of the texts. Their memory is allocated when the first layer runs.
     [[nodiscard]] const WalkSize& size() const { return size_; }
 
-    // Runs the next layer and shows OBSERVER the inputs of its parts. The texts do not go on to the
-    // layer after it. Throws what load_decoder() throws.
+    // Runs the texts through the next layer and calls OBSERVER with the inputs of the layer's
+    // matrices. Discards the outputs: the same layer is also the next one after this call. Throws
+    // the errors of load_decoder().
     void observe(const decoder::RowMath::Observer& observer);
-    // Does the work of observe() and advance() in one run of the layer, whose weights must not
-    // change.
+    // Does the work of observe() and advance(), but runs the layer only once. REQUIRES: the caller
+    // does not change the layer's weights between the two.
     void observe_and_advance(const decoder::RowMath::Observer& observer);
     // Takes the texts through the next layer, with the weights that SOURCE now has.
     void advance();

@@ -31,8 +31,8 @@ int64_t moments_of(std::span<const WeightSize> sizes) {
     return bytes;
 }
 
-// Returns the bytes that a batch needs in a layer: the buffers of decoder/decode, including rotated
-// queries and keys, and the transposed inputs of InputMoments.
+// Returns the bytes that a batch needs while it goes through a layer: the buffers of the decoder,
+// and the transposed inputs for InputMoments.
 int64_t pass_of(const storage::TransformerConfig& config, std::span<const LayerSizes> layers,
                 const WalkSize& texts) {
     int64_t widest = config.width;
@@ -42,8 +42,9 @@ int64_t pass_of(const storage::TransformerConfig& config, std::span<const LayerS
     const int64_t keys = config.key_heads * config.head_width;
     const int64_t mlp =
         std::max({config.mlp_width, config.expert_width, config.shared_expert_width});
-    // The buffers of a row: hidden, normed, two branches; query, mixed, fused; key, value; gate,
-    // up; and transposed inputs, twice because some forms also keep them rounded.
+    // Each row needs these buffers: hidden, normed and two branches; query, mixed and fused; key
+    // and value; gate and up; and the transposed inputs twice, because some forms also keep rounded
+    // inputs.
     const int64_t row = 4 * config.width + 3 * heads + 4 * keys + 2 * mlp + 2 * widest;
     const decoder::CacheShape cache{1, config.heads, config.key_heads, texts.pages, DType::kF32};
     return texts.rows_max * row * kNumber +

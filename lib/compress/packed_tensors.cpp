@@ -41,7 +41,8 @@ PackedTensor packed_codes(const std::string& module, const RoundedMatrix& matrix
     return words_tensor(module + ".weight_packed", matrix.out, columns, words);
 }
 
-// Packs the zero points of each group. A word holds zero points of successive rows.
+// Packs the zero points, one for each group of each row. A word contains the zero points that
+// successive rows have for the same group.
 PackedTensor packed_zeros(const std::string& module, const RoundedMatrix& matrix) {
     const int bits = matrix.form.bits;
     const int64_t groups = matrix.groups(), rows = storage::packed_words(matrix.out, bits);
@@ -120,8 +121,9 @@ Json quantization_config(const FolderForm& form,
     const std::string format = form.is_packed           ? "pack-quantized"
                                : form.rounding.is_float ? "float-quantized"
                                                         : "int-quantized";
-    // The commonest group size is set for all linear layers. Each other size is set for modules by
-    // name, because names take precedence over the class.
+    // Sets the most frequent group size for the class of all linear layers. Sets each other size
+    // for the names of its modules, because a reader prefers an entry with a module's name to an
+    // entry with its class.
     const auto commonest =
         std::ranges::max_element(groups, {}, [](const auto& own) { return own.second.size(); });
     Json json;

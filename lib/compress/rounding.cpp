@@ -121,7 +121,8 @@ GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
 uint8_t code_of(const RoundingForm& form, const GroupScale& scale, float number) {
     const float divided = number / scale.scale;
     if (form.is_float) return e4m3_of(std::clamp(divided, -kE4m3Max, kE4m3Max));
-    // rounded() takes no numbers beyond 2^22. Numbers beyond 512 get the same code as 512.
+    // Limits the number, because rounded() works only up to 2^22. Numbers above 512 would get the
+    // same code as 512 in any case.
     const float near = std::clamp(divided, -512.0F, 512.0F);
     const float code = rounded(near) + static_cast<float>(scale.zero);
     return static_cast<uint8_t>(std::clamp(code, 0.0F, largest_code(form)));

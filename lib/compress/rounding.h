@@ -44,15 +44,14 @@ struct RoundedMatrix {
 // The weights of the smallest group.
 inline constexpr int64_t kLeastGroup = 8;
 
-// Returns the size of a group: the largest of WANTED and its half, quarter, … that divides IN
-// evenly and is at least kLeastGroup. Returns 0 (the whole row) if there is no such size, or if
-// WANTED is 0.
+// Returns the size of a group: WANTED, halved until it divides IN evenly. Returns 0, which means a
+// whole row, if WANTED is 0, or if no such size is at least kLeastGroup.
 [[nodiscard]] int64_t fitting_group(int64_t wanted, int64_t in);
 
-// Returns the scale for a group's NUMBERS. If FORM.searches, it is the scale with the smallest sum
-// of squared errors, which IMPORTANCE weighs (empty: equally). Otherwise, for integers
-// |number - rounded| <= scale / 2; for floats |number - rounded| <= |number| / 16 or scale / 1024.
-// REQUIRES: the numbers are finite.
+// Returns the scale for a group's NUMBERS. If FORM.searches, the scale has the smallest sum of
+// squared errors; IMPORTANCE contains the weight of each error (empty: equal weights). Otherwise,
+// the error of an integer is at most scale / 2. The error of a float is at most |number| / 16 or
+// scale / 1024, whichever is larger. REQUIRES: the numbers are finite.
 [[nodiscard]] GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
                                    std::span<const float> importance = {});
 

@@ -53,7 +53,7 @@ class Queue {
                               const kernels::AdagradStep& step) = 0;
     virtual void lion_step(const kernels::FlatRange& range, const kernels::LionStep& step) = 0;
     virtual void sgd_step(const kernels::FlatRange& range, const kernels::SgdStep& step) = 0;
-    // Add SOURCES, each of NUMEL values, in their order, and multiply the sum by SCALE.
+    // Add up SOURCES, arrays of NUMEL values, in the given order, and multiply the sum by SCALE.
     // ordered_sum() writes the result to OUT, and accumulate_sum() adds it to INTO.
     virtual void ordered_sum(std::span<const float* const> sources, float scale, float* out,
                              int64_t numel) = 0;

@@ -6,8 +6,8 @@ namespace dslaunch::device {
 
 namespace {
 
-// The longest pause between two checks. On average, the host notices the end of a wait half a pause
-// late. Ten checks in a millisecond cost little.
+// The longest pause between two checks. The host notices the end of the work up to one pause late.
+// Checking ten times in a millisecond costs little.
 constexpr Duration kLongestPause = std::chrono::microseconds(100);
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace dslaunch::device {
 
 // A mark in a stream, after all work that was submitted before it. An event can be recorded again,
-// for example in the next step. Threads: one thread records, any thread may query.
+// for example in the next step. One thread records the event; any thread may query it.
 class Event {
   public:
     virtual ~Event() = default;

@@ -1,5 +1,5 @@
-// The metrics by which the best checkpoint of a run can be chosen: their names, and which of two
-// values is better. Threads: pure functions.
+// The metrics by which the best checkpoint of a run can be chosen, their names, and a function that
+// compares two values. Any thread may call the functions.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace dslaunch {
 
-// The held-out loss, and the results of an evaluation with a preference loss, in the order of
-// kEvalMetricNames.
+// The loss on held-out data, and the metrics of an evaluation with a preference loss. The order is
+// the order of kEvalMetricNames.
 enum class EvalMetric : uint8_t { kLoss, kChosen, kRejected, kMargins, kAccuracies };
 
 // The metrics' names in transformers' Trainer and in TRL.

@@ -1,6 +1,6 @@
-// Converts arrays of numbers between fp32 and the bytes of files and caches, which hold fp32, bf16
-// or fp16. Each number is converted as in half_bits.h. All functions have internal linkage, since
-// each library compiles them with its own options.
+// Converts arrays of numbers between fp32 in memory and fp32, bf16 or fp16 in files and caches.
+// Each number is converted as in half_bits.h. All functions have internal linkage, because each
+// library compiles them with its own options.
 #pragma once
 
 #include <cstddef>

@@ -12,14 +12,14 @@ namespace dslaunch {
 // The most values that an optimizer keeps for each element: Adam with amsgrad keeps three.
 inline constexpr size_t kMomentsMax = 3;
 
-// The form of one optimizer state. Each error below is the error of one rounding.
+// The formats in which one optimizer state can be stored. Each error is the error of rounding once.
 enum class StatePacking : uint8_t {
     kNone,      // fp32, unpacked
     kBf16,      // error less than 2^-7 of the number
     kInt8,      // error less than 1/127 of the block's largest number
-    kUint8Root  // the square root in 8 bits, for numbers >= 0. The error of a number is at most
-                // 511/255^2 of the block's largest number. A number other than 0 never becomes 0,
-                // but at least 1/255^2 of the largest number.
+    kUint8Root  // the square root in 8 bits, for numbers >= 0. The error is at most 511/255^2 of
+                // the block's largest number. A number other than 0 never becomes 0: it becomes at
+                // least 1/255^2 of the largest number.
 };
 
 // The number of elements that share a scale in the 8-bit packings.

@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// The form of values on the wire. Each error below is the error of one rounding.
+// The formats in which values are sent to other ranks. Each error is the error of rounding once.
 enum class WirePacking : uint8_t {
     kNone,  // unpacked
     kInt8,  // error at most 1/254 of the block's largest value
@@ -19,7 +19,8 @@ enum class WirePacking : uint8_t {
             // 0; infinite from 65520 on
 };
 
-// Returns true for bf16 and fp16. Rounding a value a second time does not change it.
+// Returns true for bf16 and fp16. A value that is already rounded to one of these types does not
+// change when it is rounded again.
 [[nodiscard]] constexpr bool is_half(WirePacking packing) {
     return packing == WirePacking::kBf16 || packing == WirePacking::kF16;
 }

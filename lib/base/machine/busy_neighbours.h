@@ -40,12 +40,13 @@ struct ProcessorShare {
 [[nodiscard]] std::string neighbours_text(const ProcessorUse& before, const ProcessorUse& after,
                                           const ProcessorShare& share);
 
-// A thread that watches the other programs until this object is destroyed.
+// A thread that logs a warning if other programs use the processors of this process. The thread
+// runs until this object is destroyed.
 class BusyNeighbours {
   public:
-    // Logs one warning, as COMPONENT, after other programs were busy for some seconds. If AT_END is
-    // true, logs it only when this object is destroyed, so that it does not interrupt text on the
-    // terminal.
+    // Logs at most one warning, with COMPONENT as its component, after other programs used
+    // processors for some seconds. If AT_END is true, logs the warning only when this object is
+    // destroyed, so that it does not interrupt text on the terminal.
     BusyNeighbours(std::string component, const ProcessorShare& share, bool at_end = false);
     BusyNeighbours(const BusyNeighbours&) = delete;
     BusyNeighbours& operator=(const BusyNeighbours&) = delete;

@@ -1,6 +1,7 @@
-// Files that must be removed when this process ends, however it ends: temporaries of a command that
-// Ctrl-C interrupts, files of a rank that fails and calls _exit. They remain only after SIGKILL.
-// The list of the files is global, because a signal handler can reach only global data. Any thread.
+// Files that must be removed when this process ends: for example, temporary files of a command that
+// Ctrl-C interrupts, and files of a rank that fails and calls _exit. Only SIGKILL leaves the files
+// on disk. The list of the files is global, because a signal handler can reach only global data.
+// Any thread may call the functions.
 #pragma once
 
 #include <string>

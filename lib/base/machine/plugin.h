@@ -1,7 +1,8 @@
-// Opens plugins: shared libraries from the same build as the program, in the program's folder or in
-// ../lib/dslaunch. A plugin is opened only when it is needed, because the libraries that it links
-// are large, or missing on some machines. It exports one function without arguments, which returns
-// its data. The data begin with their version (uint32_t). Any thread.
+// Opens plugins. A plugin is a shared library from the same build as the program, in the program's
+// folder or in ../lib/dslaunch. A plugin is opened only when it is needed, because the libraries
+// that it links are large, or missing on some machines. It exports one function without arguments,
+// which returns its data. The data begin with their version (uint32_t). Any thread may call the
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@ struct PluginKind {
     bool shares_symbols = false;  // later libraries may use symbols of the libraries that it links
 };
 
-// Returns the path of the plugin FILE for the programs in folder PROGRAMS. If the file exists in
-// PROGRAMS/../lib/dslaunch, where packages install plugins, the path is there. Otherwise it is in
-// PROGRAMS, where a build puts plugins; the file may be missing.
+// Returns the path of the plugin FILE for programs in the folder PROGRAMS. Packages install plugins
+// in PROGRAMS/../lib/dslaunch: the path is in this folder if FILE exists in it. Otherwise the path
+// is in PROGRAMS, into which a build puts plugins. FILE may be missing from PROGRAMS.
 [[nodiscard]] std::string plugin_of(const std::string& programs, const std::string& file);
 // Returns the path of FILE, a plugin from the same build as this program.
 [[nodiscard]] std::string own_plugin(const std::string& file);

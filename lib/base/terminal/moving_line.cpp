@@ -60,8 +60,9 @@ std::string without_last_fields(std::string_view text, size_t columns) {
 
 MovingLine::MovingLine(int fd) : fd_(fd), erases_(erases_lines(fd)) {}
 
-// Returns true also if FD is not the controlling terminal, because tcgetpgrp() then finds no
-// foreground process group.
+// Returns true if lines can be redrawn, and this process is in the terminal's foreground process
+// group. If FD is not the controlling terminal, tcgetpgrp() fails, and the foreground is not
+// checked.
 bool MovingLine::moves() const {
     if (!erases_) return false;
     const pid_t foreground = ::tcgetpgrp(fd_);

@@ -18,7 +18,8 @@
 
 namespace dslaunch {
 
-// The text about an operation, and the decision when it is shown. No thread, no descriptor.
+// The text that reports the progress of an operation. It also decides when this text is shown, but
+// does not write it.
 class ProgressText {
   public:
     explicit ProgressText(TimePoint now) : begin_(now), part_begin_(now), told_(now) {}
@@ -34,8 +35,8 @@ class ProgressText {
     [[nodiscard]] std::string text(TimePoint now) const;
     // Returns true once the operation has taken long enough to be shown.
     [[nodiscard]] bool is_shown(TimePoint now) const { return now - begin_ >= kShownAfter; }
-    // Returns true each time a log line about the operation is due at NOW. Used if stderr is not a
-    // terminal on which a line can be redrawn.
+    // Returns true if it is time, at NOW, to log the next line about the operation. Log lines are
+    // used if stderr is not a terminal on which a line can be redrawn.
     [[nodiscard]] bool is_told(TimePoint now);
 
   private:
@@ -49,7 +50,8 @@ class ProgressText {
 class Progress {
   public:
     // COMPONENT: the component of the log lines. Shows nothing if the log level is below info.
-    // REQUIRES: it does not matter which thread receives a signal that ends the process.
+    // REQUIRES: any thread of the process may receive a signal that ends the process, because this
+    // object starts a thread.
     explicit Progress(std::string_view component, std::string_view what, int64_t total = 0,
                       std::string_view noun = {});
     Progress(const Progress&) = delete;

@@ -78,8 +78,9 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
         if (const ForeignName* foreign = find_foreign(bare, has_option); foreign != nullptr)
             return fmt::format("unknown option `{}`: {}", printable(name), advice_of(*foreign));
         const std::vector<std::string> known = long_names(app);
-        // A longer name that begins with the given name is a better guess than the nearest name:
-        // `--api-key` means `--api-key-file`. A name of two letters begins too many names.
+        // Prefers an option whose name begins with the given name to the option with the nearest
+        // name: for `--api-key`, suggests `--api-key-file`. A name of one or two letters must be a
+        // whole word of the option's name, because too many names begin with such letters.
         const auto longer = std::ranges::find_if(known, [&](const std::string& other) {
             return other.starts_with(name + "-") || (bare.size() > 2 && other.starts_with(name));
         });

@@ -7,9 +7,9 @@
 
 namespace dslaunch {
 
-// Returns "; did you mean `OTHER`?" if PATH does not exist, but OTHER does: a path whose file and
-// folders have similar names. Returns "; it is a link to PLACE, which does not exist" if PATH is a
-// link to a missing file. Otherwise returns "".
+// Returns "; did you mean `OTHER`?" if PATH does not exist, and OTHER is an existing path with
+// similar names. Returns "; it is a link to PLACE, which does not exist" if PATH is a link to a
+// missing file. Otherwise returns "".
 [[nodiscard]] std::string near_file_text(const std::string& path);
 
 // Returns "the folder FOLDER does not exist; make it: mkdir -p FOLDER" if the folder in which a new

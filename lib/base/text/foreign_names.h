@@ -254,8 +254,9 @@ inline constexpr ForeignName kForeignNames[] = {
     return folded;
 }
 
-// Returns the row for NAME, in any spelling, that applies to a command; nullptr if there is none.
-// HAS_OPTION(option) returns true if the command has that option.
+// Returns the row of kForeignNames that has NAME, ignoring upper case and `_` for `-`, and that
+// applies to the command; nullptr if there is none. HAS_OPTION(option) returns true if the command
+// has the option.
 template <typename HasOption>
 [[nodiscard]] const ForeignName* find_foreign(std::string_view name, const HasOption& has_option) {
     const std::string folded = folded_name(name);

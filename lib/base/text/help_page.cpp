@@ -23,8 +23,8 @@ void append_wrapped(std::string& text, std::string_view words, size_t column) {
     text += wrapped(words, {.width = kWidth, .first = column, .indent = column}) + '\n';
 }
 
-// Returns the column at which the texts of PAGE begin: after the longest head, but at most
-// kTextColumnMax.
+// Returns the column at which the descriptions of PAGE's options begin. The column is to the right
+// of the longest option, but at most kTextColumnMax.
 size_t text_column(const HelpPage& page) {
     size_t column = 0;
     for (const HelpGroup& group : page.groups)

@@ -35,8 +35,8 @@ class JsonPlace {
     [[nodiscard]] double number() const;  // "Infinity", "-Infinity" and "NaN" are numbers here
     [[nodiscard]] bool boolean() const;
     [[nodiscard]] const std::string& text() const;
-    // Returns the name and the value of an object's only field. A union is stored as such an
-    // object.
+    // Returns the name and the value of the only field of an object. Such an object stores one of
+    // several alternatives: the name says which one.
     [[nodiscard]] std::pair<std::string, JsonPlace> only() const;
     // Calls USE for each member of an object whose keys are data, not field names.
     template <typename Use>

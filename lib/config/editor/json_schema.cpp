@@ -278,7 +278,8 @@ class SchemaMaker {
         return schema;
     }
 
-    // Makes a refused key accept only values that turn nothing on, in all their spellings.
+    // Makes a key that is not available yet accept only values that switch its feature off. Accepts
+    // all spellings of these values.
     static void put_refused(const KeySpec& key, Node& schema) {
         Value values = json_list({Value{}});
         const Value fallback = default_value(key);
@@ -311,7 +312,8 @@ class SchemaMaker {
     }
 
     void put_object(const KeySpec& key, Node& schema, bool quiet) {
-        // An object may also be null, even in a list or under a name that the user chooses.
+        // Accepts null in place of every object, also for an object in a list or under a name that
+        // the user chooses.
         std::vector<std::string> kinds = {"object", "null"};
         if (key.path == "zero_optimization") kinds.emplace_back("boolean");  // an old form
         const bool refused = key.status == KeyStatus::kNotYet && !quiet;

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::string_view kUsual = "derived: usual";
 
-// A group of keys. If the config has one of them, no key of the group is taken from the run that is
-// resumed.
+// A group of keys that are taken from the resumed run together. If the config has one of these
+// keys, the resumed run's values of the whole group are ignored.
 struct Together {
     std::vector<const char*> keys;
     bool of_pretrained = false;
@@ -101,8 +101,8 @@ LoraConfig lora_of(std::string_view json) {
     return lora;
 }
 
-// Returns the keys of the batch that can be taken from the earlier run even if the number of ranks
-// is different now.
+// Returns the batch keys whose values in the earlier run are also valid if the number of ranks has
+// changed.
 std::vector<std::string> batch_keys(const std::map<std::string, Begun>& values) {
     std::vector<std::string> said;
     for (const char* key : groups()[kBatch].keys) {

@@ -28,8 +28,8 @@ void take_begun(TrainConfig& config, const std::vector<std::string>& begun, bool
 [[nodiscard]] std::vector<std::string> begun_otherwise(const Resolved& resolved,
                                                        std::string_view json);
 
-// Returns why adapters with the settings LORA cannot continue the run that JSON describes, and
-// which options to give instead; empty if they can continue it.
+// Returns why the run that JSON describes cannot be continued with the adapter settings LORA, and
+// which options to give instead. Returns "" if it can be continued.
 [[nodiscard]] std::string other_lora_text(const LoraConfig& lora, std::string_view json);
 
 }  // namespace dslaunch::config

@@ -87,7 +87,8 @@ constexpr std::array<std::string_view, 6> kAnyCaseKeys{
     "gradient_allreduce_op",   "checkpoint.tag_validation",
     "checkpoint.writer.type",  "checkpoint.writer.data_parallel"};
 
-// Replaces the word at PATH by OURS(word), unless the schema allows the word for that key.
+// Replaces the word at PATH by the result of OURS(word), unless the schema allows the word for that
+// key.
 template <typename Ours>
 void rewrite_word(Value& root, std::string_view path, Ours ours) {
     const Value* const given = find_path(root, path);

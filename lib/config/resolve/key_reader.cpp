@@ -294,8 +294,8 @@ void KeyReader::collect_notes(const std::string& path, const Value& value) {
 }
 
 Resolved KeyReader::finish(RunConfig run) {
-    // Calls written() for every key with two names, because it reports a key that was given under
-    // both names, even if nothing else has read the key.
+    // Calls written() for every key with two names, because written() reports a key that was given
+    // under both names. Other code may not have read all of these keys.
     for (const KeySpec& name : schema())
         if (!name.same_as.empty()) static_cast<void>(written(name.same_as));
     note_begun();

@@ -56,14 +56,15 @@ class KeyReader {
 
     // Returns and records the value of PATH: the given value, otherwise the schema's default.
     Value take(const std::string& path);
-    // Do the same for a PATH that has the function's type in the schema.
+    // Do the same as take(), but return a C++ type. REQUIRES: the schema gives the key at PATH this
+    // type.
     int64_t take_integer(const std::string& path) { return as_integer(take(path)); }
     double take_number(const std::string& path) { return take(path).as_double(); }
     bool take_bool(const std::string& path) { return take(path).boolean; }
     std::string take_text(const std::string& path) { return take(path).text; }
     std::vector<std::string> take_texts(const std::string& path) { return texts_of(take(path)); }
-    // Returns the number given at PATH. If there is none, returns VALUE, which differs from the
-    // schema's default because the optimizer or schedule WHOSE has its own default.
+    // Returns the number given at PATH. If no number is given, returns VALUE: the default of the
+    // optimizer or schedule WHOSE, which differs from the schema's default.
     double number_or(const std::string& path, double value, const std::string& whose);
     int64_t integer_or(const std::string& path, int64_t value, const std::string& whose);
 
@@ -111,10 +112,10 @@ class KeyReader {
     Origin unknown_origin_;                   // the origin of the first of these names
 };
 
-// Defined in deepspeed_forms.cpp. DeepSpeed accepts several forms of some sections and values.
-// Returns ROOT with each of them in one form: `zero_optimization: true` becomes stage 1. In
-// sections whose values DeepSpeed converts to the key's type, "true" and 1 become true, and "2"
-// becomes 2. Origins are kept. REQUIRES: ROOT is an object.
+// Converts sections and values that DeepSpeed accepts in several forms to one form. For example,
+// `zero_optimization: true` becomes stage 1. In sections whose values DeepSpeed converts to the
+// key's type, "true" and 1 become true, and "2" becomes 2. Keeps the origins. REQUIRES: ROOT is an
+// object. Defined in deepspeed_forms.cpp.
 [[nodiscard]] Value in_one_form(Value root);
 
 }  // namespace dslaunch::config

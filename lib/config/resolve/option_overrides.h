@@ -1,4 +1,5 @@
-// Converts the options --lora and --op-library into the config overrides that they stand for. Pure.
+// Converts the options --lora and --op-library into config overrides with the same meaning. Any
+// thread may call the functions.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@ namespace dslaunch::config {
 
 // Returns the overrides for SPEC, which sets keys of dslaunch.lora:
 // "r=16,alpha=32,targets=*.q_proj,*.v_proj". A piece without `=` adds a name to the list before it.
-// Throws Error{kUsage} that names a bad piece.
+// Throws Error{kUsage} if a piece is wrong; the message contains this piece.
 [[nodiscard]] std::vector<std::string> lora_overrides(const std::string& spec);
 
 // Returns the config's override for several options `--op-library FILE`, one for each of FILES.

@@ -162,8 +162,8 @@ void solve_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
     auto put = [&](const char* path, const Value* value, int64_t number,
                    const std::string& formula) {
         if (value != nullptr) return keys.record(path, make_value(number), value->origin);
-        // A number that was chosen for `auto` is also valid for another world size; the others are
-        // not.
+        // A number that was chosen for `auto` is also valid for another world size. A number that
+        // was computed from the world size is not.
         keys.derive(path, make_value(number), formula, !formula.starts_with("auto"));
     };
     put(kTotal, total, rows, total_formula);
@@ -357,8 +357,8 @@ void check_micro_steps(KeyReader& keys, const RunConfig& run) {
                              micro_steps, kMicroStepsMax));
 }
 
-// Solves `train_batch_size == micro batch * accumulation steps * copies`, in which copies are the
-// copies of the model that get different rows. Two of the three keys determine the third.
+// Solves `train_batch_size == micro batch * accumulation steps * copies`. Here, "copies" is the
+// number of copies of the model that get different rows. Two of the three keys determine the third.
 void resolve_batch(KeyReader& keys, RunConfig& run) {
     if (resolve_elastic_batch(keys, run)) return;
     for (const char* path : {kTotal, kMicro, kMicroSteps}) {

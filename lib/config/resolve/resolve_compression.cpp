@@ -317,8 +317,8 @@ void distill(KeyReader& keys, RunConfig& run) {
         keys.unread(section + ".temperature", "only kind logits has a temperature");
 }
 
-// Returns true if the compression changes during the run. The held-out losses at different steps
-// can then not be compared.
+// Returns true if the compression changes during the run. Held-out losses that were measured at
+// different steps cannot be compared in this case.
 bool changes_while_it_trains(const CompressionConfig& config) {
     const WeightQuantization& weights = config.weights;
     const auto begins_later = [](const auto& method) {

@@ -111,7 +111,8 @@ void check_batch_keys(KeyReader& keys) {
     }
 }
 
-// Records the batch for COPIES ranks with different rows. Adds a problem if there is no such batch.
+// Records the batch size for COPIES ranks, each of which gets different rows. Adds a problem if no
+// batch size is possible.
 void solve(KeyReader& keys, RunConfig& run, const ElasticityConfig& config, int64_t copies) {
     const auto batch = elastic_batch_for(config, copies);
     const auto micro = batch ? elastic_micro_rows(config, *batch, copies) : std::nullopt;

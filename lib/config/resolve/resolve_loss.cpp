@@ -19,8 +19,8 @@ double loss_number(KeyReader& keys, const std::string& path, bool is_read,
     return default_value(*find_key(path)).as_double();
 }
 
-// Makes the model's own forward compute the cross entropy, because a Hugging Face folder's forward
-// can do it. Maps the column that the config names as the target to forward's argument.
+// Lets the forward of a Hugging Face folder's model compute the cross entropy. If the config names
+// a target column, passes this column to forward's argument for targets.
 void loss_of_folder(RunConfig& run) {
     LossConfig& loss = run.loss;
     loss.kind = LossKind::kModel;

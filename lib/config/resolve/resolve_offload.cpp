@@ -116,8 +116,8 @@ OffloadDevice offload_device(KeyReader& keys, RunConfig& run, const OffloadSecti
     return OffloadDevice::kCpu;
 }
 
-// Reads the folders. All states on disk share one set of folders, so both sections must name the
-// same folders.
+// Reads the offload folders. The states of parameters and optimizer share one set of folders on the
+// disks, so both config sections must name the same folders.
 void offload_folders(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
     std::string first;

@@ -85,8 +85,8 @@ void lion(KeyReader& keys, RunConfig& run) {
     betas(keys, run);
 }
 
-// Reads the smallest and the largest value of WHAT. For "coeff", the keys are "min_coeff" and
-// "max_coeff" if MIN_FIRST, else "coeff_min" and "coeff_max".
+// Reads the keys for the smallest and the largest value of WHAT. If MIN_FIRST is true, the keys of
+// "coeff" are "min_coeff" and "max_coeff"; otherwise "coeff_min" and "coeff_max".
 void ratio_bounds(KeyReader& keys, const std::string& what, double& least, double& largest,
                   bool min_first) {
     const auto path = [&](const char* end) {
@@ -349,8 +349,9 @@ void resolve_optimizer(KeyReader& keys, RunConfig& run) {
     const Value* type = keys.given("optimizer.type");
     const Value* section = find_path(keys.root(), "optimizer");
     if (type == nullptr) {
-        // An option such as --lr or a resumed run can make a section that has only a rate. The user
-        // has not written this section, so the default optimizer is used with the rate.
+        // An option such as --lr, or a resumed run, can create the optimizer section with nothing
+        // but a learning rate. If the user has not written the section, the default optimizer is
+        // used.
         const bool is_written = section != nullptr && !section->origin.starts_with("--") &&
                                 section->origin != kBegunOrigin;
         if (is_written && section->is(Value::Kind::kObject) && !section->items.empty()) {

@@ -1,8 +1,8 @@
 // The functions that resolve the parts of the run config. Each function reads its keys from KEYS,
 // sets its part of RUN, and records values, notes and problems in KEYS. After a problem, it
-// continues with a value that later functions can use. The functions are called in this order, with
-// few exceptions, so that each can use the parts of RUN that are set before. Internal to
-// lib/config.
+// continues with a value that later functions can use. A function can use the parts of RUN that
+// earlier functions set; with few exceptions, the functions are called in the order of this file.
+// Internal to lib/config.
 #pragma once
 
 #include "config/resolve/key_reader.h"

@@ -58,7 +58,7 @@ void apex_loss_scale(KeyReader& keys, const std::string& level, LossScaleConfig&
     keys.unread(minimum, "the loss scale is fixed");
 }
 
-// Refuses parameters with which Apex changes a level's settings.
+// Refuses keys of `amp` that would change the settings of an Apex level.
 void refuse_apex_parameters(KeyReader& keys) {
     constexpr std::array kRead = {"enabled",        "opt_level",  "loss_scale", "min_loss_scale",
                                   "max_loss_scale", "num_losses", "verbosity"};
@@ -134,8 +134,8 @@ void without_masters(KeyReader& keys, RunConfig& run) {
 }
 
 // Returns true if the run trains in bf16 because the model's weights are bf16 and the config names
-// no type. Weights in fp16 do not lead to training in fp16, which needs a loss scale and skips
-// steps: the user must ask for it.
+// no type. Does not choose fp16 for fp16 weights, because training in fp16 needs a loss scale and
+// skips steps. The user must choose fp16.
 bool takes_weights_type(KeyReader& keys) {
     const std::string path = "bf16.enabled";
     const bool named = keys.has_or_auto(path) || keys.is_auto("fp16.enabled") ||

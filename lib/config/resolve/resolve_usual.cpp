@@ -1,5 +1,5 @@
-// The usual numbers for tuning a pretrained model, which are used if the user gives no others
-// (docs/guide/models.md lists their sources), and the line that reports the chosen numbers.
+// The usual values for tuning a pretrained model, and the line that reports the chosen values. A
+// usual value is used if the user gives no value. docs/guide/models.md lists the sources.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Resolves communication: the forms with fewer bits in which values travel between hosts, the
-// copies of parameters that each host keeps so that they are not sent again, and the communication
-// log.
+// Resolves the keys for communication: the number of bits in which values are sent between hosts,
+// the copy of parameters that each host keeps so that they are not sent again, and the
+// communication log.
 #include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
@@ -132,7 +132,8 @@ void gradient_type(KeyReader& keys, RunConfig& run) {
     before_rounding(keys, run);
 }
 
-// Reads the choice at PATH. Below ZeRO stage FIRST_STAGE no values travel that could be packed.
+// Reads the choice at PATH. Refuses packing at ZeRO stages below FIRST_STAGE, because packing would
+// round the model's own values, or round sums twice.
 WireChoice take_packing(KeyReader& keys, RunConfig& run, const std::string& path,
                         int64_t first_stage) {
     const ZeroConfig& zero = run.zero;

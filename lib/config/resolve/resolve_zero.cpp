@@ -13,8 +13,8 @@ namespace {
 struct StageNumber {
     const char* name;  // a key of zero_optimization
     int64_t ZeroConfig::*field;
-    // If this text is set, the number is 0 unless the user gives the key; the text is the reason.
-    // DeepSpeed's default would keep most models whole.
+    // If this text is set and the user gives no value, the number is 0, because DeepSpeed's default
+    // would keep most of the parameters gathered. The text explains the 0 to the user.
     const char* unless_given = nullptr;
 };
 

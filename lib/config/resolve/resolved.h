@@ -21,8 +21,8 @@ struct ResolveOptions {
     // The type of the model's weights. `auto` in fp16 and bf16 uses it; if it is bf16, it is also
     // used when the config names no type. If not set, fp32 is used.
     std::optional<DType> model_dtype = {};
-    // True if the model is a Hugging Face folder. Its forward computes a cross entropy whose mean
-    // is over the targets of the global batch, as in transformers.
+    // True if the model is a Hugging Face folder. Its forward returns a cross entropy that is
+    // averaged over all targets of the global batch, as in transformers.
     bool model_is_folder = false;
     // True if the folder has weights. Learning rate, clipping and batch then have the usual values
     // for tuning, unless the user gives others.
@@ -59,8 +59,8 @@ struct Resolved {
     std::vector<ResolvedValue> values;  // every supported key that applies, in the schema's order
     std::vector<std::string> notes;     // a line for each key that was given and has no effect here
     std::vector<std::string> warnings;  // about values that are used but are probably mistakes
-    // One line with the values that were chosen here because the user gave none, each with the
-    // option that changes it; empty if there are none.
+    // One line that lists the values that were chosen here because the user gave none, and the
+    // option that changes each value; empty if nothing was chosen.
     std::string chosen;
 };
 

@@ -1,11 +1,12 @@
-// The number of bits for a group of weight_quantization, which falls during a run. Pure values.
+// Computes the number of bits to which weight_quantization rounds a group of weights. The number
+// decreases during a run. Any thread may call the functions.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch::config {
 
-// The number of bits as a function of the updates of a run.
+// The rule for the number of bits after each update of a run.
 struct BitSchedule {
     bool is_fixed = false;  // always `target`; false: from `start` to `target`
     int64_t start = 8;

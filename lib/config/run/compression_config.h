@@ -8,7 +8,8 @@
 
 namespace dslaunch::config {
 
-// One of `different_groups`: some modules, and a method's settings for them.
+// An entry of `different_groups`: a set of modules, and the settings of one compression method for
+// these modules.
 struct CompressedGroup {
     std::string name;
     // Regular expressions. A group contains a module if an expression is found in the module's
@@ -25,8 +26,8 @@ struct CompressedGroup {
     bool operator==(const CompressedGroup&) const = default;
 };
 
-// weight_quantization. If `in_forward` is false, the number of bits falls from start_bits to
-// target_bits.
+// The settings of weight_quantization. If `in_forward` is false, the number of bits decreases from
+// start_bits to target_bits.
 struct WeightQuantization {
     bool in_forward = false;  // target_bits from the first update on, rounded to nearest
     bool is_symmetric = true;

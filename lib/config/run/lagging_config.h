@@ -1,5 +1,5 @@
 // The settings of zero_optimization.zenflow, which delays updates of unimportant parts of
-// parameters: part of the run config. No threads: a value type.
+// parameters. They are a part of the run config.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,8 @@ struct LoraConfig {
     double dropout = 0;
     bool rslora = false;  // the factor is alpha / sqrt(r) (arXiv:2312.03732)
     // The linear layers that get adapters: ends of names, or patterns in which `*` stands for any
-    // characters. If empty, all linear layers except the one that forward computes last.
+    // characters. If `targets` is empty, all linear layers get adapters, except the layer that
+    // forward computes last.
     std::vector<std::string> targets;
     // Modules whose own parameters are trained and saved with the adapters: patterns or ends of
     // names, as above.

@@ -11,12 +11,12 @@
 
 namespace dslaunch::config {
 
-// The matrix that Muon's Newton-Schulz iteration multiplies: the matrix that becomes orthogonal, or
-// its Gram matrix. The Gram matrix is smaller unless the matrix is square.
+// The matrix that is multiplied in Muon's Newton-Schulz iteration. kStandard: the matrix that
+// becomes orthogonal. kGram: its Gram matrix, which is smaller unless the matrix is square.
 enum class NewtonSchulz { kStandard, kGram };
 
-// The settings of 1-bit Adam, 0/1 Adam and 1-bit LAMB: their phases, counted in updates
-// (runtime/schedules/exchange_schedule.h), and the limits of 1-bit LAMB's ratios.
+// The settings of 1-bit Adam, 0/1 Adam and 1-bit LAMB. The phases are counted in updates
+// (runtime/schedules/exchange_schedule.h). The coefficients and factors limit 1-bit LAMB's ratios.
 struct OneBitConfig {
     int64_t freeze_step = 100'000;       // 1-bit Adam and LAMB: updates with whole gradients
     int64_t var_freeze_step = 100'000;   // 0/1 Adam: hosts begin to update alone two updates later

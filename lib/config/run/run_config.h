@@ -87,7 +87,7 @@ struct ZeroConfig {
     int64_t live_numel_max = 1'000'000'000;      // limit of elements gathered at one time
     int64_t reuse_distance_numel_max = 0;        // parameters stay if their next use is this near
     int64_t persistent_parameter_numel = 0;      // parameters up to this size stay whole
-    // The parameters that stay whole have at most this many elements in total.
+    // The largest total number of elements of the parameters that are never sharded.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
 
     bool operator==(const ZeroConfig&) const = default;

@@ -75,8 +75,8 @@ std::string range_text(const KeySpec& key) {
     return "must be one of " + join(choices, ", ");
 }
 
-// Returns "; -1 means all" if VALUE is the word `all` and a number (here -1) has this meaning for
-// KEY; else an empty text.
+// Returns "; -1 means all" if VALUE is the word `all` and the schema says that a number, for
+// example -1, means all for KEY. Otherwise returns "".
 std::string all_text(const KeySpec& key, const Value& value) {
     const size_t end = key.doc.find(": all");
     if (!value.is(Kind::kString) || lower(value.text) != "all" || end == std::string::npos)
@@ -127,7 +127,7 @@ bool names_training(const std::string& name) {
     });
 }
 
-// Returns the advice for a user who gave the name that other tools use, FOREIGN.
+// Returns the advice for a user who gave a name that only other tools use. FOREIGN is its row.
 std::string place_text(const ForeignName& foreign) {
     return foreign.key.empty() ? advice_of(foreign)
                                : fmt::format("did you mean `{}` ({})?", foreign.key, foreign.here);
@@ -161,8 +161,8 @@ class Checker {
         problems_.push_back({path, std::move(message), value.origin});
     }
 
-    // Checks the section PATH. If QUIET is true, refuses no key in it, because an outer section was
-    // refused or turns nothing on.
+    // Checks the section PATH. If QUIET is true, accepts keys that are not available yet, because
+    // the message is about an outer section, or an outer section is switched off.
     void section(const std::string& path, const Value& value, bool quiet) {
         for (size_t i = 0; i < value.keys.size(); ++i) {
             std::string inner = child_path(path, value.keys[i]);
@@ -183,8 +183,8 @@ class Checker {
         if (name.find('.') != std::string::npos) {
             message += ": a key must not contain dots; write nested objects";
         } else if (name.size() > kSuggestedNameMax) {
-            // Adds no suggestion: no known key is this long, and computing the distances would take
-            // long.
+            // Suggests no key, because all known keys are shorter, and computing the distances to
+            // such a long name would take too much time.
         } else if (path == "dslaunch.lora" && (name == "bias" || name == "use_dora")) {
             message += ": bias and DoRA are not supported: remove it";
         } else if (const ForeignName* const foreign = find_foreign(name);

@@ -6,7 +6,7 @@
 
 namespace dslaunch::decoder {
 
-// Sums of numbers over the tensor ranks. One thread.
+// The interface that sums numbers over the tensor ranks. Only one thread may use an object.
 class RankSum {
   public:
     virtual ~RankSum() = default;

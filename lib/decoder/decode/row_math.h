@@ -32,8 +32,8 @@ class RowMath {
     RowMath(const storage::TransformerConfig& config, kernels::ThreadTeam& team)
         : config_(config), team_(team) {}
 
-    // Applies a norm to ROWS rows of WIDTH numbers. If the norm's weights have N rows, row i uses
-    // row `i % N` of the weights. If there is no norm, copies X to OUT. OUT may be X.
+    // Normalizes ROWS rows of WIDTH numbers. If NORM has weights for N rows, row i uses row `i % N`
+    // of the weights. If NORM is not present, copies X to OUT. OUT may be X.
     void norm(const NormWeights& norm, const float* x, int64_t width, float* out, int64_t rows);
 
     // A layer and the place of its outputs, [rows, outputs_of(layer)].
@@ -45,7 +45,7 @@ class RowMath {
     // same input X. SHAPE of X: [rows, in].
     void multiply(std::span<const Use> uses, const float* x, int64_t in, int64_t rows);
 
-    // A function that sees the inputs of layers before they are multiplied. X: [rows, in].
+    // A function that multiply() calls with the inputs of the layers. X: [rows, in].
     using Observer =
         std::function<void(std::span<const Use> uses, const float* x, int64_t in, int64_t rows)>;
     // Calls OBSERVER in each multiply() from now on.

@@ -10,8 +10,8 @@
 
 namespace dslaunch::decoder {
 
-// The sums over the tensor ranks of a job. Two buckets are used in turn, so that one can be read
-// while the other is written.
+// A RankSum for the tensor ranks of a job. It alternates between two shared buffers ("buckets"), so
+// that ranks can still read one buffer while others write to the other one.
 class GroupSum final : public RankSum {
   public:
     static constexpr int kBuckets = 2;

@@ -7,9 +7,9 @@
 
 namespace dslaunch::decoder {
 
-// While this object lives, an allocation of this thread that finds no memory is repeated. When the
-// time LIMIT, counted from the constructor, is over, it throws std::bad_alloc. The C library's
-// malloc does not wait.
+// Makes memory allocations of this thread wait for memory while this object exists. An allocation
+// throws std::bad_alloc if there is no memory when LIMIT has passed since the construction of this
+// object. Affects operator new, not malloc.
 class PatientThread {
   public:
     explicit PatientThread(Duration limit);

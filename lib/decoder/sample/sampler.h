@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// A bias for the last token in a list. It is added to this token's logit if the text ends with the
-// other tokens of the list.
+// A bias that is added to the logit of the last token in `tokens` if the text ends with the other
+// tokens in `tokens`.
 struct TokenBias {
     std::vector<int32_t> tokens;  // at least one
     float bias = 0;

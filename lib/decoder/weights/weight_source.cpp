@@ -37,8 +37,8 @@ bool is_aligned(const std::byte* data, DType dtype) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_bytes(dtype)) == 0;
 }
 
-// Returns the rows ROWS of the stored matrix, cut to the inputs of PART: [rows.numel,
-// part.inputs.numel] fp32.
+// Returns the rows ROWS of the stored matrix as fp32, but only the columns PART.inputs. SHAPE:
+// [rows.numel, part.inputs.numel].
 std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part, Range rows) {
     const int64_t bytes = dtype_bytes(entry.dtype), columns = part.inputs.numel;
     std::vector<float> numbers(static_cast<size_t>(rows.numel * columns));
@@ -57,7 +57,7 @@ std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part
     return numbers;
 }
 
-// Returns the rows ROWS of NUMBERS, the whole matrix, cut to the inputs of PART.
+// Returns the rows ROWS of NUMBERS, which is a whole matrix, but only the columns PART.inputs.
 std::vector<float> cut(const std::vector<float>& numbers, const MatrixPart& part, Range rows) {
     std::vector<float> some;
     some.reserve(static_cast<size_t>(rows.numel * part.inputs.numel));
@@ -80,15 +80,15 @@ bool changes_weight(const WeightChange* change) {
             (change->pair && change->pair->is_of_table));
 }
 
-// Returns the form of the weight in ENTRY after CHANGE. The form is fp32 if the adapter contains
-// the whole changed weight, because the adapter's type may be narrower than the model's.
+// Returns the form in which the weight in ENTRY is used after CHANGE. If the adapter contains the
+// whole changed weight, the form is fp32, which holds the numbers of any adapter exactly.
 MatrixForm own_form(const SafetensorsEntry& entry, const WeightChange* change) {
     const bool is_brought = changes_weight(change) && change->whole;
     return is_brought ? MatrixForm::kF32 : form_of(entry.dtype);
 }
 
-// Returns true if the low-rank pair of CHANGE is added to the weight, and not kept as separate
-// matrices.
+// Returns true if the low-rank pair of CHANGE is added to the weight. Otherwise the pair is used as
+// two separate matrices.
 bool holds_pair(const WeightChange& change) {
     return change.pair && (change.magnitude || change.pair->is_of_table);
 }
@@ -310,8 +310,7 @@ OwnedMatrix WeightSource::matrix(const MatrixPart& part) {
                       made.memory.bytes().data() + begin * shape.in * dtype_bytes(dtype));
         }
     }
-    // Releases the numbers in the file, which are not read again after the matrix was made from
-    // them.
+    // Releases the memory pages of the weight in the mapped file, because they are not read again.
     if (weight.file) static_cast<void>(weight.file->release_unwritten(entry.bytes));
     return made;
 }
@@ -362,8 +361,8 @@ void WeightSource::add_to_bias(const std::string& name, int64_t numel, Range par
 void WeightSource::require_all_taken() const {
     weights_.require_all_taken();
     if (adapter_ == nullptr) return;
-    // If the output layer still shares the table, the table's change applies to both, and the
-    // output layer's own change counts as used.
+    // If the output layer shares the table of tokens, the table's change applies to both. The
+    // adapter's change for the output layer is then not used, but is no error.
     if (changed_.is_tied) static_cast<void>(adapter_->take(storage::head_of(changed_)));
     adapter_->require_all_taken();
 }

@@ -47,9 +47,9 @@ struct LowRank {
     OwnedMatrix b;  // [outputs of the part, r] fp32, times the adapter's scale
 };
 
-// A function that subtracts a matrix from a whole weight [out, in]. It is the matrix that training
-// subtracted before its first step, when it initialized the pair of CHANGE. TRANSPOSED: the file
-// stores the weight as [in, out].
+// A function for adapters whose initialization subtracted a matrix from the base weight before the
+// first training step. It subtracts the same matrix from WEIGHT, a whole weight [out, in].
+// TRANSPOSED: the file stores the weight as [in, out].
 using TakeOutBeginning = std::function<void(std::span<float> weight,
                                             const storage::WeightChange& change, bool transposed)>;
 

@@ -30,11 +30,11 @@ namespace {
 
 const char* const kPackedLinear = "dslaunch::packed_linear";
 
-// Returns the weight that PACKED holds. A small weight on the CPU is valid only until this thread's
-// next call, because all small weights use one buffer. Separate buffers would leave holes between
-// the saved activations, too small for other tensors. A large weight gets separate memory, which
-// runtime/memory counts. On a GPU, small weights get separate memory too, because the allocator
-// keeps small blocks apart.
+// Returns the unpacked weight. On the CPU, all small weights of a thread use the same buffer, so a
+// small weight is valid only until the next call in this thread. With separate buffers, freed
+// weights would leave holes between saved activations, and the holes would be too small for other
+// tensors. A large weight gets separate memory, which runtime/memory counts. On a GPU, every weight
+// gets separate memory, because the allocator keeps small blocks apart.
 at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape) {
     constexpr auto kSmall = static_cast<size_t>(plan::kLargeBlock.value);
     thread_local std::vector<std::byte> shared;

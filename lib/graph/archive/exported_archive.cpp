@@ -217,8 +217,9 @@ class ProgramImporter {
         return found->second;
     }
 
-    // Gives the type a name in the form that torch.jit uses for scripts, so that the class of the
-    // module can be found in it (storage/exported/module_class.h).
+    // Returns a new module for PATH. The name of its type contains the name of the original Python
+    // class in the form that torch.jit uses, so that the class can be found later
+    // (storage/exported/module_class.h).
     Module new_module(const std::string& path) {
         const auto known = classes_.find(path);
         const std::string type =

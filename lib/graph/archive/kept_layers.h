@@ -18,14 +18,14 @@ void require_layers_named(const std::string& path, const std::string& prefix);
 // The layers that a smaller model takes from a folder.
 class KeptLayers {
   public:
-    // Takes layer LAYERS[I] of FOLDER's model as layer I of the smaller model. Throws
-    // Error{kConfig} if a layer does not exist or is named twice, or if the layers of FOLDER's
-    // model are of several kinds.
+    // Chooses LAYERS of FOLDER's model: layer LAYERS[i] becomes layer i of the smaller model.
+    // Throws Error{kConfig} if a layer does not exist or occurs twice in LAYERS, or if the layers
+    // of FOLDER's model have different structures.
     KeptLayers(const storage::ModelFolder& folder, std::vector<int64_t> layers);
 
     // Returns the config of the smaller model.
     [[nodiscard]] storage::TransformerConfig config() const;
-    // Returns the folder's name for the weight that the smaller model calls NAME.
+    // Returns the name that the weight NAME of the smaller model has in the folder.
     [[nodiscard]] std::string name_in_folder(const std::string& name) const;
     // Returns true if the weight NAME of the folder is in a layer that is not kept.
     [[nodiscard]] bool is_left(const std::string& name) const;

@@ -38,8 +38,8 @@ using PickleKind = PickleValue::Kind;
 using caffe2::serialize::PyTorchStreamReader;
 using Content = std::span<const std::byte>;
 
-// LibTorch replaces calls of these operators when it loads an archive. Only torch::jit::load can do
-// this, so an archive with such calls is loaded by it.
+// LibTorch replaces calls of operators whose names begin with this text while it loads an archive.
+// Only torch::jit::load does this, so it loads all archives with such calls.
 constexpr std::string_view kRewrittenCode = "ops.quantized.conv";
 
 // The reader with which LibTorch's archive classes read from the mapping.
@@ -118,7 +118,7 @@ class OriginTable final : public torch::jit::SourceRangeUnpickler {
             const size_t begin = number(part(*line, torch::jit::kByteOffsetIndex), SIZE_MAX);
             const PickleValue& range = part(*line, torch::jit::kSourceRangeIndex);
             const std::shared_ptr<Source> made = source(part(range, 0));
-            // LibTorch marks one byte even in an empty source, so `end` may be size() + 1.
+            // For an empty source, LibTorch stores a range of one byte, so `end` may be size() + 1.
             const size_t end = number(part(range, 2), made->size() + 1);
             const size_t start = number(part(range, 1), std::min(end, made->size()));
             ranges_.insert_or_assign(begin, SourceRange(made, start, end));
@@ -176,8 +176,8 @@ std::shared_ptr<Source> make_source(const std::string& name, const std::string& 
     return std::make_shared<Source>(text, name, 1, std::move(table));
 }
 
-// The loader of one archive. It uses the same parts of LibTorch that torch::jit::load uses. The
-// records are in the mapping, and ScriptArchive has checked pickles and code.
+// The loader of one archive, made of the parts of LibTorch that torch::jit::load uses. It reads
+// records from the mapped file. ScriptArchive has already checked the pickles and the code.
 class Importer {
   public:
     Importer(const std::shared_ptr<const storage::MappedFile>& file, Trust trust)

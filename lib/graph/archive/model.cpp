@@ -307,7 +307,7 @@ void Model::add_view(const SharingTensor& tensor, const at::Tensor& owner, Memor
     const int parameter = parameter_index(owner), buffer = buffer_index(owner);
     const bool same_kind = tensor.is_parameter == (parameter >= 0);
     const bool same_gradient = tensor.tensor.requires_grad() == owner.requires_grad();
-    // An attribute without a name needs no entry, because unify() replaces it by OWNER.
+    // An attribute without a name is not listed, because unify() replaces it by OWNER.
     if (tensor.name.empty() && view.is_same() && same_gradient) return;
     if (view.is_same() && same_kind && same_gradient) {
         (parameter >= 0 ? parameters_[parameter].aliases : buffers_[buffer].aliases)

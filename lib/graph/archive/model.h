@@ -36,9 +36,10 @@ struct ModelParameter {
     // The classes of the modules that contain the parameter, one for each of the parameter's names
     // (storage/exported/module_class.h).
     std::vector<std::string> module_classes = {};
-    // True if the parameter belonged to a set of untrained tensors whose memory overlapped in the
-    // archive, but which are not all views of one tensor (shared_storage.h). Its values are right
-    // only if forward writes to no tensor of the set.
+    // True if the memory of this parameter overlapped other untrained tensors in the archive, but
+    // not all of them are views of one tensor (shared_storage.h). The parameter then has its own
+    // copy of the values. The copy stays correct only if forward does not write to any of these
+    // tensors.
     bool is_loose = false;
     // True for a parameter that only helps training, which final weights leave out.
     bool is_helper = false;
@@ -78,9 +79,9 @@ struct ModelView {
     at::Tensor tensor;          // the module's own tensor, see Model::renew_views
 };
 
-// kRequired: a folder must contain the weights. kIfThere: a folder may lack them, for callers that
-// need only shapes: zeros replace missing weights, and PATH may be a config.json. An archive always
-// contains the weights.
+// kRequired: a Hugging Face folder must contain the weights. kIfThere: the caller needs only
+// shapes, so a folder may lack the weights, PATH may be a config.json, and zeros replace missing
+// weights. An archive always contains the weights.
 enum class Weights { kRequired, kIfThere };
 
 // The module of a model, and its tensors by index. Copies share the module and the tensors.
@@ -115,8 +116,8 @@ class Model {
     [[nodiscard]] const std::vector<ModelView>& views() const { return views_; }
     // Returns the view that is the same object as TENSOR; null if there is none.
     [[nodiscard]] const ModelView* view_of(const at::Tensor& tensor) const;
-    // Makes the views in the module use the current memory of their owners, because a job may have
-    // moved it. REQUIRES: owners have the sizes that they were loaded with.
+    // Makes the views in the module use the current memory of their owners. Needed after a job has
+    // moved the owners to other memory. REQUIRES: owners have the sizes that they were loaded with.
     void renew_views() const;
 
     // Returns true if the archive shows which buffers a state_dict contains. A TorchScript archive
@@ -168,17 +169,18 @@ class Model {
     // PACKED->read() has filled. REQUIRES: the parameter is not trained.
     void pack_parameter(int index, std::shared_ptr<const PackedWeight> packed);
 
-    // hold_as_buffer() turns parameter INDEX into a buffer without a gradient, because forward
-    // writes its values. It returns the buffer's index; the indices of later parameters decrease by
-    // one. hold_constant() adds TENSOR, a constant of the module's code, as a buffer, unless it
-    // already is a buffer. After settle_state(), both functions throw Error{kInput} and name the
-    // parameter or constant. REQUIRES: the parameter is not packed.
+    // hold_as_buffer() turns parameter INDEX, to which forward writes, into a buffer without a
+    // gradient. It returns the buffer's index; the indices of later parameters decrease by one.
+    // hold_constant() adds TENSOR, a constant of the module's code, to the buffers if it is not one
+    // yet. After settle_state(), both functions throw Error{kInput} and name the parameter or
+    // constant. REQUIRES: the parameter is not packed.
     int hold_as_buffer(int index);
     int hold_constant(const at::Tensor& tensor);
     // Settles the state: from now on parameters and buffers keep their indices.
     void settle_state() { is_state_settled_ = true; }
-    // Turns each parameter that is a buffer in OTHER, a copy of this model, into a buffer. If
-    // WITH_CONSTANTS, also adds OTHER's constants; the two models then share these tensors.
+    // Makes the same buffers as in OTHER, a copy of this model: turns the parameters into buffers
+    // that hold_as_buffer() turned into buffers in OTHER. If WITH_CONSTANTS is true, also adds the
+    // constants of OTHER as buffers; the two models then share these tensors.
     void hold_like(const Model& other, bool with_constants);
 
     // Returns the index of the parameter (buffer) that is the same object as TENSOR; -1 if there is

@@ -44,7 +44,7 @@ void load(const std::string& file) {
     const size_t before = c10::Dispatcher::singleton().getAllOpNames().size();
     loading() = file;
     const std::terminate_handler handler = std::set_terminate(end_loading);
-    // RTLD_LAZY: functions that only Python would call may stay unresolved. RTLD_GLOBAL: libraries
+    // With RTLD_LAZY, functions that only Python calls may be missing. With RTLD_GLOBAL, libraries
     // that are loaded later can use this library's symbols.
     void* library = nullptr;
     // dlopen is declared not to throw. It is called through a pointer, because a compiler would

@@ -18,8 +18,8 @@
 
 namespace dslaunch::graph {
 
-// The graph's values, by the names that the program gives them. New nodes are added at the graph's
-// insert point. Throws Error{kInput} for a name that no node has made.
+// A map from names in the exported program to values of the graph. New nodes are added at the
+// graph's insert point. Throws Error{kInput} for a name that is not in the map.
 class ProgramNames {
   public:
     using ByName = std::map<std::string, Value*>;

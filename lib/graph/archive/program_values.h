@@ -61,9 +61,9 @@ struct Operation {
 // TARGET.
 [[nodiscard]] const char* size_operator(std::string_view target);
 
-// Returns true if TARGET asserts what the exporter assumed about sizes and dtypes. Such a node can
-// be left out: if an input breaks the assumption, another operator refuses the input too, and
-// explains the reason.
+// Returns true if TARGET is an operator that checks what the exporter assumed about sizes and
+// dtypes. The graph does not need such checks: if an input breaks the assumption, another operator
+// fails with an explanation.
 [[nodiscard]] bool is_assertion(std::string_view target);
 
 // Puts the tensor first if POSITIONAL begins with a number and a tensor, as in 1 - x, and

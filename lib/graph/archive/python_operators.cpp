@@ -46,7 +46,7 @@ def grouped_mm(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
 )"},
 };
 
-// Computes the same as the TorchScript function grouped_mm above.
+// Implements the function grouped_mm in the TorchScript above, with the same result.
 void grouped_mm(Stack& stack) {
     const at::Tensor ends = torch::jit::pop(stack).toTensor().to(at::kCPU, at::kLong).contiguous();
     const at::Tensor weight = torch::jit::pop(stack).toTensor();

@@ -161,7 +161,8 @@ class Compressor {
         rounding.is_transposed = layer.is_transposed;
         rounding.grid.is_symmetric = config.is_symmetric;
         rounding.grid.is_stochastic = config.is_stochastic && !config.in_forward;
-        // In the forward pass, DeepSpeed rounds each row of a table as a separate group.
+        // Rounds each row of a table as a group of its own if DeepSpeed would round in the forward
+        // pass.
         rounding.grid.groups = config.in_forward && is_table ? weight.size(0) : config.groups;
         rounding.schedule = {
             config.in_forward, group.start_bits,
@@ -221,9 +222,9 @@ class Compressor {
         lowered_.shrinks.push_back(std::move(made));
     }
 
-    // Adds CUT to MADE. Throws unless the cut dimension has SIZE elements, like the pruned
-    // dimension of the layer CHOSEN. In a matrix after a convolution, a multiple of SIZE is
-    // accepted too.
+    // Adds CUT to MADE. Throws unless the dimension of CUT has SIZE elements, the size of the
+    // pruned dimension of the layer CHOSEN. If channels are pruned, a matrix that reads flattened
+    // outputs of the convolution may have a multiple of SIZE.
     void add_cut(Shrink& made, const Cut& cut, int64_t size, const Chosen& chosen,
                  const Method& method) const {
         const at::Tensor& tensor = cut.is_buffer ? model_.buffers()[cut.index].tensor
@@ -278,8 +279,9 @@ class Compressor {
             const ModelParameter& parameter = model_.parameters()[p];
             if (module_of(parameter.name) != module || parameter.is_helper) continue;
             if (parameter.tensor.dim() == 1) {
-                // Cuts the vectors of a normalization, which have one element for each bit of the
-                // mask. If rows are pruned, a layer that reads these rows keeps its bias.
+                // Cuts a vector of a normalization, which has one element for each bit of the mask.
+                // Does not cut the bias of a layer that reads pruned rows, because the bias belongs
+                // to its outputs.
                 if (by_heads || !has_matrix(module)) cuts.push_back({false, p, 0});
                 continue;
             }
@@ -421,8 +423,8 @@ class Compressor {
         return add_buffer_input(lowered_, buffer);
     }
 
-    // Inserts the rounding and the masks of MADE at each of READS, between the parameter and the
-    // node that reads it.
+    // Makes the nodes that read the parameter at READS read its rounded and masked value. MADE
+    // describes the rounding and the masks.
     void change(const std::vector<NodeInput>& reads, const CompressedParameter& made) {
         for (const NodeInput& read : reads) {
             const WithInsertPoint before(read.node);

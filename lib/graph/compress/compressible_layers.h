@@ -27,8 +27,8 @@ struct CompressibleLayer {
     std::vector<std::string> names;  // of its modules, such as "blocks.0.attn.q_proj"
     bool is_transposed = false;      // a linear layer's weight is stored as [in, out]
     bool is_also_table = false;      // a linear layer's weight is also a table of rows
-    // The places where nodes read the graph's input for the weight, on the way to the layer's
-    // products.
+    // The node inputs that receive the weight directly from the graph's input. The nodes compute
+    // the layer's products, or change the weight for the products.
     std::vector<NodeInput> weight_reads;
     std::vector<NodeInput> input_reads;  // the layer's own inputs; empty for a table
     std::vector<Value*> biases;          // the layer's biases that are parameters

@@ -25,7 +25,8 @@ using torch::jit::Stack;
 
 namespace {
 
-// The weight of earlier batches when a static range is averaged, as in DeepSpeed's QuantAct.
+// The factor of the old range when a batch updates a static range, as in DeepSpeed's QuantAct. The
+// batch's range has the factor 1 - kRangeMomentum.
 constexpr double kRangeMomentum = 0.95;
 
 // An autograd function that changes values by CHANGE and passes their gradient on unchanged.
@@ -42,8 +43,8 @@ struct StraightThrough : torch::autograd::Function<StraightThrough> {
     }
 };
 
-// Returns sums of PRODUCTS, which have the shape of a weight: one sum for each bit of MASK's mask,
-// over the elements that the bit covers.
+// Returns one sum for each bit of the mask: the sum of PRODUCTS over the elements that have this
+// bit. PRODUCTS has the shape of the weight.
 at::Tensor summed(const at::Tensor& products, const WeightMask& mask, int64_t numel) {
     const at::Tensor turned = mask.is_transposed ? products.t() : products;
     if (mask.sort == MaskSort::kElements) return turned;

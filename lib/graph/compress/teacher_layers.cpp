@@ -33,7 +33,7 @@ bool has_module(const Named& named, const std::string& module) {
 }
 
 // Throws Error{kConfig}, naming KEY, if no module and no parameter has the name MODULE. NAMED: the
-// parameters of the model that WHOSE names in the message.
+// parameters of the model. WHOSE: the model's name in the message.
 void require_module(const Named& named, const std::string& module, const char* whose,
                     const char* key) {
     if (has_module(named, module) || named.count(module) > 0) return;

@@ -228,8 +228,8 @@ class Lifter {
         return inputs[index] = input;
     }
 
-    // Adds the nodes that make VIEW to the graph, at the insert point, and returns their result.
-    // VIEW shares another tensor's memory.
+    // Adds nodes to the graph, at the insert point, that compute VIEW from the tensor whose memory
+    // it shares. Returns their result.
     Value* view_input(const ModelView& view) {
         Value* owner = tensor_input(view.owner);
         if (view.is_detached && view.owner.requires_grad())

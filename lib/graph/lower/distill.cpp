@@ -57,8 +57,8 @@ at::Tensor targets_of(const at::Tensor& labels, const at::Tensor& rows) {
     return labels.flatten();
 }
 
-// Returns the LOGITS of a cross entropy as [rows, classes]. Dimension 1 of LOGITS contains the
-// classes.
+// Returns LOGITS as [rows, classes]. Dimension 1 of LOGITS contains the classes; a single row may
+// have only the dimension of the classes.
 at::Tensor rows_of(const at::Tensor& logits) {
     if (logits.dim() == 1) return logits.unsqueeze(0);
     return logits.dim() == 2 ? logits : logits.movedim(1, -1).flatten(0, -2);

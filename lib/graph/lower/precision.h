@@ -10,9 +10,10 @@
 
 namespace dslaunch::graph {
 
-// Inserts casts before the operators of GRAPH that autocast does not handle, although their kernels
-// cannot mix 16-bit and fp32 tensors or do not support 16-bit tensors. The table in precision.cpp
-// lists them. Does not look into interface calls. DTYPE is kBFloat16 or kHalf.
+// Inserts casts before operators of GRAPH that fail under autocast: autocast does not cast their
+// inputs, and their kernels cannot mix 16-bit and fp32 tensors or do not support 16-bit tensors.
+// The table in precision.cpp lists these operators. Does not look into interface calls. DTYPE is
+// kBFloat16 or kHalf.
 void insert_precision_casts(Graph& graph, at::ScalarType dtype);
 
 // Adds a node that converts VALUE to fp32, at the graph's insert point, and returns its output. A

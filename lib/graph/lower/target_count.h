@@ -15,7 +15,7 @@
 
 namespace dslaunch::graph {
 
-// The counter of a batch's targets, for one lowered graph.
+// A function of one lowered graph that counts the targets in a batch.
 class TargetCount {
   public:
     struct Parts;
@@ -24,14 +24,14 @@ class TargetCount {
     TargetCount& operator=(const TargetCount&) = delete;
     ~TargetCount();
 
-    // Returns the number of BATCH's targets that count, by which the mean divides; 0 if BATCH has
-    // no target. BATCH: forward's arguments on the CPU. A model that computes the mean itself may
-    // divide by a sum of weights, so that the result may have a fraction, or even be negative.
+    // Returns the number of targets in BATCH that are not ignored; 0 if there are none. The mean
+    // divides by this number. BATCH: forward's arguments on the CPU. If the model itself divides by
+    // a sum of weights, the result is this sum, which may have a fraction or even be negative.
     // Throws Error{kInput} if the loss was changed to a sum and BATCH's targets cannot be counted.
     [[nodiscard]] double of(const std::vector<IValue>& batch) const;
 
-    // Returns false if the count depends only on the sizes of the batch. TOKENS is true if no
-    // argument can be negative, as in a token file whose type has no sign.
+    // Returns true if batches of the same sizes can have different counts. TOKENS is true if no
+    // argument can be negative, as in a token file whose type is unsigned.
     [[nodiscard]] bool varies(bool tokens) const;
 
   private:

@@ -21,8 +21,8 @@ namespace dslaunch::graph {
 // constants. The model's graph expects these values to be written before it runs. If a model has
 // several ParameterWrites, all of them are computed from the values before the first write.
 struct ParameterWrites {
-    // Inputs: parameters… buffers…. Outputs: the new values. The graph does not change its inputs,
-    // but writes into copies of them.
+    // The graph that computes the new values. Its inputs are first the `parameters`, then the
+    // `buffers`. The graph does not change its inputs; it writes into copies.
     std::shared_ptr<Graph> graph;
     std::vector<int> parameters;       // model parameter of each parameter input
     std::vector<int> buffers;          // model buffer of each buffer input
@@ -119,9 +119,9 @@ struct PositionTable {
     int64_t rows = 0;  // a sample has at most so many positions
 };
 
-// Returns the smallest table that an embedding at the graph's top level reads by position, such as
-// with indices from arange. Returns nothing if there is no such table, as in models that rotate
-// queries and keys.
+// Returns the smallest table that an embedding at the graph's top level indexes by position, for
+// example with arange. Returns nullopt if there is no such table, as in models with rotary
+// embeddings.
 [[nodiscard]] std::optional<PositionTable> position_table(const LoweredGraph& lowered,
                                                           const Model& model);
 

@@ -34,7 +34,8 @@ namespace {
 class OperatorTrace {
   public:
     OperatorTrace() {
-        // Autograd's device threads run this thread's callbacks too, but current() is null there.
+        // Autograd's device threads also run these callbacks, but must do nothing: current() is
+        // null in these threads.
         at::RecordFunctionCallback callback(
             [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
                 if (current() != nullptr) current()->enter(call);
@@ -162,7 +163,8 @@ std::vector<at::Tensor> tensors_of(const Model& model) {
     return tensors;
 }
 
-// Trials that find the peak memory of each segment's backward. One segment of each sort runs.
+// Trial runs that measure the peak memory of each segment's backward. Segments of the same sort
+// have the same peak, so only one of them is run.
 class BackwardTrials {
   public:
     BackwardTrials(const SegmentedModel& segmented, TensorMeter& meter, bool splits)
@@ -242,8 +244,8 @@ class BackwardTrials {
     std::map<Sort, Peak> peaks_;
 };
 
-// Returns the facts of the loss, the first of OUTPUTS. OUTPUTS: the outputs of the last segment.
-// The loss has a gradient if its producer has one.
+// Returns the number of elements of the loss, and whether it needs a gradient. OUTPUTS: the outputs
+// of the last segment. The first output is the loss.
 LossFacts facts_of_loss(const std::vector<IValue>& outputs) {
     if (outputs.empty() || !outputs[0].isTensor()) return {};
     return {outputs[0].toTensor().numel(), outputs[0].toTensor().requires_grad()};
@@ -292,9 +294,9 @@ std::vector<int64_t> versions_of(const Model& model, const std::vector<int>& par
     return versions;
 }
 
-// Throws if segment INDEX has written a parameter and no schema shows it: the write is in a call
-// that needs the module, or in an operator of a library. VERSIONS: the versions of the parameters
-// before the segment ran.
+// Throws if segment INDEX has written a parameter, but no schema of its operators says so. A call
+// that needs the module, or an operator of a library, can write in this way. VERSIONS: the versions
+// of the parameters before the segment ran.
 void refuse_hidden_writes(const SegmentedModel& segmented, size_t index,
                           const std::vector<int64_t>& versions) {
     const Segment& segment = segmented.segments()[index];

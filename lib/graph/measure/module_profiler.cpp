@@ -150,14 +150,16 @@ class ModuleProfiler::Callbacks {
 
 namespace {
 
-// Registers an operator that calls MARK. The operator stands before the code of a module.
+// Registers an operator that calls MARK. The profiler inserts this operator before the code of each
+// module.
 void register_mark(void (*mark)(torch::jit::Stack&)) {
     static const torch::jit::RegisterOperators operators({torch::jit::Operator(
         "dslaunch::begin_module(int place) -> ()", mark, c10::AliasAnalysisKind::CONSERVATIVE)});
 }
 
-// The full paths of the modules in a TorchScript graph. In the graph, a list of modules has no
-// name, because only its elements are called: "0.fc" stands for "blocks.0.fc".
+// The full paths of the modules in a TorchScript graph. Nodes do not contain the names of module
+// lists, because forward calls only the elements of a list. For example, "0.fc" means
+// "blocks.0.fc".
 class ModulePaths {
   public:
     explicit ModulePaths(const Model& model) : model_(model) {
@@ -192,7 +194,8 @@ class ModulePaths {
         }
     }
 
-    // Returns true if PATH is made by leaving out parts of WHOLE, but not the last part.
+    // Returns true if PATH is WHOLE without some of its parts. Both must end in the same part; for
+    // example, "0.fc" is short for "blocks.0.fc".
     static bool is_short_for(std::string_view path, std::string_view whole) {
         const auto take_last = [](std::string_view& text) {
             const size_t dot = text.rfind('.');

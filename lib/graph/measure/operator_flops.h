@@ -18,14 +18,14 @@ namespace dslaunch::graph {
 // Returns the call's own outputs in the same way.
 [[nodiscard]] c10::ArrayRef<const c10::IValue> own_outputs(const at::RecordFunction& call);
 
-// A counter of FLOPs; see the top of this file.
+// A counter of FLOPs. The top of this file says which operators it counts.
 class OperatorFlops {
   public:
     // Called when an operator begins, with its inputs. Returns false if the call is part of an
     // operator that was counted already: an attention, or the same operator under autocast.
     bool enter(const at::RecordFunction& call);
-    // Called when an operator ends, with its outputs. This is the latest operator that has begun
-    // and not ended.
+    // Call this with the operator's outputs when an operator ends. Operators must end in the
+    // reverse order of enter().
     void leave(const at::RecordFunction& call);
     // Returns the FLOPs since the last call, and starts over.
     [[nodiscard]] int64_t take() { return std::exchange(flops_, 0); }

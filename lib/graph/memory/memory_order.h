@@ -17,9 +17,8 @@ namespace dslaunch::graph {
 // Returns a tensor like TENSOR without memory (on the meta device), for elements in the order of
 // in_memory_order().
 [[nodiscard]] at::Tensor like_in_memory(const at::Tensor& tensor);
-// Returns the fp32 elements at DATA, which are in the memory order of LIKE, as a tensor with LIKE's
-// shape and strides. The tensor uses the memory at DATA. The caller keeps this memory until LET_GO
-// is called with DATA.
+// Returns a tensor with LIKE's shape and strides that uses the fp32 elements at DATA. They must be
+// in the memory order of LIKE. The caller keeps this memory until LET_GO is called with DATA.
 [[nodiscard]] at::Tensor as_in_memory(
     const float* data, const at::Tensor& like,
     const std::function<void(void*)>& let_go = [](void*) {});

@@ -50,7 +50,8 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
     return places;
 }
 
-// Returns the length of the memory that the dimensions span, from the first to the last element.
+// Returns the number of elements of memory from the first to the last element of a tensor with
+// these dimensions, including gaps.
 int64_t reach(std::vector<Dimension>::const_iterator begin,
               std::vector<Dimension>::const_iterator end) {
     int64_t last = 0;

@@ -140,8 +140,8 @@ class TransformerMaker {
         parts.constants.emplace_back("dropout", probability);
     }
 
-    // Returns true if attention must not use the fused kernel, which cannot cap scores, and which
-    // draws dropout in its own way.
+    // Returns true if attention computes its scores with separate operators, and not with the fused
+    // kernel. The fused kernel cannot cap scores, and its dropout draws different random numbers.
     bool writes_out_scores() const {
         return config_.score_cap > 0 || config_.attention_dropout > 0;
     }
@@ -364,8 +364,8 @@ at::Tensor llama3(const Rope& rope) {
     return at::where(is_between, between, scaled);
 }
 
-// Returns the index of the pair of numbers that the rotary embedding turns ROTATIONS times within
-// the original context.
+// Returns the index, with a fraction, of the pair of numbers that the rotary embedding turns by
+// ROTATIONS full circles within the original context.
 double pair_of_rotations(const Rope& rope, double rotations) {
     const auto context = static_cast<double>(rope.original_context);
     return static_cast<double>(rope.width) *

@@ -124,8 +124,8 @@ inline bool is_tensor(const Value& value) {
 
 // Returns the indices of the inputs that NODE itself writes in place, including lists of tensors.
 [[nodiscard]] std::vector<size_t> written_inputs(const Node& node);
-// Returns the input of NODE that is written in place and returned as output OUTPUT; null if this
-// output is another value.
+// Returns the input that NODE writes in place and returns as output OUTPUT. Returns null if NODE
+// returns another value as this output.
 [[nodiscard]] Value* overwritten_as(const Node& node, size_t output);
 // Returns the value that became VALUE by in-place writes; VALUE itself if there were no such
 // writes.

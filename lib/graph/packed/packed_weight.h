@@ -15,9 +15,9 @@
 
 namespace dslaunch::graph {
 
-// A packed weight. Its elements are panels of kernels::kPanelOutputs rows, one after the other.
-// Each panel is a separate packed matrix (kernels/matrix/packed_matrix.h), so that a rank makes
-// only the panels that overlap its shard.
+// A packed weight. Its elements are stored in panels of kernels::kPanelOutputs rows. Each panel is
+// a separate packed matrix (kernels/matrix/packed_matrix.h). A rank therefore needs to make only
+// the panels that overlap its shard.
 class PackedWeight {
   public:
     // WEIGHT: floats, [out, in], or [in, out] if TRANSPOSED; its values must not change. FORM: a

@@ -41,8 +41,8 @@ struct WeightMask {
     bool is_transposed = false;
 
     [[nodiscard]] bool is_on(int64_t updates) const { return updates < 0 || updates >= offset; }
-    // Returns SOURCE itself if SOURCE is a mask. If it contains scores, returns the mask of the
-    // largest scores.
+    // Returns the mask. SOURCE is either the mask itself, or scores. In the second case, the mask
+    // keeps the elements with the largest scores.
     [[nodiscard]] at::Tensor mask(const at::Tensor& source) const;
     // Returns MASK in a shape that multiplies VALUES, which have the layout of the model.
     [[nodiscard]] at::Tensor spread(const at::Tensor& mask, const at::Tensor& values) const;
@@ -62,8 +62,8 @@ struct Shrink {
     std::vector<Cut> cuts;
 };
 
-// A parameter that layers read in a changed form: first rounded if is_rounded is true, then masked
-// by each of `masks`.
+// A parameter that layers read in a compressed form. If is_rounded is true, it is rounded first.
+// Then each of `masks` is applied.
 struct CompressedParameter {
     int parameter = -1;  // index in the model
     bool is_rounded = false;

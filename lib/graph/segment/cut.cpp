@@ -62,8 +62,8 @@ class CutFinder {
                                    [&](const Value* input) {
                                        return is_lifted(input) || map_.everywhere.count(input) > 0;
                                    });
-                // Only lists that contain parameters may be cloned freely: nodes may append to an
-                // empty list or a list of constants, and must all see the same list.
+                // Clones a list only if it contains a parameter. Nodes may append to an empty list
+                // or a list of constants, and all nodes must see the same list.
                 free = free && std::any_of(node->inputs().begin(), node->inputs().end(),
                                            [&](const Value* input) { return is_lifted(input); });
             }
@@ -238,8 +238,8 @@ class Builder {
   private:
     Value* add_input(Value* value) {
         Value* input = graph_->addInput();
-        // Gives the input the plain type, because shapes that a tracer recorded may change, and
-        // because equal layers then share one Code.
+        // Gives a tensor the general tensor type, because the shapes that a tracer recorded may
+        // change, and because equal layers can share one Code only if their types are equal.
         input->setType(is_tensor(*value) ? c10::TensorType::get() : value->type());
         twins_[value] = input;
         return input;

@@ -35,7 +35,7 @@ void WeightHalf::run() {
 
 namespace {
 
-// A hook that stores the gradients that arrive when its node runs for the first time.
+// A hook that stores the gradients that reach its node in the node's first run.
 class Keep final : public torch::autograd::FunctionPreHook {
   public:
     explicit Keep(std::shared_ptr<variable_list> into) : into_(std::move(into)) {}
@@ -84,8 +84,7 @@ class Ways {
         return edge.is_valid() && leads_.at(edge.function.get());
     }
     // The nodes that lead to inputs. A node in `partings` also has an edge to a node that does not
-    // lead to inputs: the paths to inputs and to parameters part there. A node in `plain` has no
-    // such edge.
+    // lead to inputs, but only to parameters. A node in `plain` has no such edge.
     struct Split {
         std::vector<std::shared_ptr<AutogradNode>> partings;
         std::vector<std::shared_ptr<AutogradNode>> plain;
@@ -143,8 +142,9 @@ WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
         to_inputs, to_inputs_gradients, /*keep_graph=*/true, /*create_graph=*/false,
         /*accumulate_grad=*/false, inputs);
     for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = made[i];
-    // The plain nodes are not needed any more, but variables that nodes in `partings` have saved
-    // keep them alive. So only the variables of the plain nodes are freed here.
+    // Frees the variables that the plain nodes have saved, because no half needs them any more. The
+    // nodes themselves still exist, because variables that nodes in `partings` have saved refer to
+    // them.
     for (const std::shared_ptr<AutogradNode>& node : split.plain) node->release_variables();
     for (const auto& [node, came] : kept) {
         // The second half then follows only edges that the first half did not follow. Nodes that

@@ -199,8 +199,9 @@ at::Tensor scores_of(const Ring& ring, const at::Tensor& query, const KeyBlock& 
     return scores.masked_fill(later, -INFINITY);
 }
 
-// The attention to one block of keys. `log_sum` is the logarithm of the sum of the scores'
-// exponentials; -inf if the mask hides all keys of the block.
+// The result of attention to one block of keys. `log_sum` has a number for each query: the
+// logarithm of the sum of the scores' exponentials, or -inf if the mask hides all keys of the
+// block.
 struct Attended {
     at::Tensor out, log_sum;
 };
@@ -255,8 +256,9 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
                             const Variable& value, const Ring& ring) {
         const at::ScalarType dtype = wide(query);
         const at::TensorOptions options = query.options().dtype(dtype);
-        // MOST: the largest log_sum of the blocks so far. NUMERATOR: the sum of the blocks'
-        // outputs, each times exp(log_sum - MOST). DENOMINATOR: the sum of these exponentials.
+        // MOST: the largest log_sum of the blocks so far. Each block has the factor exp(log_sum -
+        // MOST). NUMERATOR: the sum of the blocks' outputs times their factors. DENOMINATOR: the
+        // sum of the factors.
         at::Tensor most =
             at::full({query.size(0), query.size(1), query.size(2)}, -INFINITY, options);
         at::Tensor denominator = at::zeros_like(most);

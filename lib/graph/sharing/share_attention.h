@@ -32,8 +32,9 @@ struct AttentionOptions {
     int64_t extent = 0;           // extent of that dimension over all ranks
 };
 
-// A scope in which attention is computed as under autocast. It casts OPERANDS to autocast's dtype,
-// and switches autocast off until the scope ends.
+// A scope in which attention behaves as an operator that autocast casts: the constructor casts
+// OPERANDS to autocast's dtype, and autocast is off until the scope ends. Does nothing if autocast
+// is off already.
 class AttentionInAutocast {
   public:
     explicit AttentionInAutocast(AttentionOperands& operands);
@@ -52,7 +53,8 @@ class AttentionInAutocast {
 [[nodiscard]] at::Tensor attention_of_share(AttentionOperands operands,
                                             const AttentionOptions& options, PartOf part);
 
-// Returns PART's share of the factors that at::dropout draws for a tensor of SIZES with X's layout.
+// Returns the factors that dropout multiplies by, for PART's share of a tensor with shape SIZES and
+// X's layout. The factors are equal to the factors that at::dropout draws for the whole tensor.
 // SHARD says how the tensor is split.
 [[nodiscard]] at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                         double dropout, const plan::TensorShard& shard,

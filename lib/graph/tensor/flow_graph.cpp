@@ -48,8 +48,8 @@ bool FlowGraph::may_need_gradient(const Value& value) const {
     if (found != facts_.tensors.end() && !found->second.empty())
         return at::isFloatingType(found->second.front().dtype) ||
                at::isComplexType(found->second.front().dtype);
-    // There are no facts. Only a value of one of these types may contain a tensor: a value of any
-    // other type would have facts about its tensors.
+    // VALUE has no facts. Values of these types may contain a tensor even without facts; values of
+    // all other types that contain tensors have facts.
     return is_tensor(value) || value.type()->kind() == c10::TypeKind::TupleType ||
            value.type()->kind() == c10::TypeKind::OptionalType ||
            value.type()->kind() == c10::TypeKind::DictType;

@@ -32,8 +32,8 @@ struct LinearForm {
     int64_t weight_out = 0;
 };
 
-// The parameter from which a value is made by transposes and casts alone; and for each dimension of
-// the value, the matching dimension of the parameter.
+// The origin of a value that is computed from a parameter only by transposes and casts: the
+// parameter, and for each dimension of the value the matching dimension of the parameter.
 struct ParameterOrigin {
     int parameter = -1;
     std::vector<int64_t> dims;
@@ -67,8 +67,8 @@ class FlowGraph {
     [[nodiscard]] size_t list_size(const Value* value) const;
     // Returns the bytes of a whole tensor. REQUIRES: has_sizes().
     [[nodiscard]] int64_t bytes(const Value* value) const;
-    // Returns the value of an integer; nothing if VALUE is no integer, or if the facts do not
-    // include it.
+    // Returns the integer that VALUE contains; nullopt if VALUE is not an integer, or if the facts
+    // do not include it.
     [[nodiscard]] std::optional<int64_t> integer(const Value* value) const;
     // Returns true if VALUE depends on a trained parameter and may have a gradient.
     [[nodiscard]] bool needs_gradient(const Value* value) const {
@@ -94,9 +94,9 @@ class FlowGraph {
     [[nodiscard]] std::optional<LinearForm> linear_form(const Node& node) const;
     // Returns the first table that an argument of forward indexes; null if there is none.
     [[nodiscard]] const Node* table_of_tokens() const;
-    // Returns the linear layers that compute VALUE: for each layer, the split of its weight along
-    // the outputs. Returns nothing if VALUE is computed from a table, or by more nodes than layers
-    // and norms need.
+    // Returns the linear layers whose outputs VALUE is computed from: for each layer, the split of
+    // its weight along the outputs. Returns nullopt if VALUE is computed from a table, or if too
+    // many nodes lie between the layers and VALUE.
     [[nodiscard]] std::optional<std::vector<TensorPlacement>> layers_of(const Value* value) const;
     // Returns true if VALUE needs a gradient and is computed only from parameters and numbers, not
     // by a layer.
@@ -105,8 +105,7 @@ class FlowGraph {
   private:
     // Calls VISIT with each node that computes VALUE from parameters with gradients, starting with
     // the last node. If VISIT sets its second argument to true, the node's inputs are visited too.
-    // Returns false if VISIT returns false, or if there are more nodes than layers and norms need
-    // to compute a value.
+    // Returns false if VISIT returns false, or after too many nodes (kNodesMax).
     template <typename Visit>
     [[nodiscard]] bool visit_makers(const Value* value, const Visit& visit) const;
     [[nodiscard]] bool may_need_gradient(const Value& value) const;

@@ -26,7 +26,8 @@ namespace {
 // The memory, in bytes, that each byte of a text needs: while a template renders the text, while
 // the text is encoded to tokens, and in a reply that repeats the text.
 constexpr int64_t kRenderCost = 16, kEncodeCost = 80, kEchoCost = 16;
-// The memory of a rendering, in addition to kRenderCost, for the texts of the template itself.
+// The memory, in bytes, that each rendering needs for the template's own texts. It is added to the
+// memory for the request's texts (kRenderCost).
 constexpr int64_t kRenderBytesMin = int64_t{256} << 10;
 
 constexpr size_t kShownMax = 200;  // bytes of a client's text in a message

@@ -12,8 +12,8 @@ namespace dslaunch::server {
 
 namespace {
 
-// The stack size of the engine's thread: the usual size of a main thread, because the decoder's
-// calls nest as deeply as in other programs.
+// The stack size of the engine's thread. It is the usual size for a main thread, and the decoder
+// needs no more than other programs.
 constexpr size_t kStackBytes = size_t{8} << 20;
 
 }  // namespace
@@ -47,8 +47,8 @@ void TextService::end() noexcept {
 
 std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest request) {
     DSL_CHECK(request.tokens_max > 0, "no token is wanted");
-    // Everything that may fail comes before `++open_`, which would otherwise count a text that
-    // never starts.
+    // All steps that may fail come before `++open_`. If a step failed after it, `open_` would count
+    // a text that never starts.
     std::vector<int32_t> ends = std::move(request.more_ends);
     if (!request.ignores_end) ends.insert(ends.end(), end_tokens_.begin(), end_tokens_.end());
     decoder::Request asked{std::move(request.prompt), request.tokens_max, request.sampling,

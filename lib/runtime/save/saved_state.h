@@ -63,10 +63,11 @@ class SavedState {
     // Reads ELEMENTS of a parameter's state K, fp32. REQUIRES: has_states(parameter).
     void read_state(int parameter, int k, const Range& elements, float* into);
 
-    // Sets the untrained PARAMETERS, by index, and all buffers of the model to the checkpoint's
-    // values. Tensors that already have these values stay in the archive's mapping. If the
-    // checkpoint has buffers for each of REPLICAS data-parallel ranks, takes the buffers of rank
-    // REPLICA, otherwise of the first rank.
+    // Sets the untrained parameters with the indices PARAMETERS, and all buffers of the model, to
+    // the checkpoint's values. Does not write to a tensor that already has these values, so it
+    // stays in the archive's mapping. The checkpoint may contain buffers for each of REPLICAS
+    // data-parallel ranks. If it does, takes the buffers of rank REPLICA. If not, takes the buffers
+    // of the first rank.
     void restore_untrained(const std::vector<int>& parameters, int replica, int replicas);
 
   private:

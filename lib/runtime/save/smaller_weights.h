@@ -26,10 +26,10 @@ struct SmallerWeights {
 };
 
 // Writes the smaller weights to model.safetensors in FOLDER. Also writes model.pt if MODEL can
-// compute a loss with the smaller weights; it cannot if, for example, its code names sizes. Writes
-// nothing if the two losses differ, or if tensors of MODEL share memory. REQUIRES: MODEL has the
-// masked final weights. It has them again after the call. Returns a text for the log. Throws
-// Error{kDisk}.
+// compute a loss with the smaller weights. Some models cannot, for example because their code
+// contains sizes of tensors. Writes nothing if the smaller weights change the loss, or if tensors
+// of MODEL share memory. REQUIRES: MODEL has the masked final weights. The call restores them
+// before it returns. Returns a text for the log. Throws Error{kDisk}.
 std::string write_smaller(graph::Model& model, const SmallerWeights& smaller,
                           const std::string& folder);
 

@@ -12,8 +12,9 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The largest size of a span, the unit of writing. An update must wait until the current span is
-// written. Later spans of the same unit can be copied instead.
+// The largest size of a span. A span is a part of a unit that is written at once. An update of the
+// unit waits while a span is being written. The unit's later spans can be copied, so that the
+// update need not wait for them.
 constexpr size_t kSpanBytesMax = size_t{4} << 20;
 // The rate of copies into newly allocated memory, as measured on several machines.
 constexpr double kCopiedBytesPerSecond = 1e9;

@@ -28,10 +28,10 @@ class Snapshot final : public UpdateGuard {
     // FETCH copies values to the host's memory if the host cannot read them in place
     // (SavableState::copy_values). Two threads call it.
     using Fetch = std::function<void(std::span<std::byte> into, const std::byte* values)>;
-    // The values of PIECES must be in memory, and the pieces of a unit must follow one another.
-    // COPIES_MAX limits the memory for copies. A unit that does not fit is not copied, so its
-    // update waits until the unit is written. FETCH is empty if the host can read the values in
-    // place.
+    // The values of PIECES must be in memory. Pieces with the same unit are updated together, and
+    // must be adjacent in the list. COPIES_MAX limits the memory for copies. If the copy of a unit
+    // does not fit in this memory, the unit's update waits until the unit is written. FETCH is
+    // empty if the host can read the values in place.
     Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max, Fetch fetch = {});
 
     // Passes the bytes of each piece to WRITE, in order, in spans of a few MiB. If WRITE throws,

@@ -17,8 +17,8 @@ namespace dslaunch::runtime {
 // The form in which hosts exchange gradients, update by update.
 class ExchangeSchedule {
   public:
-    // HOSTS is the number of hosts that train the same parameters. With one host there is nothing
-    // to exchange, so updates that would compress get kNone.
+    // HOSTS is the number of hosts that train the same parameters. If HOSTS is 1, there is nothing
+    // to exchange, so of() returns kNone instead of a compressed exchange.
     ExchangeSchedule(const config::OptimizerConfig& optimizer, int hosts)
         : optimizer_(optimizer), hosts_(hosts) {}
 
@@ -38,8 +38,9 @@ class ExchangeSchedule {
 
     config::OptimizerConfig optimizer_;
     int hosts_;
-    // State of 0/1 Adam: the last requested update and its exchange, then two intervals and their
-    // use counts. An interval doubles once its use count reaches the configured number.
+    // The state of 0/1 Adam. `update_` is the last requested update, and `exchange_` is its
+    // exchange. The intervals are the numbers of updates between two exchanges. An interval doubles
+    // when its count of uses reaches a configured number.
     int64_t update_ = 0;
     plan::Exchange exchange_ = plan::Exchange::kExact;
     int64_t variance_interval_ = 1;
@@ -48,10 +49,10 @@ class ExchangeSchedule {
     int64_t local_uses_ = 0;
 };
 
-// Returns which weights UPDATE (counted from 1) changes under ZenFlow, where unimportant weights
-// may lag. Each warm-up update (at least one) changes all weights. The important units are chosen
-// in the last warm-up update and then every select_interval updates. The other units change every
-// update_interval updates, or one update later if updates overlap.
+// Returns which units of the weights UPDATE (counted from 1) changes under ZenFlow. ZenFlow changes
+// unimportant units less often. Each warm-up update changes all units; there is at least one. The
+// important units are chosen in the last warm-up update and then every select_interval updates. The
+// other units change every update_interval updates, or one update later if updates overlap.
 [[nodiscard]] plan::LagPlan lag_of(const config::LaggingConfig& config, int64_t update);
 
 }  // namespace dslaunch::runtime

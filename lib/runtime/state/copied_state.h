@@ -29,10 +29,10 @@ class CopiedState {
   public:
     virtual ~CopiedState() = default;
 
-    // Calls USE with all replicated values that are in memory. The values are valid until USE
-    // returns. If ranks of a host share weights, each rank visits only some of these parameters.
-    // Leaves out optimizer states if any are on disk or stored in fewer bits. REQUIRES: settle()
-    // has returned. The default visits nothing.
+    // Calls USE with all replicated values in this rank's memory. The values are valid until USE
+    // returns. If ranks of a host share the weights, each of them visits only a part of the
+    // weights. Leaves out all optimizer states if some of them are on disk or stored in fewer bits.
+    // REQUIRES: settle() has returned. The default visits nothing.
     using UseCopied = std::function<void(const CopiedValues& values)>;
     virtual void visit_copied(const UseCopied& use) { static_cast<void>(use); }
 };

@@ -50,9 +50,9 @@ class SavableState {
         static_cast<void>(parameter);
         return {};
     }
-    // Returns true if the host can read the values of pieces in place. Otherwise the values must be
-    // copied by copy_values(), which any thread may call while the guard keeps the values
-    // unchanged.
+    // Returns true if the host can read the values of pieces in place. If it returns false, the
+    // values must be copied with copy_values(). Any thread may call copy_values() while the
+    // UpdateGuard prevents changes of the values.
     [[nodiscard]] virtual bool values_on_host() const { return true; }
     virtual void copy_values(std::span<std::byte> into, const std::byte* values) {
         std::memcpy(into.data(), values, into.size());

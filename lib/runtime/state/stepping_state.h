@@ -46,9 +46,10 @@ class SteppingState {
     // SEGMENT's part of the pass is done. The compute lane calls both functions.
     virtual void begin_backward(int micro_step) = 0;
     virtual void end_segment(int segment) = 0;
-    // Returns this rank's complete gradients of a tied bucket. The caller replaces these gradients
-    // by the sums over all stages, which kPost publishes later. The compute lane calls it while it
-    // carries out the kTie instruction of BUCKET.
+    // Returns this rank's complete gradients of BUCKET, whose parameter several pipeline stages
+    // share. The caller overwrites the gradients with their sums over these stages. The compute
+    // lane calls this function in the kTie instruction of BUCKET, before kPost reports the
+    // gradients as complete.
     [[nodiscard]] virtual std::span<float> tied_gradients(int bucket) = 0;
     // Returns the global L2 norm of the last step's mean gradient before clipping, if it was
     // computed.

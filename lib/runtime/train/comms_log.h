@@ -26,9 +26,9 @@ class CommsLog {
 
     // Returns true if the config wants the log.
     [[nodiscard]] bool enabled() const { return config_.enabled; }
-    // Adds a step of PLAN. Instruction i ran in SPANS[i]. MOVED has the traffic with other hosts.
-    // The log uses two of its kinds, which have no instructions: exchanges of layers that ranks
-    // share, and agreements between ranks.
+    // Adds a step of PLAN. Instruction i ran in the time span SPANS[i]. MOVED is the traffic with
+    // other hosts. Two kinds of traffic have no instructions, so the log takes them from MOVED:
+    // exchanges of layers that ranks share, and agreements between ranks.
     void add(int64_t step, const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
              const TrafficTable& moved);
     // Returns a line with count, time and rates for each operation and size; empty if no operation

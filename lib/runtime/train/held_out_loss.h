@@ -41,10 +41,10 @@ class HeldOutLoss {
     // RECORD is the run's record so far.
     HeldOutLoss(const HeldOutParts& parts, const storage::EvalRecord& record);
 
-    // Computes the held-out loss after STEP steps. UPDATES of these steps changed the weights.
-    // Returns the same loss on all ranks, or nullopt if the evaluation was cut short. With COUNTS,
-    // the judge takes the loss into account. Rank 0 reports the loss. Calls TELL with the share
-    // that is done. All ranks call it. Throws the errors of Evaluator::run, Error{kInput} if no
+    // Computes the held-out loss after STEP steps, of which UPDATES changed the weights. All ranks
+    // call it and get the same loss, or nullopt if the evaluation was cut short. If COUNTS is true,
+    // judge() takes the loss into account. Rank 0 reports the loss. Shows the progress by calls of
+    // TELL with a share from 0 to 1. Throws the errors of Evaluator::run, Error{kInput} if no
     // target counts, and Error{kDiverged} if the loss is not finite.
     [[nodiscard]] std::optional<double> evaluate(int64_t step, int64_t updates, bool counts,
                                                  const std::function<void(double share)>& tell);

@@ -16,8 +16,8 @@ void add_number(JsonWriter& json, const char* key, std::optional<double> value) 
     }
 }
 
-// Adds memory by kind. Some kinds have the bytes that the state counted, the others the bytes that
-// the plan expects.
+// Adds the memory of each kind. The first six fields are bytes that the state counted. The last
+// three fields are bytes that the plan expects.
 void add_memory(JsonWriter& json, const StepMetrics& metrics) {
     const MemoryAccount& account = metrics.memory;
     const auto planned = [&](plan::BufferKind kind) {

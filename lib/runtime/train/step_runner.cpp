@@ -114,8 +114,9 @@ void StepRunner::run_transfer(const plan::Instruction& instruction) {
 
 void StepRunner::run_tie(const plan::Instruction& instruction) {
     const auto bucket = static_cast<size_t>(instruction.bucket);
-    // Lanes of transfers have the lower numbers. All ties can share this number: a parameter has
-    // one bucket in each stage, and all stages carry out their ties in the same order.
+    // The message numbers of the transfer lanes are lower than this number. All tied buckets can
+    // use this number: each stage has one bucket for a tied parameter, and all stages carry out
+    // their kTie instructions in the same order.
     const uint32_t number = message_number(plan::Lane::kReceiveUpBack) + 1;
     parts_.stage.link->sum(parts_.state->tied_gradients(instruction.bucket),
                            parts_.stage.stages_of_bucket.at(bucket), number);

@@ -57,8 +57,9 @@ struct StepRunnerParts {
 
 // The position of a rank in its sequence of steps.
 struct StepPosition {
-    // The number of instructions in all steps so far. A step under an earlier plan counts as many
-    // instructions as a step of the present plan. The end of a step counts as one more.
+    // The number of instructions in all steps so far. The end of each step counts as one more
+    // instruction. If the plan has changed, earlier steps count as if they had as many instructions
+    // as a step of the present plan.
     uint64_t instructions_done = 0;
     uint64_t instructions_per_step = 1;
     std::string lanes;  // ", compute: Forward of segment 2 (…)" for each lane that is at work

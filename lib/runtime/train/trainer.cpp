@@ -202,8 +202,8 @@ StepFacts Trainer::take_step() {
 }
 
 double Trainer::evaluate() {
-    // The result always has a value: a caller with its own loop ends the run in this loop, so
-    // nothing cuts the evaluation short.
+    // The result always has a value: a caller with its own loop does not let its evaluator end an
+    // evaluation early (EvaluatorParts::leaves).
     return evaluate(step_, /*counts=*/false, /*writes=*/false).value();
 }
 
@@ -213,10 +213,9 @@ TrainResult Trainer::end() {
     return result;
 }
 
-// Evaluates before the first step in two cases. The first evaluation of a new run is the baseline
-// for later losses. A resumed run evaluates if the earlier run ended between its save and its
-// evaluation. Afterwards the run is certain to start, so files of an earlier run may change from
-// here on.
+// Evaluates before the first step in two cases. In a new run, the loss is the baseline for later
+// losses. In a resumed run, the earlier run ended after a save, but before it could evaluate the
+// saved step. Then calls begin_steps(), after which this run may change files of the earlier run.
 void Trainer::evaluate_before(TrainResult& result) {
     const storage::TrainingState& resumed = parts_.resumed;
     const int64_t before = resumed.step;

@@ -43,8 +43,8 @@ struct TrainerParts {
     std::function<void(int64_t step)> after_evaluation = {};
     const BatchLoader* loader = nullptr;   // Load waits for it; null if batches need no wait
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
-    // All ranks call it once, right before the first step or the first save. An evaluation before
-    // the first step comes earlier. It may be empty.
+    // All ranks call it once, before the first step and before the first save. An evaluation before
+    // the first step comes even earlier, so it cannot rely on this call. It may be empty.
     std::function<void()> begin_steps = {};
     BetweenSteps* between = nullptr;  // null if there is no work between steps
     // The time by which the last save must be done; nullopt if there is no limit.
@@ -103,8 +103,8 @@ class Trainer {
     // Takes the next step, whatever its number, and does what follows each step: it reports, goes
     // on with a save that is under way, and changes the plan if that is due.
     [[nodiscard]] StepFacts take_step();
-    // Returns the held-out loss after the last step. This loss has no influence on the best
-    // checkpoint or on an early stop, which only run() handles. REQUIRES: there is an evaluator.
+    // Returns the held-out loss after the last step. Only evaluations in run() can change the best
+    // checkpoint or end a run early; this one does neither. REQUIRES: there is an evaluator.
     [[nodiscard]] double evaluate();
     // Starts to save the last step. If WAITS, returns only after the save has ended. REQUIRES:
     // there is a checkpointer, and begin() has been called.

@@ -126,8 +126,8 @@ void ConnectionServer::look() {
             receive(*static_cast<Connection*>(what));
         }
     }
-    // Accepts new connections last: this may close another connection to make room, and that
-    // connection may have an event.
+    // Accepts new connections only now. To make room, accept_all() may close a connection, and one
+    // of the events above could still point to the closed connection.
     if (comes && !is_ending_) accept_all();
     take_back();
     if (SystemClock().now() >= next_sweep_) sweep();

@@ -17,8 +17,8 @@ class RequestAnswerer {
     RequestAnswerer(HttpHandler& handler, int requests_max, const std::atomic<bool>& is_ending)
         : handler_(handler), requests_max_(requests_max), is_ending_(is_ending) {}
 
-    // Answers CONNECTION's request. Sets is_usable to true if another request may follow, else to
-    // false. The client may read nothing for at most PAUSE_MAX. Does not throw.
+    // Answers CONNECTION's request. Gives up if the client reads nothing for longer than PAUSE_MAX.
+    // Sets is_usable to true if another request may follow, else to false. Does not throw.
     void answer(Connection& connection, Duration pause_max);
 
   private:

@@ -294,7 +294,8 @@ void AdapterChanges::add_token_rows(const SafetensorsEntry& entry, const std::st
     auto found = std::ranges::find_if(config_.token_rows, [&](const auto& named) {
         return named.first.empty() || path == named.first || path.ends_with("." + named.first);
     });
-    // If the output layer is tied to the table, PEFT also saves the rows under the layer's name.
+    // If the output layer is tied to the token embedding, PEFT also saves the embedding's rows
+    // under the output layer's name.
     if (model_ != nullptr && model_->is_tied && in_model(path) == head_of(*model_))
         found = config_.token_rows.begin();
     if (found == config_.token_rows.end())
@@ -360,8 +361,8 @@ void AdapterChanges::add_pair(const std::string& path, const LowRankPair& pair) 
                "changes a layer that another tensor also changes: the file contains two adapters, "
                "or one layer under two names");
     change.pair = pair;
-    // A base weight that the file contains already has the initialization's change. Otherwise the
-    // model's base weight must be changed in the same way as at the start of training.
+    // If the file contains the whole base weight, the initialization has already changed this
+    // weight. If not, the model's base weight must be changed as it was at the start of training.
     if (!change.whole && !pair.is_of_table && pair.experts == 1) change.init = config_.init;
     if (!config_.is_dora) return;
     const int64_t numel = pair.is_of_table ? pair.in() : pair.out();
@@ -505,9 +506,10 @@ void AdapterChanges::require_saved() const {
 }
 
 // Completes the changes of a model whose output layer is tied to the token table. The file may have
-// the tensors of only one of these two modules. Changed rows of the table also change the output
-// layer. A whole weight of one module also replaces the other module's weight if modules_to_save
-// does not name the first module. A table of a different size always replaces both.
+// the tensors of only one of these two modules. If rows of the table change, the output layer
+// changes too. If one module gets a whole new weight, the other module gets the same weight, unless
+// modules_to_save names the module with the new weight. A table with a different number of rows
+// always replaces the output layer too.
 void AdapterChanges::settle_tied() {
     const std::string table_name = table_of(*model_), head_name = head_of(*model_);
     const bool has_any = changes_.contains(table_name) || changes_.contains(head_name);

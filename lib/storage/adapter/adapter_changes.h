@@ -26,9 +26,10 @@ struct LowRankPair {
     bool is_of_table = false;  // `a` and `b` are the file's B and A, transposed
     int64_t r = 0;
     double scale = 1;
-    // For an adapter of a parameter that contains the weights of EXPERTS experts: this pair belongs
-    // to the weight of number `expert`, and uses r rows of A and every EXPERTS-th column of B.
-    // OUTPUTS is the range of B's rows that belong to the weight.
+    // One parameter may contain the weights of several experts. An adapter of this parameter is
+    // split into one pair for each expert. This pair belongs to expert number `expert` of
+    // `experts`. It uses r rows of A and, from the rows `outputs` of B, every column with the
+    // number `expert + i * experts`.
     int64_t expert = 0, experts = 1;
     Range outputs;
 

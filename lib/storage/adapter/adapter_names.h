@@ -9,7 +9,8 @@
 
 namespace dslaunch::storage {
 
-// The endings of the tensor names of A and B, after the name of the layer.
+// An adapter's file appends these texts to the name of a layer to name the layer's matrices A and
+// B.
 inline constexpr std::string_view kAdapterA = ".lora_A.weight", kAdapterB = ".lora_B.weight";
 
 // The role of a tensor in an adapter, with its shape.

@@ -11,8 +11,8 @@
 
 namespace dslaunch::storage {
 
-// Pairs of a pattern for layers' names and a number. For a layer, the first pair with a matching
-// pattern counts.
+// A list of patterns for names of layers, each with a number. A layer gets the number of the first
+// pattern that matches its name.
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
 // Returns the number for the layer PATH, or OTHERWISE if no pattern matches. A pattern matches if

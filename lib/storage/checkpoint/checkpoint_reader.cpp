@@ -169,8 +169,8 @@ void CheckpointReader::for_each(int tensor, int state, const Range& elements,
 
 namespace {
 
-// Resolves RUN/best and RUN/latest: returns the best or the newest checkpoint of RUN. Returns an
-// empty text for any other FOLDER, and if a folder with that name exists.
+// Returns the best checkpoint of a run if FOLDER is RUN/best, and the newest usable one if FOLDER
+// is RUN/latest. Returns an empty text if FOLDER has another name, or is a real folder.
 std::string pointed_to(FileTree& tree, const std::string& folder) {
     const std::string name = folder.substr(folder.rfind('/') + 1);
     const bool wants_best = name == "best";
@@ -196,8 +196,9 @@ std::string pointed_to(FileTree& tree, const std::string& folder) {
          printable(folder), printable(place.root), printable(above));
 }
 
-// Returns the new name of a checkpoint that another run has set aside: FOLDER, a missing step-N,
-// may now be abandoned-ID-step-N. Returns an empty text if there is no such folder.
+// Returns the present path of the missing checkpoint FOLDER. A run that continued from an earlier
+// step may have renamed it, for example from step-8 to abandoned-ID-step-8. Returns an empty text
+// if there is no such folder.
 std::string set_aside(FileTree& tree, const std::string& folder) {
     const std::string name = folder.substr(folder.rfind('/') + 1);
     if (!parse_step_folder(name)) return "";

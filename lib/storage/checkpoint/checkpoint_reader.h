@@ -59,11 +59,11 @@ struct CheckpointPlace {
 // Throws Error{kCheckpoint} naming PATH if it leads to no checkpoint.
 [[nodiscard]] CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path);
 
-// Returns a warning if the file `latest` next to FOLDER names another checkpoint than FOLDER, which
-// dslaunch chose for the user's PATH; else "". Warns only if `latest` names an older or a missing
-// checkpoint. For an older one, the warning says how to choose it with OPTION. Does not warn if
-// PATH itself names FOLDER, or asks for the best checkpoint. Does not warn about a newer
-// checkpoint, which dslaunch has skipped because of its state.
+// Returns a warning if dslaunch chose the checkpoint FOLDER for the user's PATH, but the file
+// `latest` beside FOLDER names an older or a missing checkpoint. For an older one, the warning says
+// how to choose it with the option OPTION. Returns an empty text in all other cases. In particular,
+// there is no warning if PATH itself names FOLDER or the best checkpoint, or if `latest` names a
+// newer checkpoint, which dslaunch has skipped because it is not usable.
 [[nodiscard]] std::string other_latest_text(const FileTree& tree, const std::string& path,
                                             const std::string& folder, std::string_view option);
 

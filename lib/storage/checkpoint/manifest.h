@@ -57,10 +57,11 @@ inline constexpr std::array<std::string_view, 2> kManifestEnd{",\"manifest_xxh3_
 inline constexpr std::string_view kFreshVariance = "exp_avg_sq_fresh";
 inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
 
-// The states of lagging updates (zero/update/lagging_path.h). The first state has the accumulated
-// gradients of unimportant units, and -0 in important units. It is saved under the second name if
-// the next step applies these gradients. A number is appended to either name: from how many steps
-// the gradients are. kLaggingChoice is 1 in each unit that is important from that step on.
+// The names of the states of lagging updates (zero/update/lagging_path.h). The first two names end
+// with the number of steps whose gradients have been added up. kLagging has these gradients for
+// unimportant units, and -0 for important units. If the next step applies the gradients, the state
+// is saved as kLaggingDue instead of kLagging. kLaggingChoice is 1 in each unit that is important
+// from the next step on.
 inline constexpr std::string_view kLagging = "lagging_gradients.";
 inline constexpr std::string_view kLaggingDue = "lagging_gradients_due.";
 inline constexpr std::string_view kLaggingChoice = "lagging_choice";

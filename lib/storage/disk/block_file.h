@@ -64,8 +64,8 @@ class [[nodiscard]] IoTicket {
 
     // Returns the number of bytes at the beginning of the request that are known to be transferred,
     // so that work on them can begin. Blocks until this number exceeds KNOWN_BYTES, or the request
-    // is done. May return at once if the engine cannot measure progress. REQUIRES: wait() was not
-    // called yet; the owner's thread.
+    // is done. May return at once if the engine cannot measure progress. REQUIRES: the owner's
+    // thread calls it, and has not called wait().
     [[nodiscard]] int64_t wait_for_front(int64_t known_bytes);
     // Blocks until the request is done. REQUIRES: called once, in the owner's thread.
     IoResult wait();
@@ -98,12 +98,12 @@ class BlockFile {
     // has another use. REQUIRES: the owner's thread.
     virtual ~BlockFile() = default;
 
-    // Starts REQUEST. Its memory must stay valid until wait() has returned. If an exception drops
-    // the ticket, the memory must stay valid until this object is destroyed. The memory of a write
-    // must not change meanwhile. If the queue is full, further parts are started later, in
-    // submit(), progress() and wait(). REQUIRES: REQUEST is aligned to kBlockAlignment, inside the
-    // capacity and not empty; there are at most requests_max tickets at once. Throws Error{kSetup}
-    // if the machine refuses the queue itself.
+    // Starts REQUEST. Its memory must stay valid until wait() has returned. If an exception
+    // destroys the ticket before wait(), the memory must stay valid until this object is destroyed.
+    // During a write, the memory must not change. If the queue is full, submit(), progress() and
+    // wait() start the rest of the request later. REQUIRES: REQUEST is aligned to kBlockAlignment,
+    // inside the capacity and not empty; there are at most requests_max tickets at once. Throws
+    // Error{kSetup} if the operating system cannot make the queue.
     IoTicket submit(const IoRequest& request);
 
     // Starts every part that can start now and collects finished ones; never blocks. Call it

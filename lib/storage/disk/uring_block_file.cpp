@@ -78,10 +78,11 @@ UringBlockFile::UringBlockFile(const BackingFiles& files, const QueueLimits& lim
 }
 
 int UringBlockFile::set_up() {
-    // Tries three modes, the newest first. With the first (Linux 6.1), the kernel processes
-    // completions only when the owner asks for them; with the second (5.19), at the owner's next
-    // system call; with the third, at once. The first mode binds the ring to the thread that
-    // enables it, so the owner enables it later.
+    // Tries three modes of the ring, the newest one first. In the mode of Linux 6.1, the kernel
+    // processes completions only when the owner asks for them. In the mode of Linux 5.19, it
+    // processes them at the owner's next system call. In the oldest mode, it processes them at
+    // once. The mode of Linux 6.1 binds the ring to the thread that enables it, so the owner
+    // enables it later.
     constexpr unsigned kAttempts[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                                           IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_R_DISABLED,
                                       IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0};

@@ -25,7 +25,8 @@ void for_each_row_major(const CheckpointTensor& tensor, std::span<const std::byt
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);
 
-// Calls USE in the same way with the elements of VIEW, which are some of the elements in MEMORY.
+// Calls USE with the elements of VIEW in row-major order, in parts of at most 1 MiB. MEMORY
+// contains all elements of the viewed tensor.
 void for_each_row_major(const CheckpointView& view, std::span<const std::byte> memory,
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);

@@ -19,7 +19,7 @@ namespace {
 
 using Kind = TensorDiff::Kind;
 
-// Returns all names of TENSOR. The other of the two compared sources may use any of them.
+// Returns all names of TENSOR, because the source with which it is compared may use any of them.
 std::vector<std::string> names_of(const CheckpointTensor& tensor) {
     if (tensor.kind == TensorKind::kRankBuffer)
         return {fmt::format("{} (rank {})", tensor.name, tensor.rank)};

@@ -105,8 +105,8 @@ class CheckpointSource final : public TensorSource {
     }
 
     CheckpointReader reader_;
-    // places_[tensor][state + 1] has the pieces of one state (index 0: of the weights), sorted by
-    // their elements.
+    // The pieces, sorted by their elements. places_[tensor][0] has the pieces of the weights, and
+    // places_[tensor][k + 1] has the pieces of state k.
     std::vector<std::vector<std::vector<Place>>> places_;
 };
 

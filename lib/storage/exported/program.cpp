@@ -207,7 +207,8 @@ ExportedInput user_input(const JsonPlace& spec) {
     return input;
 }
 
-// Returns the sizes in META, a tensor's entry in the table of values. A size that may differ is -1.
+// Returns the sizes of a tensor. META is the tensor's entry in the table of values. The size of a
+// dynamic dimension, for example of the batch, is -1.
 std::vector<int64_t> sizes_of(const JsonPlace& meta) {
     std::vector<int64_t> sizes;
     meta.at("sizes").for_elements([&](const JsonPlace& size) {
@@ -274,7 +275,8 @@ Tree tree_of(const JsonPlace& place) {
     return tree;
 }
 
-// Returns the tree of forward's outputs. forward is the outermost call, whose path is empty.
+// Returns the tree of forward's outputs. In the list of calls, forward is the call with an empty
+// name.
 std::optional<Tree> output_tree(const std::string& path, const JsonPlace& module) {
     std::optional<Tree> tree;
     module.at("module_call_graph").for_elements([&](const JsonPlace& call) {

@@ -1,6 +1,6 @@
-// Recognizes the kind of a file by its content. Users pass weights instead of a model, and text
-// instead of tokens. For either, they also pass pointers of Git LFS, error pages and compressed
-// files. input_file.h has the advice for each kind. No state; any thread.
+// Recognizes the kind of a file by its content, because users pass wrong files: weights instead of
+// a model, or text instead of tokens. They also pass pointers of Git LFS, error pages and
+// compressed files. input_file.h has the advice for each kind. No state; any thread.
 #pragma once
 
 #include <cstddef>

@@ -225,8 +225,7 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
     const bool rows = is_row_file(path);
     switch (kind) {
         case FileKind::kOther:
-            // A text that is too short to be recognized by its content can still have the name of a
-            // text.
+            // A short text cannot be recognized by its content, so the end of its name decides.
             if (has_text_name(path)) return about_text(path, model, bytes);
             return std::nullopt;
         case FileKind::kOnnx:

@@ -23,10 +23,10 @@ namespace dslaunch::storage {
 // error.
 void require_model(const std::string& path);
 
-// Throws as require_model() does, if PATH cannot be training data because its content is of another
-// known kind. Such a file could be read as tokens of a large vocabulary, so only its kind shows the
-// mistake. MODEL is the Hugging Face folder whose tokenizer the message recommends for a text;
-// empty if the model is an archive.
+// Throws as require_model() does, if the content of PATH shows that it cannot be training data.
+// Without this check, the bytes of any file could be read as tokens of a large vocabulary. The
+// message for a text recommends the tokenizer in the Hugging Face folder MODEL. MODEL is empty if
+// the model is an archive.
 void require_data(const std::string& path, const std::string& model = "");
 
 // Throws as require_model() does, if the file PATH can be neither a model to train nor a program to

@@ -43,7 +43,8 @@ std::optional<DType> dtype_of(std::string_view code) {
     return std::nullopt;
 }
 
-// Returns the reason for refusing CODE, a dtype that dtype_of() does not know, and what to do.
+// Returns a text that says why the dtype CODE is refused, and in most cases what to do. REQUIRES:
+// dtype_of() does not know CODE.
 std::string_view refusal(std::string_view code) {
     if (code.size() < 2) return "it is not a NumPy dtype";
     if (code[1] == 'O') return "Python objects are not supported; save numbers";

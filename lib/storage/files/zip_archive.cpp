@@ -102,8 +102,9 @@ class Parser {
         return found;
     }
 
-    // Reads the zip64 end record. A field of the old end record that has its largest value stands
-    // for the zip64 field. All other fields must be equal in both records.
+    // Reads the zip64 end record. A field of the old end record may have the largest value of its
+    // type. In this case only the zip64 record has the real value. All other fields must be equal
+    // in both records.
     Directory find_directory64(uint64_t at, uint64_t locator, const Directory& old) const {
         if (at > locator || locator - at != kEnd64Bytes || !marked(at, kEnd64Mark))
             bad("the zip64 end record is not where its locator says");

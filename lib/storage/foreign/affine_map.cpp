@@ -109,7 +109,7 @@ class Map {
     }
 
     // Mark the beginning and the end of one rank's pieces. NUMEL is the number of elements of the
-    // rank's part; end_rank() throws if the pieces have a different number.
+    // rank's part. end_rank() throws if the pieces together have another number of elements.
     void begin_rank() { held_ = 0; }
     void end_rank(int64_t numel) const {
         if (held_ != numel) bad("a rank's part has another number of elements than its pieces");

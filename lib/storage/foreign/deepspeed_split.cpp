@@ -154,8 +154,8 @@ void DeepSpeedSplit::check_ranks() const {
                tensor_ranks, tensor_ranks_);
 }
 
-// Adds the tensors of one pipeline stage. Its tensor ranks, FIRST and the ranks after it, have the
-// same layers.
+// Adds the tensors of one pipeline stage. FIRST is the first tensor-parallel rank of the stage; its
+// other ranks follow. All of them have the same layers.
 void DeepSpeedSplit::add_stage(size_t first) {
     const auto& tensors = parts_[first]->tensors();
     for (size_t t = 0; t < tensors.size(); ++t) {
@@ -312,8 +312,9 @@ TensorChunks DeepSpeedSplit::mean_of(const std::vector<Part>& parts) {
     return chunks;
 }
 
-// Returns true if LAYER shares its parameter LOCAL with other layers. In that case, a rank has
-// unrounded weights under the name of a tied module, and rounding them gives TENSOR.
+// Returns true if LAYER shares its parameter LOCAL, with the rounded values TENSOR, with other
+// layers. This is true if a rank has a parameter of this name in tied_modules whose fp32 weights
+// equal TENSOR after rounding. Throws if only the name and shape agree.
 bool DeepSpeedSplit::is_tied(const SplitFiles::Layer& layer, const std::string& local,
                              const TorchTensor& tensor) const {
     bool has_name = false;

@@ -138,8 +138,8 @@ void UniversalSource::read_optimizer() {
     }
 }
 
-// Adds the parameters and buffers that the file of a model rank lists to untrained_, buffers_,
-// frozen_ and shapes_.
+// Reads the parameters and buffers in the file of one model rank. Adds them to untrained_,
+// buffers_, frozen_ and shapes_.
 void UniversalSource::find_shapes(const TorchFile& file) {
     const PickleValue& model = file.root();
     for (const PickleValue* name : need(file, model, "buffer_names").items) {

@@ -303,8 +303,8 @@ class ConfigReader {
         return numbers;
     }
 
-    // Returns the rope with FACTORS. If the formula of `llama3` with its usual parameters gives the
-    // same factors, returns a rope of this type, because the file does not have the parameters.
+    // Returns the rope for FACTORS. The file has the factors, but not the formula. If the formula
+    // of `llama3` with its usual parameters gives FACTORS, returns a rope of type `llama3`.
     // Otherwise returns a rope that lists FACTORS.
     [[nodiscard]] Json llama3_or_long(const std::vector<float>& factors) const {
         const auto factor = static_cast<double>(std::ranges::max(factors));

@@ -87,8 +87,8 @@ OpenedModel open(const std::string& path) {
     return model;
 }
 
-// Throws Error{kInput} if STORED is not finite. STORED is NUMBER, an element of the tensor NAME,
-// converted to DTYPE.
+// Throws Error{kInput} if STORED is not finite. NUMBER is an element of the tensor NAME, and STORED
+// is NUMBER converted to DTYPE.
 void require_finite(float number, float stored, DType dtype, const std::string& name) {
     if (std::isfinite(stored)) return;
     if (std::isfinite(number))

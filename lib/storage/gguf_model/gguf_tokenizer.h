@@ -31,8 +31,8 @@ struct GgufPieces {
     bool ignores_merges = false;     // a piece that is a token is not split
 };
 
-// Returns the first way with these STEPS and IGNORES_MERGES. If there is none, returns the first
-// way with these STEPS, or null.
+// Returns the first GgufPieces with these STEPS and IGNORES_MERGES. If there is none, returns the
+// first one with these STEPS. Returns null if no GgufPieces have these STEPS.
 [[nodiscard]] const GgufPieces* gguf_pieces_with(const std::vector<std::string>& steps,
                                                  bool ignores_merges);
 // Returns the way that llama.cpp calls NAME; null if it is not known here.

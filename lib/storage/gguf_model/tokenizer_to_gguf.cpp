@@ -74,8 +74,8 @@ class TokenizerWriter {
           values_(values) {
         if (!json_.is_object() || !json_.contains("model") || !json_["model"].is_object())
             refuse("has no `model`");
-        // Changes json_ to the tokenizer that the folder really has: its tokenizer class in
-        // transformers may change the content of tokenizer.json.
+        // Changes json_ as transformers does when it loads the tokenizer: the tokenizer class may
+        // change the content of tokenizer.json.
         apply_tokenizer_class({config_, json_of(folder + "/config.json")}, json_);
         read_tokens(vocabulary);
     }
@@ -200,8 +200,8 @@ class TokenizerWriter {
         return *found;
     }
 
-    // Throws if merges alone do not make every token of the vocabulary. If they do, it makes no
-    // difference whether pieces that are already tokens are merged.
+    // Throws if the merges cannot make every token of the vocabulary from its characters. If they
+    // can, it does not matter whether llama.cpp also merges pieces that are already tokens.
     void require_merged_tokens(const GgufPieces& pieces) const {
         std::unordered_map<std::string, size_t> ranks;
         for (const auto& [left, right] : merges_) ranks.emplace(left + ' ' + right, ranks.size());

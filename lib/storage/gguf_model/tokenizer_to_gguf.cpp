@@ -365,9 +365,9 @@ class TokenizerWriter {
                is(static_cast<size_t>(found->second), GgufTokenKind::kNormal);
     }
 
-    // Returns a score for each token that merges make. SentencePiece joins the two neighbours that
-    // make the token with the highest score first. Throws if the order of the merges cannot be
-    // expressed by scores.
+    // Returns a score for each token that a merge can make. SentencePiece always joins the two
+    // neighbours whose joint token has the highest score, so earlier merges get higher scores.
+    // Throws if scores cannot express the order of the merges.
     [[nodiscard]] std::unordered_map<std::string, float> ranks_of_tokens() const {
         std::unordered_map<std::string, float> ranks;
         std::unordered_set<std::string> pairs;

@@ -365,7 +365,8 @@ class Unpickler {
         PickleValue* const argument = pop();
         ScriptCall made = script_call(*pop(), *argument);
         if (!made.fault.empty()) bad("{}", made.fault);
-        // A list with a type is still the same object, because items may be added to it later.
+        // A call that gives a list its type returns the same list and not a copy, because items may
+        // be added to the list later.
         push(made.same != nullptr ? const_cast<PickleValue*>(made.same)
                                   : make(std::move(made.value)));
     }

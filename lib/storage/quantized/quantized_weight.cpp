@@ -16,8 +16,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// kAwqPlaces[i]: the place of column i in a word of AWQ's layout. Places count codes of 4 bits,
-// from the lowest bits on.
+// In AWQ's layout, a word of 32 bits contains the codes of 8 columns, 4 bits each. The lowest bit
+// of the code of column i is bit `4 * kAwqPlaces[i]`.
 constexpr int64_t kAwqCodes = 8;
 constexpr int64_t kAwqPlaces[kAwqCodes] = {0, 4, 1, 5, 2, 6, 3, 7};
 
@@ -183,8 +183,9 @@ void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_fl
     require_shape(*zeros_, std::vector<int64_t>{packed_words(shape_[0], bits), groups_});
 }
 
-// Returns the number of inputs of a weight whose codes of BITS bits fill WORDS rows of words; 0 if
-// such codes cannot fill the words exactly.
+// Returns the number of inputs of a weight with WORDS rows of 32-bit words. In AWQ's layout, each
+// row belongs to one input. In other layouts, a column of words contains the codes of all inputs,
+// BITS bits each. Returns 0 if such codes cannot fill a column exactly.
 int64_t QuantizedWeight::inputs_of(int64_t words, int bits) const {
     if (layout_ == Layout::kAwq) return words;
     return words * 32 % bits == 0 ? words * 32 / bits : 0;
@@ -310,8 +311,8 @@ int QuantizedWeight::zero_at(int64_t row, int64_t group) const {
         return code_word(*zeros_,
                          by_row ? group * zeros_->shape[1] + word : word * groups_ + group);
     });
-    // GPTQ stores a zero point minus 1, so 1 is added here. Both wrap: 0 is stored as the largest
-    // code.
+    // GPTQ stores each zero point minus 1, so 1 is added here. Subtraction and addition wrap
+    // around: the zero point 0 is stored as the largest code.
     return static_cast<int>(adds_one_ ? (zero + 1) & ((1U << bits_) - 1) : zero);
 }
 

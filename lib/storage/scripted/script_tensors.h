@@ -23,9 +23,9 @@ using RecordBytes = std::function<std::optional<int64_t>(std::string_view)>;
 [[nodiscard]] int64_t check_script_tensors(const std::string& where, const Pickle& pickle,
                                            const RecordBytes& record_bytes);
 
-// Two numbers of elements. `reach` is the least number that the tensor's storage must have. `numel`
-// is the number in the tensor itself, which may be larger, because elements may be shared (stride
-// 0).
+// The extent of a tensor, in elements. The tensor's storage must have at least `reach` elements.
+// The tensor itself has `numel` elements. `numel` may be larger than `reach`, because elements may
+// share memory (stride 0).
 struct TensorExtent {
     int64_t reach = 0;
     int64_t numel = 0;

@@ -26,9 +26,10 @@ void set_reference_model(std::map<std::string, std::string>& metadata, const Ref
 // Returns the name in METADATA; empty if there is none.
 [[nodiscard]] std::string reference_model_in(const std::map<std::string, std::string>& metadata);
 
-// Returns a warning if MODEL is trained on the pairs in the file PATH, but another model computed
-// their reference. METADATA belongs to this file. Returns an empty text if MODEL computed the
-// reference, or if one of the two models has no mark.
+// Returns a warning if MODEL is to be trained on the pairs in the file PATH, but another model
+// computed the reference values of these pairs. METADATA is the file's metadata. Compares the marks
+// of the two models (set_reference_model()). Returns an empty text if the marks are equal, or if a
+// mark is missing.
 [[nodiscard]] std::string other_reference_text(const std::map<std::string, std::string>& metadata,
                                                const ReferenceModel& model,
                                                const std::string& path);

@@ -11,8 +11,8 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr int64_t kBytes = 256;
-// No warning is given for smaller vocabularies: many texts in the model's own tokens contain only
-// small tokens too.
+// No warning is given for smaller vocabularies: with them, the model's own tokenizer also makes
+// many texts that contain only small tokens.
 constexpr int64_t kVocabularyMin = 16 * kBytes;
 // The first `vocabulary / kPart` tokens count as small. They are single characters and the first
 // merges.
@@ -53,7 +53,9 @@ bool TokenCounts::look_like_bytes() const {
     const int64_t later = sum(0x80, 0xbf);
     const int64_t due = sum(0xc2, 0xdf) + 2 * sum(0xe0, 0xef) + 3 * sum(0xf0, 0xf4);
     const int64_t longer = sum(0x80, 0xf4) - sum(0xc0, 0xc1);
-    // The two counts may differ by up to 3, because the first and the last letter may be cut off.
+    // `due` is the number of later bytes that the first bytes of UTF-8 characters announce. The
+    // text has `later` such bytes. The two numbers may differ by up to 3, because the first and the
+    // last character may be cut off.
     return 2 * later >= kTokensMin && std::abs(later - due) <= 3 && ascii + longer == added_;
 }
 

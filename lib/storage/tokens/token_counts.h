@@ -17,9 +17,9 @@ class TokenCounts {
     // VOCABULARY is the number of tokens that the model knows.
     explicit TokenCounts(int64_t vocabulary);
 
-    // Counts TOKEN. Returns false as soon as no warning is possible any more, so that no more
-    // tokens need to be added. This is so for a small vocabulary, or if TOKEN is not one of the
-    // smallest.
+    // Counts TOKEN. Returns false if a warning is no longer possible, so that the caller need not
+    // add more tokens. No warning is possible if the vocabulary is small, or if a token was added
+    // that does not count as small.
     bool add(int64_t token);
 
     // Returns the warning that another tokenizer made the added tokens; empty if they may be the

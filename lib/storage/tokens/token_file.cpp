@@ -75,8 +75,8 @@ std::optional<TokenFile::Place> find_outside(std::span<const Token> tokens, int6
 // The length of a sample, in 16-bit numbers. A few samples are read from the file.
 constexpr size_t kLookedAt = 4096;
 constexpr size_t kLookedAtMin = 64;
-// The largest value of the upper 16 bits of a token below 2^20. If tokens have 64 bits, the two
-// 16-bit numbers after these are 0.
+// The largest value of the upper 16 bits of a 32-bit token below 2^20. A 64-bit token has two more
+// 16-bit numbers, and both are 0.
 constexpr uint16_t kUpperMax = 15;
 
 struct Looked {

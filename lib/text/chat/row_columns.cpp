@@ -117,8 +117,8 @@ class Said {
         for (const jinja::Values* side : {&sample.messages, &sample.rejected})
             for (const Value& message : *side) {
                 add(texts_, content_text(message));
-                // pieces_ already has the texts of an instruction's question: the instruction and
-                // its input.
+                // In an instruction row, the user's message consists of the instruction and its
+                // input. pieces_ already has both texts.
                 if (!is_instruction || role_of(message) != "user")
                     add(pieces_, content_text(message));
             }

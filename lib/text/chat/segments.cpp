@@ -311,8 +311,8 @@ class AnswerFinder {
             if (!header) return std::nullopt;
             range.begin_bytes += *header;
         }
-        // A template may write text after the last message, for example an end token. If this text
-        // follows here, it belongs to the turn.
+        // A template may write text after the last message, for example an end token. If the same
+        // text follows the turn, it belongs to the turn.
         const auto alone = index + 1 == messages_.size()
                                ? std::optional(whole_)
                                : try_rendered(index + 1, /*add_generation_prompt=*/false);

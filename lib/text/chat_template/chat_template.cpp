@@ -94,8 +94,8 @@ jinja::Values prepared_messages(const std::string& name, const Value& messages,
     return prepared;
 }
 
-// Appends the tag to the last text in CONTENT and returns the changed content. Sets FINAL to the
-// text before the tag. Returns nothing if CONTENT has no text.
+// Appends kContinueTag to the last text in CONTENT, and returns the changed content. Sets FINAL to
+// this text without the tag. Returns nothing if CONTENT has no text.
 std::optional<Value> tagged_content(const Value& content, std::string& final) {
     if (content.is(ValueKind::kText)) {
         final = content.text();

@@ -35,8 +35,8 @@ class ChatTemplates {
     // mistake.
     [[nodiscard]] static std::optional<ChatTemplates> parse(const std::string& folder,
                                                             const TemplateSources& sources);
-    // Reads the files in FOLDER and calls parse(). Throws Error{kInput} for the same reasons.
-    // Blocks for the disk.
+    // Reads the files in FOLDER and calls parse(). Throws the errors of parse(). Blocks for the
+    // disk.
     [[nodiscard]] static std::optional<ChatTemplates> read(const std::string& folder);
 
     // Returns the template NAME. If NAME is empty, returns "tool_use" for a conversation with

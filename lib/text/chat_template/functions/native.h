@@ -51,13 +51,13 @@ struct Function : Object {
     std::string name;
     std::function<Value(Runtime&, Arguments&)> run;
 };
-// Returns a function that calls RUN. METER counts the function, as for new_text(). DEPTH is
-// Function::depth.
+// Returns a function that calls RUN. METER counts the function; if METER is null, nothing counts
+// it. DEPTH is the depth of the values that RUN refers to. Throws Fault if a limit is exceeded.
 [[nodiscard]] Value new_function(Meter* meter, std::string name, int depth,
                                  std::function<Value(Runtime&, Arguments&)> run);
 
-// The arguments of one call, in the order of the called function's names for them. The functions
-// throw Fault if an argument is not of the kind that they read.
+// The arguments of one call. Argument I belongs to name I in the called function's list of names.
+// The functions that read an argument throw Fault if it has another type.
 class Given {
   public:
     Given(std::string_view who, const Arguments& arguments) : who_(who), all_(arguments) {}

@@ -40,8 +40,8 @@ class Interpreter : public ExpressionEvaluator {
                                               &message - given->second.items().data());
                 continue;
             }
-            // Defines `self`, which contains blocks in Jinja2, as a function that throws, because
-            // blocks are not supported.
+            // In Jinja2, `self` contains the blocks of the template. Blocks are not supported, so
+            // here `self` is a function that throws.
             if (name == "self")
                 scope->set(
                     int(i), new_function(&meter(), name, 0, [](Runtime&, Arguments&) -> Value {
@@ -147,8 +147,8 @@ class Interpreter : public ExpressionEvaluator {
                 return Flow::kNext;
             case Of::kSet: {
                 Value value = eval(*statement.value, scope);
-                // A loop over indices has no message of its own, but assigns each message with
-                // `set`.
+                // A loop over indices does not pass the message itself; its body assigns the
+                // message with `set`.
                 if (!turn_) turn_ = message_in(value);
                 assign(statement.target, std::move(value), scope);
                 return Flow::kNext;

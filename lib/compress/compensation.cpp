@@ -110,8 +110,7 @@ class Compensation {
 }  // namespace
 
 double damping_of(int64_t in, int64_t rows) {
-    // The authors of GPTQ use 0.01, but they have many more rows than inputs. The second summand
-    // takes few rows into account.
+    // The authors of GPTQ use 0.01 with many more rows than inputs. Fewer rows need more damping.
     return 0.01 + static_cast<double>(in) / static_cast<double>(rows);
 }
 

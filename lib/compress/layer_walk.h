@@ -36,11 +36,11 @@ class LayerWalk {
     [[nodiscard]] const WalkSize& size() const { return size_; }
 
     // Runs the texts through the next layer and calls OBSERVER with the inputs of the layer's
-    // matrices. Discards the outputs: the same layer is also the next one after this call. Throws
-    // the errors of load_decoder().
+    // matrices. Discards the outputs, so the same layer remains the next one. Throws the errors of
+    // load_decoder().
     void observe(const decoder::RowMath::Observer& observer);
-    // Does the work of observe() and advance(), but runs the layer only once. REQUIRES: the caller
-    // does not change the layer's weights between the two.
+    // Does the work of observe() and advance(), but runs the layer only once. Use it if the layer's
+    // weights do not change between the two.
     void observe_and_advance(const decoder::RowMath::Observer& observer);
     // Takes the texts through the next layer, with the weights that SOURCE now has.
     void advance();

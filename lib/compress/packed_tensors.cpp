@@ -121,9 +121,8 @@ Json quantization_config(const FolderForm& form,
     const std::string format = form.is_packed           ? "pack-quantized"
                                : form.rounding.is_float ? "float-quantized"
                                                         : "int-quantized";
-    // Sets the most frequent group size for the class of all linear layers. Sets each other size
-    // for the names of its modules, because a reader prefers an entry with a module's name to an
-    // entry with its class.
+    // Sets the most frequent group size for the class of all linear layers. For every other size,
+    // lists the modules by name, because an entry with a module's name takes precedence.
     const auto commonest =
         std::ranges::max_element(groups, {}, [](const auto& own) { return own.second.size(); });
     Json json;

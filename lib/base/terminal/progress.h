@@ -50,8 +50,8 @@ class ProgressText {
 class Progress {
   public:
     // COMPONENT: the component of the log lines. Shows nothing if the log level is below info.
-    // REQUIRES: any thread of the process may receive a signal that ends the process, because this
-    // object starts a thread.
+    // REQUIRES: signals that end the process may arrive in any thread. This object starts a thread,
+    // which may receive them.
     explicit Progress(std::string_view component, std::string_view what, int64_t total = 0,
                       std::string_view noun = {});
     Progress(const Progress&) = delete;

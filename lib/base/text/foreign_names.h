@@ -254,8 +254,8 @@ inline constexpr ForeignName kForeignNames[] = {
     return folded;
 }
 
-// Returns the row of kForeignNames that has NAME, ignoring upper case and `_` for `-`, and that
-// applies to the command; nullptr if there is none. HAS_OPTION(option) returns true if the command
+// Returns the row of kForeignNames for NAME that applies to the command; nullptr if there is none.
+// NAME may have upper case, and `_` in place of `-`. HAS_OPTION(option) returns true if the command
 // has the option.
 template <typename HasOption>
 [[nodiscard]] const ForeignName* find_foreign(std::string_view name, const HasOption& has_option) {

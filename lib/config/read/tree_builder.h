@@ -74,12 +74,12 @@ class TreeBuilder {
     std::optional<Value> root_;
 };
 
-// Reads HJSON, as Python's `hjson`, with which DeepSpeed reads configs. HJSON is JSON that may have
-// comments (`#`, `//`, `/* */`), no comma at the end of a line, one comma too many, keys and text
-// without quotes, text in '…' or, over several lines, in '''…''', and no outer braces. Adds the
-// contents of TEXT to TREE; adds nothing if TEXT has only comments. Throws StopReading with the
-// place if TEXT exceeds a limit or has a mistake. Also refuses some valid text that is probably a
-// mistake (quoteless.h). Defined in hjson.cpp.
+// Reads HJSON in the same way as Python's `hjson`, which DeepSpeed uses. HJSON is JSON that may
+// have comments (`#`, `//`, `/* */`), no comma at the end of a line, one comma too many, keys and
+// text without quotes, text in single quotes, text over several lines in triple quotes ('''), and
+// no outer braces. Adds the contents of TEXT to TREE; adds nothing if TEXT has only comments.
+// Throws StopReading with the place if TEXT exceeds a limit or has a mistake. Also refuses some
+// valid text that is probably a mistake (quoteless.h). Defined in hjson.cpp.
 void read_hjson(std::string_view text, TreeBuilder& tree);
 
 // Returns the number that the four hexadecimal digits at index AT of TEXT mean; nothing if fewer

@@ -11,7 +11,7 @@ struct Fall {
     int64_t period;
     int64_t rounding = 0;  // that took the last bit
 
-    // Returns the index of the rounding that uses one bit less.
+    // Returns the index of the first rounding that uses one bit less.
     [[nodiscard]] int64_t next() const {
         return std::max(rounding == INT64_MAX ? INT64_MAX : rounding + 1, period);
     }
@@ -28,9 +28,9 @@ BitState bits_after(const BitSchedule& schedule, int64_t updates) {
     const bool is_over = updates < 0;
     if (!is_over && updates < schedule.offset) return {};
     if (schedule.is_fixed || is_over) return {schedule.target, 0};
-    // Counts the roundings as DeepSpeed does. If the offset is 0, it rounds before the first
-    // forward pass and after each update. Otherwise, update `offset` switches rounding on, and the
-    // first rounding follows the next update.
+    // Counts the roundings as DeepSpeed does. If the offset is 0, the first rounding is before the
+    // first forward pass, and each update adds one. Otherwise, update `offset` switches rounding
+    // on, and each later update adds one.
     const int64_t roundings = schedule.offset == 0 ? updates + 1 : updates - schedule.offset;
     if (roundings == 0) return {};
     Fall fall{schedule.start, schedule.period};

@@ -72,7 +72,7 @@ struct LayerReduction {
 };
 
 // The values that training makes similar to the teacher's values: kLogits means the outputs of the
-// model, and kHidden the inputs of its output layer.
+// model. kHidden means the inputs of its output layer.
 enum class DistillKind : uint8_t { kLogits, kHidden };
 
 // dslaunch.distill: a larger model that this one learns from.

@@ -40,8 +40,8 @@ Limits limits_of(const ElasticityConfig& config) {
     return limits;
 }
 
-// Returns BASE times a number in kFactors: the largest such product up to ROWS_MAX. REQUIRES: BASE
-// <= ROWS_MAX.
+// Multiplies BASE by the numbers in kFactors, and returns the largest product up to ROWS_MAX.
+// REQUIRES: BASE <= ROWS_MAX.
 int64_t largest_batch(int64_t base, int64_t rows_max) {
     if (base == rows_max) return base;
     const auto next = std::ranges::upper_bound(kFactors, rows_max / base);

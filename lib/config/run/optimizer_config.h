@@ -16,7 +16,7 @@ namespace dslaunch::config {
 enum class NewtonSchulz { kStandard, kGram };
 
 // The settings of 1-bit Adam, 0/1 Adam and 1-bit LAMB. The phases are counted in updates
-// (runtime/schedules/exchange_schedule.h). The coefficients and factors limit 1-bit LAMB's ratios.
+// (runtime/schedules/exchange_schedule.h). The factors limit the ratios of 1-bit LAMB.
 struct OneBitConfig {
     int64_t freeze_step = 100'000;       // 1-bit Adam and LAMB: updates with whole gradients
     int64_t var_freeze_step = 100'000;   // 0/1 Adam: hosts begin to update alone two updates later

@@ -31,7 +31,8 @@ struct OptimizerFacts {
     // keeps only one or no value. SGD keeps a value only if it has momentum, and Adafactor keeps
     // the first value only if it has a first moment.
     std::array<std::string_view, 2> moments;
-    // True if the first value is a mean of squares or a sum of squares. The second value always is.
+    // True if the first value is a mean or a sum of squares. The second value always is a mean or a
+    // sum of squares.
     bool first_is_square = false;
     bool has_betas = true;         // it has the decay rates that OneCycle can move
     bool has_usual_rate = false;   // the usual rates of fine-tuning are meant for it

@@ -191,8 +191,8 @@ class Checker {
                    foreign != nullptr && path.empty()) {
             message += (foreign->key.empty() ? ": " : ", ") + place_text(*foreign);
         } else if (foreign != nullptr && foreign->key.starts_with(path + ".")) {
-            // Suggests the whole path if the key belongs in an inner section; --set takes such a
-            // path too.
+            // Suggests the whole path if the key belongs in an inner section, because --set also
+            // accepts a whole path.
             const std::string_view rest = foreign->key.substr(path.size() + 1);
             message += fmt::format(", did you mean `{}`?",
                                    rest.find('.') == rest.npos ? rest : foreign->key);

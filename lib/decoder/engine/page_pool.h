@@ -8,7 +8,7 @@
 
 namespace dslaunch::decoder {
 
-// The pages of the cache, which are allocated and freed. One thread at a time.
+// The allocator of the pages of the cache. Only one thread at a time may use it.
 class PagePool {
   public:
     // Makes a pool of PAGES free pages, which are numbered from 0.

@@ -77,8 +77,8 @@ class DecoderLoader {
     static MatrixPart whole(std::string name, int64_t out, int64_t in) {
         return {std::move(name), out, in, false, {0, out}, {0, in}};
     }
-    // Returns the whole matrix of a layer. Some model families store the matrices of layers as [in,
-    // out], but all other matrices as [out, in].
+    // Returns the whole matrix of a layer. Some model families store the matrices of layers
+    // transposed, but not the other matrices.
     MatrixPart whole_of_layer(const std::string& path, int64_t out, int64_t in) const {
         MatrixPart part = whole(path + ".weight", out, in);
         part.transposed = config_.is_transposed;

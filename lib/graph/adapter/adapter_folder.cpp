@@ -212,8 +212,9 @@ class PeftForm {
         const std::string experts = layer.now + model_.names.at("experts");
         const bool has_down = layer.pairs.contains("down");
         if (layer.pairs.contains("gate") || layer.pairs.contains("up")) {
-            // PEFT wraps the module `experts` once for each of its parameters. If both have pairs,
-            // the pair of gate_up_proj belongs to the inner wrapper, which is named base_layer.
+            // PEFT wraps the module `experts` once for each of its parameters that has a pair. If
+            // both gate_up_proj and down_proj have pairs, the pair of gate_up_proj belongs to the
+            // inner wrapper, which is named base_layer.
             put(has_down ? experts + ".base_layer" : experts,
                 {of(layer, "gate", model_.expert_width), of(layer, "up", model_.expert_width)});
             config.target_parameters.push_back(experts + ".gate_up_proj");

@@ -42,7 +42,7 @@ using Content = std::span<const std::byte>;
 // Only torch::jit::load does this, so it loads all archives with such calls.
 constexpr std::string_view kRewrittenCode = "ops.quantized.conv";
 
-// The reader with which LibTorch's archive classes read from the mapping.
+// A reader through which LibTorch's archive classes read the mapped file.
 class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
   public:
     explicit MappingReader(Content bytes) : bytes_(bytes) {}

@@ -26,7 +26,7 @@ std::string refusal(const std::string& reason) {
 }
 
 // Reports the current exception and ends the process. If a library throws while it registers
-// operators, dlopen passes the exception on some systems; on others it calls this handler.
+// operators, some systems let the exception leave dlopen, and other systems call this handler.
 [[noreturn]] void end_loading() {
     std::string reason = "it failed";
     try {

@@ -161,8 +161,8 @@ class Compressor {
         rounding.is_transposed = layer.is_transposed;
         rounding.grid.is_symmetric = config.is_symmetric;
         rounding.grid.is_stochastic = config.is_stochastic && !config.in_forward;
-        // Rounds each row of a table as a group of its own if DeepSpeed would round in the forward
-        // pass.
+        // Rounds each row of a table as a separate group if rounding is part of the forward pass,
+        // as DeepSpeed does.
         rounding.grid.groups = config.in_forward && is_table ? weight.size(0) : config.groups;
         rounding.schedule = {
             config.in_forward, group.start_bits,
@@ -423,8 +423,8 @@ class Compressor {
         return add_buffer_input(lowered_, buffer);
     }
 
-    // Makes the nodes that read the parameter at READS read its rounded and masked value. MADE
-    // describes the rounding and the masks.
+    // Inserts the rounding and the masks of MADE before the nodes that read the parameter. READS:
+    // the inputs at which these nodes read it.
     void change(const std::vector<NodeInput>& reads, const CompressedParameter& made) {
         for (const NodeInput& read : reads) {
             const WithInsertPoint before(read.node);

@@ -61,8 +61,8 @@ Value* lost_bet(Graph& graph, Value* margin, double factor, double ahead = 0.0) 
 }
 
 // Returns the loss of each pair, [pairs]. MARGIN: the log-probability of the chosen answer minus
-// the log-probability of the rejected answer, in nats. For a loss with a reference model, each
-// log-probability is first reduced by the reference model's.
+// the log-probability of the rejected answer, in nats. If the loss has a reference model, the
+// reference model's log-probability is first subtracted from each of the two.
 Value* loss_of_margin(Graph& graph, const config::LossConfig& loss, Value* margin) {
     if (loss.kind == config::LossKind::kSimPo)
         return lost_bet(graph, margin, loss.beta, loss.gamma);

@@ -25,7 +25,7 @@ int64_t attention_flops(Inputs inputs) {
 }
 
 // The FLOPs of a convolution. For a transposed convolution, `whole` is the total. For any other
-// convolution, `per_output` is the number for each output element. The other field is 0.
+// convolution, `per_output` is the FLOPs for each output element. The other field is 0.
 struct KernelFlops {
     int64_t per_output = 0;
     int64_t whole = 0;

@@ -35,8 +35,8 @@ class PackedWeight {
     // Returns a placeholder for the elements: zeros, [numel], in read-only memory that takes no
     // space.
     [[nodiscard]] at::Tensor placeholder() const;
-    // Computes the range ELEMENTS of the packed elements and writes it to INTO. The bytes depend
-    // only on the weight.
+    // Computes the packed elements whose indices are in ELEMENTS, and writes them to INTO. The
+    // bytes depend only on the weight.
     void read(const Range& elements, std::byte* into) const;
     // Returns the weight as products see it, after packing and unpacking: fp32, with the sizes of
     // source().

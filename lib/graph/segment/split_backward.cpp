@@ -142,9 +142,9 @@ WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
         to_inputs, to_inputs_gradients, /*keep_graph=*/true, /*create_graph=*/false,
         /*accumulate_grad=*/false, inputs);
     for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = made[i];
-    // Frees the variables that the plain nodes have saved, because no half needs them any more. The
-    // nodes themselves still exist, because variables that nodes in `partings` have saved refer to
-    // them.
+    // Frees the variables that the plain nodes have saved, because neither half of the backward
+    // needs them any more. The nodes themselves still exist, because variables that nodes in
+    // `partings` have saved refer to them.
     for (const std::shared_ptr<AutogradNode>& node : split.plain) node->release_variables();
     for (const auto& [node, came] : kept) {
         // The second half then follows only edges that the first half did not follow. Nodes that

@@ -32,8 +32,8 @@ void StepLine::begin_step(int64_t step) {
     other_.clear();
 }
 
-// Updates the mean time of steps. The second step replaces the time of the first one, which takes
-// longer than others. The next steps have equal weights. Later, newer steps weigh more.
+// Updates the mean time of steps. The first step takes longer than others, so its time counts only
+// until the second step has ended. The next steps have equal weights. Later, newer steps weigh more.
 void StepLine::end_step(const DoneStep& done) {
     const std::lock_guard lock(mutex_);
     const auto others = static_cast<double>(steps_done_++);

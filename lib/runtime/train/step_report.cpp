@@ -101,8 +101,8 @@ void StepReport::send_metrics(int64_t step, const StepFacts& facts, const StepRa
                       .breakdown = breakdown_.newest()}));
 }
 
-// Returns the share of the device's peak rate that a step of STEP_MS reaches; 0 if the peak is not
-// known.
+// Returns the share of the device's peak rate that a step reaches if it takes STEP_MS milliseconds;
+// 0 if the peak is not known.
 double StepReport::mfu(double step_ms) const {
     if (parts_.peak.tflops <= 0) return 0;
     const int64_t flops = parts_.forward_flops * parts_.config->batch.accumulation_steps;

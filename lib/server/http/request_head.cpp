@@ -93,7 +93,7 @@ std::optional<HttpRefusal> read_first_line(std::string_view line, RequestHead& h
     return std::nullopt;
 }
 
-// The fields that only this file needs, so that RequestHead does not contain them.
+// Header fields that only this file needs. They are not part of RequestHead.
 struct Framing {
     Field length, transfer, expect;
 };

@@ -157,8 +157,8 @@ class Parser {
         return entry;
     }
 
-    // Replaces the fields of ENTRY that have the largest 32-bit value: takes the 64-bit values from
-    // the zip64 extra data, in the order of `fields`.
+    // Replaces each field of ENTRY that has the largest 32-bit value by a 64-bit value. The zip64
+    // extra data contain these values in the order of `fields`.
     void widen(Entry& entry, Span extra) const {
         uint64_t* fields[] = {&entry.content_bytes, &entry.stored_bytes, &entry.offset};
         while (extra.size() >= 4) {

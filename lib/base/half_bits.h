@@ -18,7 +18,8 @@ DSL_HOST_DEVICE inline bool is_nan_bits(uint32_t bits) {
     return (bits & 0x7FFFFFFFU) > 0x7F800000U;
 }
 
-// Rounds VALUE to bf16. A carry out of the mantissa increments the exponent, up to infinity.
+// Rounds VALUE to bf16. If rounding overflows the mantissa, the exponent grows by one; the largest
+// numbers become infinity.
 DSL_HOST_DEVICE inline uint16_t bf16_of(float value) {
     const auto bits = __builtin_bit_cast(uint32_t, value);
     const uint32_t rounded = (bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16;

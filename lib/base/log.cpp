@@ -1,8 +1,8 @@
 #include "base/log.h"
 
-// Compiles spdlog into this file, instead of linking its library. The names of spdlog's symbols
-// have no version, so a program that links this library and another version of spdlog would mix the
-// two.
+// Compiles spdlog's code into this file, instead of linking spdlog's library. The names of spdlog's
+// symbols have no version. A program that links dslaunch's library and another version of spdlog
+// would therefore mix the two versions.
 #undef SPDLOG_COMPILED_LIB
 #undef SPDLOG_SHARED_LIB
 #include <spdlog/sinks/base_sink.h>

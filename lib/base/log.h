@@ -23,8 +23,8 @@ enum class LogLevel { kError, kWarn, kInfo, kDetail, kDebug };
 // "agent@host". A worker sets "r3@host", unless a launcher adds this name to the worker's lines.
 // Other programs have no name. Called once, in main().
 void set_log_speaker(const std::string& name);
-// Writes lines as `dslaunch: message` from now on, like the launcher's other messages. If debug
-// lines are shown, the lines keep their time and component.
+// From now on, log lines have the form `dslaunch: message`, like the launcher's error messages. If
+// debug lines are shown, log lines keep their time and component.
 void set_log_as_messages();
 // Drops lines that are less urgent than LEVEL from now on.
 void set_log_level(LogLevel level);

@@ -74,8 +74,8 @@ int make_folders(const std::string& folder, mode_t mode) {
         if (const int failed = make_folders(parent, mode); failed != 0) return failed;
     if (::mkdir(trimmed.c_str(), mode) != 0) {
         const int error_number = errno;
-        // Another rank may have made the folder meanwhile. For a path that ends in "/.", mkdir
-        // fails although the folder now exists.
+        // Another rank may have made the folder since the check above. For a path that ends in
+        // "/.", mkdir fails although the folder now exists.
         return is_folder(trimmed) ? 0 : error_number;
     }
     return flush_folder(parent);

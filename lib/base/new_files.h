@@ -26,7 +26,7 @@ struct TemporaryFile {
 
 // Writes a file through open_temporary(), fsync and rename: PATH has either the old content or the
 // new one, never a part of it, even after a power cut. A new file has MODE less the umask. Throws
-// Error{kDisk} with path, cause and bytes needed.
+// Error{kDisk}; its message gives the path, the cause and the number of bytes needed.
 void write_file_atomically(const std::string& path, std::string_view content, mode_t mode = 0644);
 
 // Returns the permissions of the file at PATH; nothing if there is no file.

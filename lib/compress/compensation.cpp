@@ -64,8 +64,8 @@ class Compensation {
                       std::span(inputs_.importance).subspan(begin, length));
     }
 
-    // Rounds the numbers of ROW whose positions in the order of the inputs are [begin, begin +
-    // width). Keeps the negated errors for change_later().
+    // Rounds WIDTH numbers of ROW, from position BEGIN in the order of rounding. Stores the negated
+    // errors, divided by the diagonal of the factor, for change_later().
     void round_block(int64_t row, int64_t begin, int64_t width) {
         float* const numbers = ordered_.data() + row * made_.in + begin;
         for (int64_t i = 0; i < width; ++i) {

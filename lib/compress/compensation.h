@@ -13,7 +13,7 @@
 
 namespace dslaunch::compress {
 
-// All that the compensation needs to know about a layer's inputs.
+// The order of a layer's inputs, and the data with which rounding errors are compensated.
 struct InputOrder {
     std::vector<int64_t> order;     // [in]: the inputs, in the order in which they are rounded
     std::vector<float> factor;      // [in, in]: inverse_factor() of the moments in that order
@@ -31,8 +31,8 @@ inline constexpr int kRoundingVersion = 2;
 // rounding to nearest gives smaller errors on other data.
 [[nodiscard]] bool are_enough_rows(int64_t in, int64_t rows);
 
-// Returns the order in which inputs with MOMENTS, [in, in], are rounded. DAMPING is passed to
-// inverse_factor().
+// Returns the order in which a layer's inputs are rounded. MOMENTS, [in, in], are the means of
+// input_moments.h. DAMPING is passed to inverse_factor().
 [[nodiscard]] InputOrder order_inputs(const std::vector<float>& moments, int64_t in, double damping,
                                       kernels::ThreadTeam& team);
 

@@ -314,7 +314,8 @@ class FolderCompressor {
         }
     }
 
-    // Remembers or reports a weight if too few tokens of the texts pass through it.
+    // Counts the tokens that passed through a weight. If they are too few to compensate errors,
+    // lists the weight as rounded to nearest. If they are fewer than its inputs, warns once.
     void note_rows(const Target& target, int64_t rows) {
         const int64_t in = target.entry->shape[1];
         if (!are_enough_rows(in, rows)) {

@@ -34,9 +34,9 @@ class InputMoments {
     kernels::Activations activations_;
 };
 
-// Returns the relative error of a layer's outputs if V, the rounded weight, replaces W, the exact
-// weight: the root of the mean square of (W - V) x, divided by the root of the mean square of W x.
-// The means are over the rows x of MOMENTS. SHAPE of both weights: [out, in]. Returns 0 if the
+// Returns the error that rounding a weight causes in a layer's outputs, relative to the outputs:
+// `sqrt(mean(|(W - V) x|^2) / mean(|W x|^2))`. W is EXACT and V is ROUNDED; both have the shape
+// [out, in]. The means are over the input rows x of which MOMENTS were computed. Returns 0 if the
 // outputs are 0.
 [[nodiscard]] double output_error(std::span<const float> exact, std::span<const float> rounded,
                                   const std::vector<float>& moments, int64_t in,

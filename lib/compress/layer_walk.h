@@ -26,8 +26,8 @@ using LayersOfInput = std::vector<const decoder::LinearWeights*>;
 // The calibration texts, which go through the model one layer at a time.
 class LayerWalk {
   public:
-    // TEXTS: tokens, each at most the context long. CONFIG, SOURCE and TEAM must outlive this
-    // object.
+    // TEXTS: the tokens of each text; no text is longer than the model's context. CONFIG, SOURCE
+    // and TEAM must outlive this object.
     LayerWalk(const storage::TransformerConfig& config, decoder::WeightSource& source,
               storage::RotaryFrequencies frequencies,
               const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team);
@@ -39,8 +39,8 @@ class LayerWalk {
     // matrices. Discards the outputs, so the same layer remains the next one. Throws the errors of
     // load_decoder().
     void observe(const decoder::RowMath::Observer& observer);
-    // Does the work of observe() and advance(), but runs the layer only once. Use it if the layer's
-    // weights do not change between the two.
+    // Has the effect of observe() followed by advance(), but runs the layer only once. Use it if
+    // the layer's weights are not replaced after they are observed.
     void observe_and_advance(const decoder::RowMath::Observer& observer);
     // Takes the texts through the next layer, with the weights that SOURCE now has.
     void advance();

@@ -41,8 +41,8 @@ PackedTensor packed_codes(const std::string& module, const RoundedMatrix& matrix
     return words_tensor(module + ".weight_packed", matrix.out, columns, words);
 }
 
-// Packs the zero points, one for each group of each row. A word contains the zero points that
-// successive rows have for the same group.
+// Packs the zero points, one for each group of each row. A word contains the zero points of one
+// group in successive rows; the next word contains the zero points of the next group.
 PackedTensor packed_zeros(const std::string& module, const RoundedMatrix& matrix) {
     const int bits = matrix.form.bits;
     const int64_t groups = matrix.groups(), rows = storage::packed_words(matrix.out, bits);
@@ -121,8 +121,8 @@ Json quantization_config(const FolderForm& form,
     const std::string format = form.is_packed           ? "pack-quantized"
                                : form.rounding.is_float ? "float-quantized"
                                                         : "int-quantized";
-    // Sets the most frequent group size for the class of all linear layers. For every other size,
-    // lists the modules by name, because an entry with a module's name takes precedence.
+    // Gives the most frequent group size to all linear layers. Modules with another group size are
+    // listed by name, because an entry with a module's name takes precedence.
     const auto commonest =
         std::ranges::max_element(groups, {}, [](const auto& own) { return own.second.size(); });
     Json json;

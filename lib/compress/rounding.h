@@ -30,7 +30,8 @@ struct GroupScale {
     int zero = 0;
 };
 
-// A rounded matrix. Number = (code - zero) * scale; for floats, the code's number times the scale.
+// A rounded matrix. A code stands for the number `(code - zero) * scale`. If the codes are 8-bit
+// floats, a code stands for its float times the scale.
 struct RoundedMatrix {
     int64_t out = 0, in = 0;
     RoundingForm form;
@@ -41,11 +42,12 @@ struct RoundedMatrix {
     [[nodiscard]] int64_t groups() const { return (in + group() - 1) / group(); }
 };
 
-// The weights of the smallest group.
+// The least number of weights in a group.
 inline constexpr int64_t kLeastGroup = 8;
 
-// Returns the size of a group: WANTED, halved until it divides IN evenly. Returns 0, which means a
-// whole row, if WANTED is 0, or if no such size is at least kLeastGroup.
+// Returns the number of weights in a group. The number is WANTED, halved until it divides IN
+// evenly. If WANTED is 0 or the number would be less than kLeastGroup, returns 0: a row is one
+// group.
 [[nodiscard]] int64_t fitting_group(int64_t wanted, int64_t in);
 
 // Returns the scale for a group's NUMBERS. If FORM.searches, the scale has the smallest sum of
@@ -55,7 +57,8 @@ inline constexpr int64_t kLeastGroup = 8;
 [[nodiscard]] GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
                                    std::span<const float> importance = {});
 
-// Return the code whose number is the nearest to NUMBER, and the number of a code.
+// code_of() returns the code whose number is the nearest to NUMBER. number_of() returns the number
+// that CODE stands for.
 [[nodiscard]] uint8_t code_of(const RoundingForm& form, const GroupScale& scale, float number);
 [[nodiscard]] float number_of(const RoundingForm& form, const GroupScale& scale, uint8_t code);
 

@@ -13,8 +13,8 @@
 
 namespace dslaunch {
 
-// The loss on held-out data, and the metrics of an evaluation with a preference loss. The order is
-// the order of kEvalMetricNames.
+// The metrics of an evaluation: the loss on held-out data and, for a preference loss, the rewards.
+// kEvalMetricNames has the same order.
 enum class EvalMetric : uint8_t { kLoss, kChosen, kRejected, kMargins, kAccuracies };
 
 // The metrics' names in transformers' Trainer and in TRL.

@@ -15,9 +15,9 @@ enum class EvictionRule : uint8_t {
             // often, the newest of them is chosen, so that the others stay in memory.
 };
 
-// The largest number of buffers whose content changes during a step under kLfu: one buffer each for
-// the chunk that is updated, the chunk that is read, the chunk that is written, and the chunk that
-// is read ahead. Every other buffer keeps the same chunk.
+// The number of buffers whose content may change during a step under kLfu: one each for the chunk
+// that is updated, the chunk that is read, the chunk that is written, and the chunk that is read
+// ahead. Every other buffer keeps the same chunk.
 inline constexpr int64_t kLfuPassingBuffers = 4;
 
 }  // namespace dslaunch

@@ -12,7 +12,8 @@ namespace dslaunch {
 // The most values that an optimizer keeps for each element: Adam with amsgrad keeps three.
 inline constexpr size_t kMomentsMax = 3;
 
-// The formats in which one optimizer state can be stored. Each error is the error of rounding once.
+// The formats in which one optimizer state can be stored. The errors below arise each time a number
+// is stored.
 enum class StatePacking : uint8_t {
     kNone,      // fp32, unpacked
     kBf16,      // error less than 2^-7 of the number
@@ -25,8 +26,8 @@ enum class StatePacking : uint8_t {
 // The number of elements that share a scale in the 8-bit packings.
 inline constexpr int64_t kPackedBlockNumel = 256;
 
-// Returns the size of the scales of NUMEL elements: one fp32 for each block. The scales stand
-// before the one-byte codes.
+// Returns the bytes that the scales of NUMEL elements take: one fp32 for each block. The scales are
+// stored before the one-byte codes.
 [[nodiscard]] constexpr int64_t packed_scale_bytes(int64_t numel) {
     return round_up(numel, kPackedBlockNumel) / kPackedBlockNumel * 4;
 }

@@ -1,6 +1,6 @@
-// Packings of values that travel between hosts into fewer bits; the kernels are in
-// lib/kernels/packing.h. The plan uses this header to count bytes. Source: ZeRO++ (Wang et al.
-// 2023, arXiv:2306.10209), block-wise quantization of weights and gradients.
+// Packings that shorten the values sent between hosts; the kernels are in lib/kernels/packing.h.
+// The plan uses this header to count bytes. Source: ZeRO++ (Wang et al. 2023, arXiv:2306.10209),
+// block-wise quantization of weights and gradients.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace dslaunch {
 
-// The formats in which values are sent to other ranks. Each error is the error of rounding once.
+// The formats in which values are sent to other ranks. The errors below arise each time a value is
+// packed.
 enum class WirePacking : uint8_t {
     kNone,  // unpacked
     kInt8,  // error at most 1/254 of the block's largest value

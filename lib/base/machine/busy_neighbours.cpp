@@ -26,8 +26,8 @@ constexpr double kLeastProcessors = 0.25;
 // A warning is logged only if the threads of this process together waited for a processor during at
 // least this part of the measured time. While processors are free, threads wait only microseconds.
 constexpr double kLeastDelay = 0.1;
-// Each other rank on the host is assumed to use as many processors as this rank. Its real use may
-// differ by up to this part of this rank's use; 0.1 means 10 %.
+// Each other rank on the host is assumed to use as many processors as this rank, plus or minus this
+// part; 0.1 means 10 %.
 constexpr double kUnlikeProcesses = 0.1;
 
 bool is_allowed(std::string_view name, const cpu_set_t& allowed) {

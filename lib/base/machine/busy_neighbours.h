@@ -21,8 +21,8 @@ struct ProcessorUse {
     double delayed = 0;  // time that this process's threads waited for a processor, summed
 };
 
-// Reads the counters; a counter that cannot be read is 0. ROOT: the folder that holds proc/, for
-// tests.
+// Reads the counters; a counter that cannot be read is 0. Tests set ROOT, the folder that holds
+// proc/.
 [[nodiscard]] ProcessorUse read_processor_use(const std::string& root = "");
 
 // The processors of a host that a job may use, the number of the job's processes there, and the

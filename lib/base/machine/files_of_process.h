@@ -15,7 +15,7 @@ struct FileOfProcess;
 // entry in the list, for forget_file_of_process().
 FileOfProcess* add_file_of_process(const std::string& path, bool with_folder = false);
 
-// Takes FILE off the list: it was removed already, or must stay from now on. FILE may be null.
+// Takes FILE off the list, because it was already removed or must be kept. FILE may be null.
 void forget_file_of_process(FileOfProcess* file) noexcept;
 
 // Removes the files on the list that still exist. A signal handler may call it.

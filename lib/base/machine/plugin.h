@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// The facts with which a plugin of one kind is opened and checked.
+// The properties that all plugins of one kind share.
 struct PluginKind {
     const char* name = "";        // "GPU"
     const char* entry = "";       // the name of its function
@@ -20,8 +20,9 @@ struct PluginKind {
 };
 
 // Returns the path of the plugin FILE for programs in the folder PROGRAMS. Packages install plugins
-// in PROGRAMS/../lib/dslaunch: the path is in this folder if FILE exists in it. Otherwise the path
-// is in PROGRAMS, into which a build puts plugins. FILE may be missing from PROGRAMS.
+// in PROGRAMS/../lib/dslaunch; builds put plugins in PROGRAMS itself. If FILE exists in the first
+// folder, returns its path there. Otherwise returns the path in PROGRAMS, even if FILE does not
+// exist.
 [[nodiscard]] std::string plugin_of(const std::string& programs, const std::string& file);
 // Returns the path of FILE, a plugin from the same build as this program.
 [[nodiscard]] std::string own_plugin(const std::string& file);

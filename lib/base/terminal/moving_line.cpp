@@ -70,8 +70,8 @@ bool MovingLine::moves() const {
 }
 
 // Keeps one column free, since a terminal may begin another line when its last column is filled.
-// The cursor returns to the beginning of the line: if the terminal becomes narrower and wraps the
-// line, erasing from there on still erases all of it.
+// Leaves the cursor at the beginning of the line. If the terminal becomes narrower and wraps the
+// line, a later erase from the cursor on still removes the whole text.
 std::string MovingLine::draw(std::string_view text) {
     text_ = text;
     is_drawn_ = true;

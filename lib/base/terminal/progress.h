@@ -50,8 +50,8 @@ class ProgressText {
 class Progress {
   public:
     // COMPONENT: the component of the log lines. Shows nothing if the log level is below info.
-    // REQUIRES: signals that end the process may arrive in any thread. This object starts a thread,
-    // which may receive them.
+    // REQUIRES: signals that end the process may be handled in any thread, because the thread that
+    // this object starts may receive them.
     explicit Progress(std::string_view component, std::string_view what, int64_t total = 0,
                       std::string_view noun = {});
     Progress(const Progress&) = delete;

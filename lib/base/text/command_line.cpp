@@ -78,10 +78,10 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
         if (const ForeignName* foreign = find_foreign(bare, has_option); foreign != nullptr)
             return fmt::format("unknown option `{}`: {}", printable(name), advice_of(*foreign));
         const std::vector<std::string> known = long_names(app);
-        // Prefers an option whose name begins with the given name to the option with the nearest
-        // name: for `--api-key`, suggests `--api-key-file`. A name of one or two letters must be
-        // the whole first word of the option's name, because too many words begin with the same two
-        // letters.
+        // If an option's name begins with the given name, suggests this option: for `--api-key`,
+        // suggests `--api-key-file`. Otherwise suggests the option with the nearest name. A given
+        // name of one or two letters must be followed by `-` in the option's name, because too many
+        // words begin with the same two letters.
         const auto longer = std::ranges::find_if(known, [&](const std::string& other) {
             return other.starts_with(name + "-") || (bare.size() > 2 && other.starts_with(name));
         });

@@ -1,6 +1,6 @@
-// A command line with words, options and subcommands, as CLI11 parses them. Both programs declare
-// their command lines with it, so that errors are reported in one place and only command_line.cpp
-// compiles CLI11. No threads.
+// A command line with words, options and subcommands, as CLI11 parses them. dslaunch and dsworker
+// both declare their command lines with CommandLine, so that errors are reported in one place and
+// only command_line.cpp compiles CLI11. No threads.
 #pragma once
 
 #include <cstdint>
@@ -54,12 +54,12 @@ class CommandLine {
     CommandLine& operator=(const CommandLine&) = delete;
     ~CommandLine();
 
-    // Declares a word ("PATH") or an option ("-t,--tag NAME", with the name of its value in the
-    // help). Parsing writes VALUE if the word or option is given; VALUE must outlive parse(). A
-    // bool is a flag ("!--no-check" sets it to false). An option whose VALUE is a vector may be
-    // given several times, and numbers may also be separated by commas. Types of VALUE: bool, int,
-    // int64_t, uint64_t, double, std::string, std::optional of the signed numbers and of
-    // std::string, vectors of std::string, int and int64_t.
+    // Declares a word ("PATH") or an option ("-t,--tag NAME"; the help shows NAME as its value).
+    // Parsing writes VALUE if the word or option is given; VALUE must outlive parse(). A bool is a
+    // flag ("!--no-check" sets it to false). An option whose VALUE is a vector may be given several
+    // times, and numbers may also be separated by commas. VALUE is a bool, int, int64_t, uint64_t,
+    // double or std::string, an optional int, int64_t, double or std::string, or a vector of int,
+    // int64_t or std::string.
     template <typename Value>
     Declared add(const std::string& declaration, Value& value, const std::string& help = "");
 

@@ -22,8 +22,8 @@ constexpr const char* kCutOff =
 
 namespace fs = std::filesystem;
 
-// Returns true if OTHER may be meant by NAME, judging by their endings: `b.jsonl` is not a
-// mistyped `j.json`, but `b.json` is.
+// Returns true if OTHER can be a correction of the mistyped NAME, judging by their endings:
+// `j.json` cannot stand for `b.jsonl`, but `b.json` can.
 bool may_be_meant(const fs::path& name, const fs::path& other) {
     const std::string ending = name.extension().string();
     const bool is_known =

@@ -21,8 +21,8 @@ namespace dslaunch {
 // error message and a web page. Returns "" for any other content.
 [[nodiscard]] std::string download_fault(std::string_view content);
 
-// Returns the same for the file at PATH. If PATH is a link to a missing file, the text says so.
-// Returns "" if nothing is at PATH.
+// Returns the result of download_fault() for the file at PATH. If PATH is a link to a missing file,
+// the text says so. Returns "" if nothing is at PATH.
 [[nodiscard]] std::string download_fault_at(const std::string& path);
 
 }  // namespace dslaunch

@@ -178,8 +178,8 @@ template <Message M>
     return wire.bytes();
 }
 
-// Returns the message in BYTES. Throws Error{kInternal} with M::kWhat if bytes are missing or left
-// over, and whatever M::check() throws, if M has that function.
+// Returns the message in BYTES. Throws Error{kInternal}, whose text names M::kWhat, if bytes are
+// missing or left over. If M has a function check(), calls it and passes on what it throws.
 template <Message M>
 [[nodiscard]] M decode(std::string_view bytes) {
     M message;

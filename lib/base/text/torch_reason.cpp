@@ -75,8 +75,8 @@ std::string where_of(const std::vector<std::string>& lines) {
     return fmt::format(", at {}{}{}", frame.place, frame.source.empty() ? "" : ": ", frame.source);
 }
 
-// Returns the length of a prefix such as `RuntimeError: ` or `builtins.ValueError: ` of LINE; 0 if
-// there is none.
+// Returns the length of the kind of error at the beginning of LINE, such as `RuntimeError: ` or
+// `builtins.ValueError: `; 0 if LINE does not begin with a kind of error.
 size_t kind_length(std::string_view line) {
     const size_t colon = line.find(": ");
     if (colon == kNowhere) return 0;
@@ -100,8 +100,8 @@ std::string_view saying_line(const std::vector<std::string>& lines) {
     return trim(named.empty() ? first : named);
 }
 
-// Returns LINE without the location in LibTorch's source, and without the kind of error if this is
-// RuntimeError or IndexError: these kinds say nothing about the reason.
+// Returns LINE without the location in LibTorch's source. Also drops the words `RuntimeError: ` and
+// `IndexError: `, which say nothing about the reason.
 std::string without_marks(std::string_view line) {
     const size_t kind = kind_length(line);
     if (line.starts_with("RuntimeError: ") || line.starts_with("IndexError: "))

@@ -312,8 +312,8 @@ class SchemaMaker {
     }
 
     void put_object(const KeySpec& key, Node& schema, bool quiet) {
-        // Accepts null in place of every object, also for an object in a list or under a name that
-        // the user chooses.
+        // Accepts null in place of every object: of a section, of an object in a list, and of an
+        // object under a name that the user chooses.
         std::vector<std::string> kinds = {"object", "null"};
         if (key.path == "zero_optimization") kinds.emplace_back("boolean");  // an old form
         const bool refused = key.status == KeyStatus::kNotYet && !quiet;
@@ -370,7 +370,7 @@ class SchemaMaker {
         if (takes_any_case(key.path)) words = split(key.allowed, '|');
         if (key.type == KeyType::kInt && is_spelled_section(split(key.path, '.').front()))
             words = split(key.allowed, '|');
-        // For an unknown shape, DeepSpeed prints a warning and uses its default.
+        // DeepSpeed accepts an unknown warmup_type: it prints a warning and uses its default.
         if (key.path == "scheduler.params.warmup_type")
             forms.push_back(Node().put("type", "string").take());
         if (!words.empty()) forms.push_back(one_of_strings(words, takes_any_case(key.path)).take());

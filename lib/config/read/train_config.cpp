@@ -60,8 +60,8 @@ Value plain_scalar(const std::string& text) {
     return make_value(text);
 }
 
-// The builder of the tree from yaml-cpp's events. Unlike yaml-cpp's nodes, events show duplicate
-// keys, quotes and aliases.
+// A handler of yaml-cpp's events that builds the config's tree. Unlike yaml-cpp's nodes, events
+// show duplicate keys, quotes and aliases.
 class YamlEvents : public YAML::EventHandler {
   public:
     explicit YamlEvents(TreeBuilder& tree) : tree_(tree) {}

@@ -1,6 +1,6 @@
-// Builds a config's tree from the parts that a reader of JSON or YAML finds in the text, in their
-// order, so that places, duplicate keys and limits are handled alike for both. The reader of JSON
-// is declared here too. No threads.
+// A builder that makes a config's tree. A reader of JSON or YAML passes it the parts of the text
+// one after the other. Places, duplicate keys and limits are therefore handled alike for both
+// formats. The reader of JSON is declared here too. No threads.
 #pragma once
 
 #include <cstdint>

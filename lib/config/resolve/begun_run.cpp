@@ -45,7 +45,8 @@ bool is_number(const Value& value) {
     return value.is(Value::Kind::kInt) || value.is(Value::Kind::kFloat);
 }
 
-// Returns the values in JSON, a resolved config, by key; empty for any other text.
+// Returns the values of a resolved config by key; JSON contains the config. Returns nothing for any
+// other text.
 std::map<std::string, Begun> all_values_of(std::string_view json) {
     const TrainConfig read = parse_config(json, "run.json");
     const Value* values = find_path(read.root, "run.config.values");
@@ -69,8 +70,8 @@ std::map<std::string, Begun> values_of(std::string_view json) {
     return found;
 }
 
-// Returns, in the form of `--lora`, the settings in LORA that determine the adapters' tensors
-// and their effect.
+// Returns the settings in LORA that determine the adapters' tensors and their effect. The text has
+// the form of the option `--lora`.
 std::string lora_text(const LoraConfig& lora) {
     if (!lora.on()) return "";
     std::string text = fmt::format("r={},alpha={}", lora.r, lora.alpha);

@@ -16,8 +16,8 @@ namespace {
 
 using Kind = Value::Kind;
 
-// A value that Hugging Face's Trainer uses for `auto` if its command line does not set it: the
-// defaults of transformers.TrainingArguments (4.57). VALUE is YAML text.
+// A value that Hugging Face's Trainer uses for `auto` if its command line does not set it. It is a
+// default of transformers.TrainingArguments (4.57). VALUE is YAML text.
 struct TrainerValue {
     std::string_view path;
     const char* value;

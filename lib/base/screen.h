@@ -29,7 +29,7 @@ struct Wrap {
 
 // Breaks LINES between words to fit a terminal of WIDTH columns. LINES are messages of this
 // program. Continuation lines are indented by four columns. A line that holds only a command
-// (`dslaunch …` after blanks) is broken outside of quotes, and each break is marked by a backslash,
+// (`dslaunch` after blanks) is broken outside of quotes, and each break is marked by a backslash,
 // so that the command can be copied into a shell. If WIDTH is 0, returns LINES unchanged.
 [[nodiscard]] std::string fitted_to(size_t width, std::string_view lines);
 

@@ -56,15 +56,15 @@ class KeyReader {
 
     // Returns and records the value of PATH: the given value, otherwise the schema's default.
     Value take(const std::string& path);
-    // Do the same as take(), but return a C++ type. REQUIRES: the schema gives the key at PATH this
-    // type.
+    // Return the value of take() as a C++ type. REQUIRES: in the schema, the key at PATH has the
+    // corresponding type.
     int64_t take_integer(const std::string& path) { return as_integer(take(path)); }
     double take_number(const std::string& path) { return take(path).as_double(); }
     bool take_bool(const std::string& path) { return take(path).boolean; }
     std::string take_text(const std::string& path) { return take(path).text; }
     std::vector<std::string> take_texts(const std::string& path) { return texts_of(take(path)); }
-    // Returns the number given at PATH. If no number is given, returns VALUE: the default of the
-    // optimizer or schedule WHOSE, which differs from the schema's default.
+    // Returns the number given at PATH; VALUE if no number is given. VALUE is the default of the
+    // optimizer or schedule with the name WHOSE. It differs from the default in the schema.
     double number_or(const std::string& path, double value, const std::string& whose);
     int64_t integer_or(const std::string& path, int64_t value, const std::string& whose);
 

@@ -14,7 +14,7 @@ namespace dslaunch::config {
 // Throws Error{kUsage} if a piece is wrong; the message contains this piece.
 [[nodiscard]] std::vector<std::string> lora_overrides(const std::string& spec);
 
-// Returns the config's override for several options `--op-library FILE`, one for each of FILES.
+// Returns one override of the config that replaces the options `--op-library FILE` for all FILES.
 [[nodiscard]] std::string op_libraries_override(const std::vector<std::string>& files);
 
 // Throws Error{kConfig} if RESOLVED names operator libraries that the user did not ask for: a

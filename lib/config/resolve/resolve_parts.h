@@ -14,7 +14,7 @@ inline constexpr const char* kTotal = "train_batch_size";
 inline constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 inline constexpr const char* kMicroSteps = "gradient_accumulation_steps";
 
-// DeepSpeed's rules for tensor parallel layers.
+// The key with DeepSpeed's rules for splitting layers among tensor ranks.
 inline constexpr const char* kLayerSpecs = "tensor_parallel.partition_config.layer_specs";
 
 // Reads the stages, the schedule and the chunks: `pipeline`, dslaunch.pipeline.
@@ -40,7 +40,7 @@ void resolve_steps(KeyReader& keys, RunConfig& run);
 void resolve_optimizer(KeyReader& keys, RunConfig& run);
 // Reads dslaunch.optimizer.groups.
 void resolve_parameter_groups(KeyReader& keys, RunConfig& run);
-// Reads `scheduler`; `auto` steps are the steps of the run.
+// Reads `scheduler`. If its number of steps is `auto`, uses the number of steps of the run.
 void resolve_scheduler(KeyReader& keys, RunConfig& run);
 // Reads fp16, bf16, torch_autocast and data_types.
 void resolve_precision(KeyReader& keys, RunConfig& run);
@@ -70,8 +70,8 @@ void resolve_monitors(KeyReader& keys, RunConfig& run);
 // Reads flops_profiler, dslaunch.check_equal_interval and dslaunch.peak_tflops.
 void resolve_profilers(KeyReader& keys, RunConfig& run);
 
-// The next functions are defined in resolve_usual.cpp: the usual numbers for tuning a pretrained
-// model.
+// The functions below are defined in resolve_usual.cpp. They apply the usual values for tuning a
+// pretrained model.
 
 // Returns true if the model is pretrained and the user gave no key of the batch.
 [[nodiscard]] bool takes_usual_batch(KeyReader& keys);

@@ -75,8 +75,8 @@ double usual_rate(KeyReader& keys, RunConfig& run) {
     return adapters ? kAdapterRateOfPairs : kFullRateOfPairs;
 }
 
-// Returns the use for which the usual rate was chosen: "for adapters of a pretrained model, by
-// dpo".
+// Returns words that say for which kind of training the rate is usual: "for adapters of a
+// pretrained model with the loss dpo".
 std::string usual_text(KeyReader& keys, RunConfig& run) {
     const std::string loss = pairs_loss(keys.root());
     return fmt::format("for {} of a pretrained model{}", run.lora.on() ? "adapters" : "all weights",

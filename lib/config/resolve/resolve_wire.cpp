@@ -33,8 +33,8 @@ struct OpName {
     const char* deepspeed;  // the beginning of the name
     TrafficKind kind;
 };
-// The operations and their names in DeepSpeed's logger, which are the names of functions of
-// deepspeed.comm.
+// The operations between ranks, by the names of the functions of deepspeed.comm. DeepSpeed's
+// communication logger uses these names.
 constexpr std::array<OpName, 12> kOpNames{{{"all_reduce", TrafficKind::kReduce},
                                            {"inference_all_reduce", TrafficKind::kTensor},
                                            {"reduce", TrafficKind::kReduce},

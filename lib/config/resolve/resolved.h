@@ -33,8 +33,8 @@ struct ResolveOptions {
     // The number of tokens in a sample, which limits the usual micro batch. If not set, the usual
     // micro batch is one row.
     std::optional<int64_t> sample_tokens = {};
-    // The value of dslaunch.data.context if the user gives none, and the reason for it. If this
-    // is 0, the key stays unset.
+    // The value of dslaunch.data.context if the user gives none, and the reason for it. If
+    // `context` is 0, the key stays unset.
     int64_t context = 0;
     std::string context_reason = {};
 };

@@ -28,9 +28,9 @@ BitState bits_after(const BitSchedule& schedule, int64_t updates) {
     const bool is_over = updates < 0;
     if (!is_over && updates < schedule.offset) return {};
     if (schedule.is_fixed || is_over) return {schedule.target, 0};
-    // Counts the roundings as DeepSpeed does. If the offset is 0, the first rounding is before the
-    // first forward pass, and each update adds one. Otherwise, update `offset` switches rounding
-    // on, and each later update adds one.
+    // Counts the roundings as DeepSpeed does. If the offset is 0, the weights are rounded before
+    // the first forward pass and at each update. Otherwise, update `offset` switches rounding on,
+    // and the weights are rounded at each later update.
     const int64_t roundings = schedule.offset == 0 ? updates + 1 : updates - schedule.offset;
     if (roundings == 0) return {};
     Fall fall{schedule.start, schedule.period};

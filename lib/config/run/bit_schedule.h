@@ -26,8 +26,8 @@ struct BitState {
 // change.
 [[nodiscard]] BitState bits_after(const BitSchedule& schedule, int64_t updates);
 
-// Returns the fewest updates after which SCHEDULE has its target bits; INT64_MAX if that is beyond
-// what can be counted.
+// Returns the number of updates after which SCHEDULE first has its target bits; INT64_MAX if the
+// number does not fit in an int64_t.
 [[nodiscard]] int64_t updates_to_target(const BitSchedule& schedule);
 
 }  // namespace dslaunch::config

@@ -1,5 +1,6 @@
-// compression_training, and dslaunch.distill: weights and activations in few bits, masks, fewer
-// layers, and a teacher. Part of RunConfig.
+// The settings of compression_training and dslaunch.distill. Compression stores weights and
+// activations in few bits, masks weights or removes layers. Distillation trains with a teacher
+// model. Part of RunConfig.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ int64_t copies_per_node(const ElasticityConfig& config) {
 }
 
 // Returns the limits of CONFIG. Version 0.1 counts ranks, and version 0.2 counts nodes. If
-// ranks_max is less than one node, it is ignored.
+// ranks_max is too small for one node, the count is limited only by the batch.
 Limits limits_of(const ElasticityConfig& config) {
     Limits limits{elastic_rows_limit(config), config.ranks_min, config.ranks_max};
     if (config.counts_nodes) {

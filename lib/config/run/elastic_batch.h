@@ -36,9 +36,10 @@ struct ElasticBatch {
 // and micro_rows is not empty and has no number above elastic_rows_limit().
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch(const ElasticityConfig& config);
 
-// Returns the batch for COPIES ranks with different rows. This is elastic_batch() if COPIES can
-// share that batch. Otherwise version 0.2 computes a batch for exactly COPIES. Returns nullopt if
-// there is no such batch. REQUIRES: the same as elastic_batch(), and COPIES > 0.
+// Returns the batch for COPIES ranks with different rows. If COPIES ranks can share the batch that
+// elastic_batch() returns, returns that batch. Otherwise version 0.2 computes a batch for exactly
+// COPIES. Returns nullopt if there is no such batch. REQUIRES: the same as elastic_batch(), and
+// COPIES > 0.
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch_for(const ElasticityConfig& config,
                                                             int64_t copies);
 

@@ -22,7 +22,7 @@ struct LoraConfig {
     // forward computes last.
     std::vector<std::string> targets;
     // Modules whose own parameters are trained and saved with the adapters: patterns or ends of
-    // names, as above.
+    // names, as in `targets`.
     std::vector<std::string> modules_to_save;
     LoraBase base = LoraBase::kAsIs;
     std::string init;  // folder of an adapter to start from; empty for a new adapter

@@ -45,8 +45,8 @@ struct OffloadConfig {
     double optimizer_ratio = 1.0;  // part of the optimizer states on disk; the rest stays in memory
     // A rank keeps at most this many elements of its offloaded parameters in memory.
     int64_t parameters_in_memory_numel = 0;
-    // If true, the number of chunks in memory is adapted to measurements between steps. It starts
-    // with the number for optimizer_ratio.
+    // If true, the number of chunks in memory changes between steps, according to measurements. The
+    // first number is the one for optimizer_ratio.
     bool adaptive = false;
     bool pin_memory = true;  // buffers of the disk tier are registered with the kernel
     AioConfig aio;

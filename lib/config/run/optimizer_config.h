@@ -15,8 +15,9 @@ namespace dslaunch::config {
 // becomes orthogonal. kGram: its Gram matrix, which is smaller unless the matrix is square.
 enum class NewtonSchulz { kStandard, kGram };
 
-// The settings of 1-bit Adam, 0/1 Adam and 1-bit LAMB. The phases are counted in updates
-// (runtime/schedules/exchange_schedule.h). The factors limit the ratios of 1-bit LAMB.
+// The settings of 1-bit Adam, 0/1 Adam and 1-bit LAMB. Each field names the optimizers that use it.
+// An optimizer begins its next phase after a number of updates
+// (runtime/schedules/exchange_schedule.h).
 struct OneBitConfig {
     int64_t freeze_step = 100'000;       // 1-bit Adam and LAMB: updates with whole gradients
     int64_t var_freeze_step = 100'000;   // 0/1 Adam: hosts begin to update alone two updates later

@@ -45,7 +45,7 @@ struct OptimizerFacts {
 
 inline constexpr std::array<std::string_view, 2> kAdamMoments = {"exp_avg", "exp_avg_sq"};
 
-// In the order of OptimizerKind.
+// One row for each optimizer, in the order of OptimizerKind.
 inline constexpr std::array<OptimizerFacts, 11> kOptimizerFacts = {{
     {.kind = OptimizerKind::kAdam,
      .name = "adam",

@@ -65,9 +65,9 @@ struct WireConfig {
     // Rounded gradients are divided by this number before they travel, and multiplied by it
     // afterwards. 0 means the number of ranks.
     double predivide_factor = 1.0;
-    // zero_hpz_partition_size, stage 3: the number of ranks of a host, which together keep a copy
-    // of gathered parameters. 1 means that they keep no copy. 0 means that they keep a copy if
-    // there are several hosts.
+    // zero_hpz_partition_size, for stage 3. The ranks of a host can together keep a copy of
+    // gathered parameters: this is the number of these ranks. 1 means no copy. 0 means that a copy
+    // is kept if there are several hosts.
     int64_t host_copy_ranks = 1;
 
     bool operator==(const WireConfig&) const = default;

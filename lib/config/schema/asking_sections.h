@@ -1,5 +1,5 @@
-// A section that is not supported is harmless unless it asks for its feature. These functions tell
-// whether a section does. Pure.
+// Functions that tell whether an unsupported section of a config asks for its feature. A section
+// that does not ask for it is harmless. Pure.
 #pragma once
 
 #include <optional>

@@ -25,7 +25,7 @@ constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
                                       "zero_optimization.zeropp_loco_param"};
 
 constexpr size_t kSuggestedNameMax = 100;
-// The largest number of keys for which a message lists all keys of a section.
+// A message lists all keys of a section only if the section has at most this many keys.
 constexpr size_t kSiblingsShownMax = 16;
 
 std::string child_path(const std::string& path, const std::string& name) {
@@ -127,7 +127,8 @@ bool names_training(const std::string& name) {
     });
 }
 
-// Returns the advice for a user who gave a name that only other tools use. FOREIGN is its row.
+// Returns the advice for a user who gave a name that only other tools use. FOREIGN is the row of
+// this name.
 std::string place_text(const ForeignName& foreign) {
     return foreign.key.empty() ? advice_of(foreign)
                                : fmt::format("did you mean `{}` ({})?", foreign.key, foreign.here);
@@ -161,8 +162,8 @@ class Checker {
         problems_.push_back({path, std::move(message), value.origin});
     }
 
-    // Checks the section PATH. If QUIET is true, accepts keys that are not available yet, because
-    // the message is about an outer section, or an outer section is switched off.
+    // Checks the section PATH. If QUIET is true, accepts keys that are not available yet. QUIET is
+    // used if an outer section was refused already or is switched off.
     void section(const std::string& path, const Value& value, bool quiet) {
         for (size_t i = 0; i < value.keys.size(); ++i) {
             std::string inner = child_path(path, value.keys[i]);

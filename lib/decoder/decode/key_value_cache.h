@@ -45,7 +45,7 @@ class KeyValueCache {
                 RowMath& math);
 
   private:
-    // Returns the first byte of the keys, or of the values, of PAGE in LAYER.
+    // Returns the place of PAGE in LAYER: of its values if VALUES is true, else of its keys.
     [[nodiscard]] std::byte* half_page(size_t layer, bool values, int32_t page);
 
     const storage::TransformerConfig& config_;

@@ -51,7 +51,7 @@ class RowMath {
     // Calls OBSERVER in each multiply() from now on.
     void observe(Observer observer) { observer_ = std::move(observer); }
 
-    // Calls WORK for each row; on the team if there are many rows.
+    // Calls WORK for each row. If there are many rows, the threads of the team share them.
     void for_rows(int64_t rows, const std::function<void(int64_t row)>& work);
 
     // Returns the kernels for single rows.

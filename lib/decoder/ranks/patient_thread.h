@@ -1,4 +1,4 @@
-// Lets one thread wait for memory: a thread that must not fail, because other ranks wait for it. If
+// Lets one thread wait for memory. The thread must not fail, because other ranks wait for it. If
 // memory is short, its allocations wait until other threads free memory, for example by refusing
 // requests. Any thread may use it; allocations of other threads fail as usual.
 #pragma once

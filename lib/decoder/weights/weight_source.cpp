@@ -37,7 +37,7 @@ bool is_aligned(const std::byte* data, DType dtype) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_bytes(dtype)) == 0;
 }
 
-// Returns the rows ROWS of the stored matrix as fp32, but only the columns PART.inputs. SHAPE:
+// Returns a block of the stored matrix as fp32: the rows ROWS of the columns PART.inputs. SHAPE:
 // [rows.numel, part.inputs.numel].
 std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part, Range rows) {
     const int64_t bytes = dtype_bytes(entry.dtype), columns = part.inputs.numel;
@@ -57,7 +57,7 @@ std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part
     return numbers;
 }
 
-// Returns the rows ROWS of NUMBERS, which is a whole matrix, but only the columns PART.inputs.
+// Returns a block of the matrix NUMBERS: the rows ROWS of the columns PART.inputs.
 std::vector<float> cut(const std::vector<float>& numbers, const MatrixPart& part, Range rows) {
     std::vector<float> some;
     some.reserve(static_cast<size_t>(rows.numel * part.inputs.numel));
@@ -220,8 +220,8 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
                                      change.pair->out(), change.pair->in(), part.out, part.in));
     if (change.init != storage::AdapterInit::kNone) {
         take_out_(numbers, change, part.transposed);
-        // The weight is rounded to its own type, because training continued with the rounded
-        // values.
+        // Rounds the weight to its own type, because the training run used the rounded weight after
+        // the same subtraction.
         std::vector<std::byte> stored(numbers.size() *
                                       static_cast<size_t>(dtype_bytes(entry.dtype)));
         from_fp32(numbers.data(), entry.dtype, std::ssize(numbers), stored.data());

@@ -66,11 +66,11 @@ class WeightSource {
     void adapt(storage::AdapterChanges& adapter, const storage::TransformerConfig& changed,
                TakeOutBeginning take_out);
 
-    // Uses NUMBERS, [out, in], as the weight NAME from now on, and rounds its inputs by INPUTS. If
-    // NUMBERS is null, uses the folder's weight again.
+    // From now on, uses NUMBERS, [out, in], as the weight NAME, and INPUTS as the rounding of its
+    // layer's inputs. If NUMBERS is null, uses the folder's weight again.
     void replace(const std::string& name, std::shared_ptr<const std::vector<std::byte>> numbers,
                  storage::InputRounding inputs);
-    // Returns the rounding of the inputs of the layer with the weight NAME.
+    // Returns how a layer's inputs are rounded. NAME: the layer's weight.
     [[nodiscard]] storage::InputRounding input_rounding(const std::string& name);
     // Returns the weights of the folder.
     [[nodiscard]] storage::FolderWeights& weights() { return weights_; }

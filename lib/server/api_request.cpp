@@ -208,8 +208,8 @@ void read_prompt(const FieldReader& reader, ApiRequest& request, MemoryLease& le
     }
 }
 
-// Checks one part of a message. Refusals are accepted too, because a client sends earlier answers
-// back.
+// Checks one part of a message. Accepts "refusal" parts, because clients send the model's earlier
+// answers back.
 void check_part(JsonView part) {
     const auto type = part.is(JsonKind::kObject) ? part.find("type") : std::nullopt;
     const std::string_view name = type && type->is(JsonKind::kText) ? type->text() : "";

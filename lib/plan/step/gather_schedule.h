@@ -15,8 +15,8 @@
 
 namespace dslaunch::plan {
 
-// Returns the segments that the compute lane runs in a micro step for RANGE, in order: forwards,
-// recomputations and backwards. A position is an index into this result.
+// Returns the segments that the compute lane runs in one micro step, in order: the forwards,
+// recomputations and backwards of RANGE. A position is an index into this result.
 [[nodiscard]] std::vector<int> compute_positions(const ModelInfo& model,
                                                  std::span<const RecomputeGroup> groups,
                                                  const SegmentRange& range);
@@ -42,17 +42,17 @@ struct GatherSchedule {
 };
 
 // Returns the schedule. BUCKETS_OF[s] lists the gathered buckets that segment s reads; POSITIONS
-// come from compute_positions. A bucket is kept until its next use if the reuse distance and the
-// number of elements that are gathered at once stay within LIMITS. More elements are gathered at
-// once only if two neighbouring segments need them.
+// come from compute_positions. A bucket is kept until its next use only if that stays within
+// LIMITS: the reuse distance, and the number of elements that are gathered at once. More elements
+// are gathered only if two neighbouring segments need them at the same time.
 [[nodiscard]] GatherSchedule make_gather_schedule(const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of,
                                                   std::span<const int> positions,
                                                   const GatherLimits& limits);
 
 // The gathers of a step. Without a pipeline, a micro step has a single schedule, `forward`. In a
-// pipeline, each work of a part has a separate schedule: nothing is kept until the next work, which
-// may belong to another micro step.
+// pipeline, each work of a part has a separate schedule. No bucket is kept from one work to the
+// next, because the next work may belong to another micro step.
 struct PartGathers {
     GatherSchedule forward;
     GatherSchedule backward;

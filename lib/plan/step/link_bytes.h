@@ -16,8 +16,9 @@ class LinkBytes {
 
     // Returns the bytes of a bucket's gradients, in fp32 or packed. If each host holds a copy of
     // the states, as at stage 0, the gradients are sent to all hosts. Otherwise, each gradient is
-    // sent to the host that owns it; if there are several copies of the states, the owner then
-    // exchanges the sum with the owners in the other copies. Flags are always sent to all hosts.
+    // sent to the host that owns it. If there are several copies of the states, the owner then
+    // exchanges the sum with the owners in the other copies. Usage flags are always sent to all
+    // hosts.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;
     // Returns the bytes that this host sends if a bucket is exchanged in 1 bit per element, with
     // the scales of its blocks: `2 * (n / 8 + 4 * blocks) * (H - 1) / H`. Values are sent to the
@@ -25,8 +26,8 @@ class LinkBytes {
     // sent_by_exchange_of_all returns the sum over all hosts.
     [[nodiscard]] Bytes sent_by_exchange(int bucket) const;
     [[nodiscard]] Bytes sent_by_exchange_of_all(int bucket) const;
-    // Returns the bytes of this host's part of a bucket's parameters, sent to every other host that
-    // shards the same copy.
+    // Returns the bytes that this host sends to gather a bucket: its part of the parameters, once
+    // for every other host of its shard group.
     [[nodiscard]] Bytes sent_by_gather(int bucket) const;
     // Returns the bytes that this host sends for the gradient norm: the sums of squares of its
     // blocks in all trained buckets, and length fields. The first bridge sends them to all other

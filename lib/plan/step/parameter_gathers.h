@@ -31,7 +31,8 @@ class ParameterGathers {
     // Chooses the gathers and their buffers. Must be called first. The functions below also need
     // KEPT to be filled in.
     void choose(const ModelInfo& model, const std::vector<RecomputeGroup>& groups);
-    // Begins a work of the part with index PART, whose gathers are SCHEDULE.
+    // Begins a work of the part with index PART. SCHEDULE is the member of PartGathers that has the
+    // gathers of this work.
     void begin_work(size_t part, GatherSchedule PartGathers::*schedule);
 
     // Adds waits for the buckets of SEGMENT that the step uses for the first time. A wait ends when
@@ -39,7 +40,8 @@ class ParameterGathers {
     void add_awaits(int segment);
     // Adds the gathers that are due before the compute lane's next segment, in micro step M.
     void add_gathers(int m);
-    // Adds the reads of a segment's parameters to INSTRUCTION, in place or in their gather buffers.
+    // Adds the parameters of SEGMENT to the reads of INSTRUCTION. A gathered bucket is read from
+    // its gather buffer, any other bucket in place.
     void join(int segment, Instruction& instruction) const;
     // Called when the compute lane has run a segment. Adds the releases that are due.
     void end_position(int m);

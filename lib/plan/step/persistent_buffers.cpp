@@ -65,9 +65,9 @@ class Adder {
                                              BufferKind::kGradients, owned - on_disk, on_disk));
     }
 
-    // Adds a buffer for the gradients that wait for an update of the rest. If that update takes
-    // effect later, the buffer has room for the updated parameters too. The important units' states
-    // are in memory, even if their chunks are on disk.
+    // Adds a buffer for the gradients of unimportant units, which wait for a later update. If this
+    // update runs beside a step, the buffer also has room for the updated parameters. The states of
+    // important units are in memory, even if their chunks are on disk.
     void add_waiting(int b, PersistentBuffers& made) {
         const LagPlan& lag = options_.lag;
         const int64_t bytes = 4 + (lag.overlaps ? options_.parameter_bytes : 0);
@@ -98,8 +98,8 @@ class Adder {
     }
 
   private:
-    // Returns the number of elements in important units: all elements of a vector, and at least one
-    // unit of each block.
+    // Returns the number of elements that are updated in every step: all elements of vectors, and
+    // the important units of other tensors, at least one unit in each block.
     [[nodiscard]] int64_t important_numel(int b) const {
         const LagPlan& lag = options_.lag;
         int64_t important = 0;

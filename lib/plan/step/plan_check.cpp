@@ -164,9 +164,9 @@ class Checker {
         }
     }
 
-    // Checks that no Backward adds to a bucket after its gradients were summed, until a Claim
-    // claims their memory again. A Reduce or Exchange sums the gradients; in a plan without Reduce,
-    // an Accumulate or an Update sums them.
+    // Checks that no Backward adds to a bucket between the sum of its gradients and the next Claim
+    // of their memory. A Reduce or Exchange sums the gradients; in a plan without Reduce, an
+    // Accumulate or an Update sums them.
     void check_reductions() {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& sum = plan_.instructions[i];
@@ -253,8 +253,8 @@ class Checker {
         }
     }
 
-    // Checks the sums that pass through buffers. An Accumulate and an Update must find all terms
-    // that were added to the sums of their chunk before.
+    // Checks the buffers for the sums of chunks. An Accumulate and an Update must find in the
+    // buffer all terms that were added to the sums of their chunk before.
     void check_sums() {
         struct Sums {
             int chunk = -1;
@@ -405,8 +405,8 @@ class Rehearsal {
         if (!meets) return wait_for_ever(r, i, waits);
         meet(other, static_cast<size_t>(end - instructions.begin()), waits);
     }
-    // Makes the task wait until every rank has read the earlier gradients in the memory that
-    // instruction CLAIM claims.
+    // Makes the task of the Claim with index CLAIM wait until every rank of the stage has read the
+    // earlier gradients in the claimed memory.
     void wait_for_readers(size_t of, size_t claim, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const int memory = plans_[r].instructions[claim].writes.front();
@@ -417,8 +417,9 @@ class Rehearsal {
             });
         }
     }
-    // Waits, on each lane, for the last of rank R's instructions before END for which IS_MEANT
-    // returns true. This is enough because a lane runs its instructions in order.
+    // Makes the task wait for all of rank R's instructions before END for which IS_MEANT returns
+    // true. The last such instruction of each lane is enough, because a lane runs its instructions
+    // in order.
     template <typename IsMeant>
     void wait_for_last(size_t r, size_t end, Waits& waits, const IsMeant& is_meant) const {
         std::array<bool, kLanes> found{};
@@ -428,8 +429,8 @@ class Rehearsal {
                 waits.push_back(places_[r][i]);
         }
     }
-    // Makes the task wait until every rank of the stage has done OP for the bucket of LIKE. If LIKE
-    // has a micro step, OP must be of the same micro step.
+    // Makes the task wait until every rank of the stage has done OP for the same bucket as LIKE,
+    // and for the same micro step if LIKE has one.
     void wait_for_all(size_t of, Op op, const Instruction& like, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;

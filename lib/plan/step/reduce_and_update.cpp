@@ -262,7 +262,8 @@ int ReduceAndUpdate::summed(int b) const {
 void ReduceAndUpdate::add_norm() {
     Instruction& norm = plan_.add(Op::kNorm, Lane::kCommunication);
     for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
-    // No rank may update before the late updates of all ranks have read the parameters.
+    // The Norm also waits for the late updates of all ranks, which read the parameters. No rank may
+    // begin another update before.
     if (options_.lag.kind == Lag::kLate)
         norm.reads.insert(norm.reads.end(), kept_.waiting.begin(), kept_.waiting.end());
     norm.writes = {kept_.norm};

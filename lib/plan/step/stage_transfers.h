@@ -16,7 +16,8 @@ class StageTransfers {
     StageTransfers(const ModelInfo& model, const StepPlanOptions& options, StepPlan& plan)
         : model_(model), options_(options), plan_(plan) {}
 
-    // Adds the places of messages (see Received). Adds nothing without a pipeline.
+    // Adds two places for the messages of each lane that receives (see Received). Adds nothing
+    // without a pipeline.
     void add_places();
 
     // A received message. The instruction that uses the message must free `buffer` and write

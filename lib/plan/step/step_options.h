@@ -72,13 +72,13 @@ struct StepPlanOptions {
     // The number of neighbouring ranks that together hold one copy of the states, if there are
     // several copies (MiCS, arXiv:2205.00119); 0: all ranks hold a single copy together.
     // `partition` divides the states among the ranks of a group. REQUIRES: shard_group divides
-    // world_size; a group is a whole host, or its ranks are on hosts of one rank each.
+    // world_size; a group consists of all ranks of one host, or each host has only one rank.
     int shard_group = 0;
     // True if updates need whole tensors. At stage 0, each local rank then writes whole parameters.
     // REQUIRES, from stage 1 on: the partition cuts no tensor.
     bool whole_tensors = false;
     // True if the rank has a GPU of its own. Everything that is not on disk is then in this GPU's
-    // memory. REQUIRES: hosts of one rank each.
+    // memory. REQUIRES: each host has only one rank.
     bool on_device = false;
     Exchange exchange = Exchange::kExact;  // between hosts in this step
     // REQUIRES, if lag.on: `exchange` is kExact, parameters are not offloaded, nothing is packed.
@@ -107,7 +107,7 @@ struct StepPlanOptions {
         return node_count() > 1 && shard_ranks() > local_world_size;
     }
     // Returns true if gradients are summed only over the ranks of a host: there is only one host,
-    // or the hosts do not exchange full gradients.
+    // or `exchange` replaces the sums over hosts.
     [[nodiscard]] bool sums_on_host() const {
         return node_count() == 1 || exchange != Exchange::kExact;
     }

@@ -126,7 +126,7 @@ struct Instruction {
     int buffer = -1;      // kGather, kRelease, kRead of a bucket: the gather buffer, -1: in place;
                           // kUpdate, kRead, kWrite of a chunk: the swap buffer
     int chunk = -1;       // index into StepPlan::chunks
-    int sum_buffer = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: buffer of passing sums
+    int sum_buffer = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: buffer of its sums
     bool gradients = false;  // kSend, kReceive: true: gradients of live values; false: live values
     int part = -1;           // kSend, kReceive: part of the model before those live values
     int peer = -1;           // kSend, kReceive: the stage at the other end
@@ -170,13 +170,13 @@ struct StepPlan {
     std::vector<int64_t> gradient_buffer_numel;
     std::vector<int64_t> gather_buffer_numel;  // elements by gather buffer
     StateChunks chunks;
-    // The number of swap buffers and, for each turn, the buffer through which its chunk passes.
-    // Before a step, each buffer still holds the chunk of its last turn in the previous step; if
-    // this chunk is not used again at once, it is written while the step computes.
+    // The number of swap buffers, and the buffer that the chunk of each turn uses. When a step
+    // begins, each buffer still holds the chunk of its last turn in the previous step. This chunk
+    // is written to disk while the step computes, unless the buffer's first turn uses it again.
     int swap_buffers = 0;
     std::vector<int> buffer_of_turn;
-    // The number of further buffers for the sums of chunks' gradients, which wait for the norm
-    // (plan/step/chunk_passes.h). These buffers are empty before a step.
+    // The number of buffers, in addition to the swap buffers, that hold sums of chunks' gradients
+    // until the norm is known (plan/step/chunk_passes.h). These buffers are empty before a step.
     int sum_buffers = 0;
 
     // Returns the FNV-1a hash of the parts that are the same in all plans of one data-parallel

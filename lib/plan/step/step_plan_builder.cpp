@@ -192,8 +192,8 @@ class PlanBuilder {
         add_momentary(info(s).forward_peak, counted);
     }
 
-    // Adds a buffer for the temporary tensors of the last instruction's segment. It has `peak -
-    // counted` bytes, since other buffers contain the COUNTED bytes.
+    // Adds a buffer for the temporary tensors of the segment that the last instruction runs. Other
+    // buffers contain COUNTED of its PEAK bytes, so this buffer has `peak - counted` bytes.
     void add_momentary(Bytes peak, Bytes counted) {
         if (peak <= counted) return;
         Instruction& instruction = plan_.instructions.back();
@@ -330,10 +330,10 @@ class PlanBuilder {
         if (!split) add_separate_sums(s, m);
     }
 
-    // Adds a separate buffer for the gradients of each parameter that several segments read, in
-    // three cases: the bucket has a different dtype, the bucket holds sums of other micro steps, or
-    // other parts come between these segments. The buffer exists from the backward of the
-    // parameter's last segment to the backward of its first.
+    // Adds a separate buffer for the gradients of each parameter that several segments read, if
+    // they cannot be added up in the bucket. This is so if the parameter is not fp32, if the bucket
+    // holds sums of other micro steps, or if other parts come between these segments. The buffer
+    // exists from the backward of the parameter's last segment to the backward of its first.
     void add_separate_sums(int s, int m) {
         for (int i = 0; i < layout_.trained_slices; ++i) {
             const ParameterSlice& slice = layout_.slices[i];

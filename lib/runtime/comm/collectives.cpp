@@ -262,8 +262,7 @@ class HierarchicalCollectives final : public Collectives {
         }
     }
 
-    // Returns the sums that go to OWNER, as far as this bridge sends them. OWNER is a node or
-    // kEveryNode.
+    // Returns this bridge's part of the sums that go to OWNER. OWNER is a node or kEveryNode.
     [[nodiscard]] Pieces pieces_for(BucketId bucket, std::span<const NodeRange> destinations,
                                     int owner) const {
         Pieces pieces;
@@ -328,8 +327,8 @@ class HierarchicalCollectives final : public Collectives {
         std::vector<const float*> sources;
         for (int rank = 0; rank < topology_.local_world_size(); ++rank)
             sources.push_back(arena_.bucket_of_rank(bucket, rank).data() + mine.begin);
-        // Only this rank still reads part `local_rank` of the arenas, so the sum may overwrite one
-        // of its terms.
+        // Only this rank reads part `local_rank` of the ranks' slices, so its sum may overwrite the
+        // part in its own slice.
         float* const out = arena_.bucket_of_rank(bucket, topology_.local_rank).data() + mine.begin;
         kernels::ordered_sum(sources, scale, out, mine.numel);
     }

@@ -80,12 +80,14 @@ class Collectives {
 
     // Returns the ranks of the group and this rank's place among them.
     [[nodiscard]] virtual const Topology& topology() const = 0;
-    // Returns this rank's slice of the bucket, [numel] fp32, which .grad views point to.
+    // Returns this rank's slice of the bucket, [numel] fp32. The parameters' .grad tensors are
+    // views of this slice.
     [[nodiscard]] virtual std::span<float> bucket(BucketId bucket) = 0;
 
-    // Waits until every local rank has released GENERATION - 1. If several buckets share memory,
-    // call it twice before writing to a bucket: for this bucket, and for the bucket that used the
-    // memory last. For the latter bucket, GENERATION is its last generation plus 1.
+    // Waits until every local rank has released generation GENERATION - 1 of the bucket. If several
+    // buckets share memory, call it twice before writing to a bucket: once for this bucket, and
+    // once for the bucket that used the memory last. In the second call, GENERATION is the last
+    // generation of the earlier bucket, plus 1.
     virtual void await_free(BucketId bucket, Generation generation) = 0;
     virtual void post(BucketId bucket, Generation generation) = 0;
     // Sums the bucket over all ranks and multiplies the sums by SCALE (1 / world_size for the
@@ -107,14 +109,14 @@ class Collectives {
     // Ends this rank's use of the sums. REQUIRES: await_reduced() or await_sources() has returned
     // on this rank; the values need not have been read.
     virtual void release(BucketId bucket, Generation generation) = 0;
-    // Do the same as reduce() and await_reduced(), but sum only over the ranks of this host. A
-    // caller uses them if it reads only these sums.
+    // Do the same as reduce() and await_reduced(), but sum only over the ranks of this host. Use
+    // them if sums over all hosts are not needed.
     virtual void reduce_on_host(BucketId bucket, Generation generation, float scale) = 0;
     [[nodiscard]] virtual ReducedParts await_reduced_on_host(BucketId bucket,
                                                              Generation generation) = 0;
-    // Replaces reduce() and await_reduced() for an update that sums while it works. Waits for all
-    // local posts and returns each local rank's slice, in rank order. The slices may only be read,
-    // until release().
+    // Replaces reduce() and await_reduced() for an update that sums the gradients itself. Waits
+    // until all local ranks have posted, and returns each local rank's slice, in rank order. The
+    // caller must not change the slices, and must not read them after release().
     [[nodiscard]] virtual std::vector<const float*> await_sources(BucketId bucket,
                                                                   Generation generation) = 0;
 
@@ -123,12 +125,12 @@ class Collectives {
     // Copies a shared slice from node 0 to the same slice on every other host, and waits for the
     // local ranks. Afterwards all ranks see all earlier writes to the slice on node 0.
     virtual void broadcast_shared(SliceId slice) = 0;
-    // Copies the ranges of SLICE to all nodes. SLICE is memory that the host's ranks share. OWNED
-    // names the node where each range is valid; ranges of kEveryNode are not copied. Only bridges
-    // do the work: when the call returns on a bridge, all ranges are valid there. On other ranks,
-    // the call does nothing. It does not wait for local ranks: the caller uses signals to order
-    // earlier writers and later readers. CODING says how values are packed between hosts. Packed
-    // values are rounded on every node, also on their owner. REQUIRES: OWNED (elements of
+    // Copies the ranges of SLICE, memory that the host's ranks share, to all nodes. OWNED names the
+    // node where each range is valid; ranges of kEveryNode are not copied. Only bridges do the
+    // work: when the call returns on a bridge, all ranges are valid on its node. On other ranks,
+    // the call does nothing. The call does not wait for local ranks: the caller uses signals to
+    // order earlier writers and later readers. CODING says how values are packed between hosts.
+    // Packed values are rounded on every node, also on their owner. REQUIRES: OWNED (elements of
     // ELEMENT_BYTES each) tiles SLICE and is equal on all ranks; CODING packs no values that are on
     // devices.
     virtual void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,

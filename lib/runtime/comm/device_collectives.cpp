@@ -54,9 +54,9 @@ class DeviceCollectives final : public Collectives {
             count_all_reduce(buffer.numel * kElementBytes, world_size);
             return groups_.world->all_reduce(buffer, reduction);
         }
-        // The usage flags are left out: they are not on the device (GradientSums::complete). No
-        // other range is needed by every rank. Then a single reduce-scatter is enough if the shards
-        // have equal size.
+        // The usage flags are left out: they are not on the device (GradientSums::complete). Each
+        // other range goes to one rank only. If these shards have equal sizes, a single
+        // reduce-scatter is enough.
         std::vector<NodeRange> shards(destinations.begin(), destinations.end());
         std::erase_if(shards, [](const NodeRange& range) { return range.node == kEveryNode; });
         groups_.owners->reduce_ranges(buffer, reduction, shards);
@@ -140,13 +140,13 @@ class DeviceCollectives final : public Collectives {
         control_.poison(text);
         backend_.abort();
     }
-    // Counts the bytes that a rank must send and receive, whatever path NCCL chooses.
+    // Returns the traffic as computed from the sizes of the collectives. NCCL may choose any path.
     TrafficTable traffic() const override { return meter_.table(); }
 
   private:
     static constexpr int64_t kElementBytes = sizeof(float);
 
-    // Returns the number of elements of RANGES; if PLACE is given, only of ranges of the rank at
+    // Returns the number of elements of RANGES. If PLACE is given, counts only ranges whose node is
     // PLACE.
     static int64_t numel_of(std::span<const NodeRange> ranges, std::optional<int> place = {}) {
         int64_t numel = 0;
@@ -179,9 +179,9 @@ class DeviceCollectives final : public Collectives {
     TrafficMeter meter_;
 };
 
-// Joins the group of SIZE ranks, with index PLACE. The group's first rank makes the group's id, and
-// the collectives of the hosts send it to the other ranks. IDS_OF is the global rank of the group's
-// first rank.
+// Joins the group of SIZE ranks in which this rank has index PLACE. The group's first rank, whose
+// global rank is IDS_OF, makes the group's id. The collectives in PARTS.control send the id to the
+// other ranks.
 DeviceCommunicator* join(const DeviceCollectivesParts& parts, int place, int size, int ids_of,
                          Duration time_limit) {
     const std::vector<std::string> ids =

@@ -58,8 +58,8 @@ void HostExchange::reduce(const Pieces& pieces, float scale) {
 }
 
 // Sends CHUNK of this host's stripe to the other hosts, and receives the same chunk of their
-// stripes. A chunk is received in place, or into a buffer if its place is in several pieces of
-// memory.
+// stripes. If a received chunk belongs in several pieces of memory, it is first received into one
+// buffer.
 void HostExchange::gather_sums(const std::vector<Pieces>& stripes, const Range& chunk) {
     Turn& now = turns_.front();
     const std::span<const float> sums = joined(cut(stripes[node_], chunk), now.joined[node_]);

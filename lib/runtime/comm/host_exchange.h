@@ -105,7 +105,7 @@ class HostExchange {
     void reduce(const Pieces& pieces, float scale);
     // Sends STREAMS[q], which consists of pieces of this host's sums, to host q. STREAMS[own host]
     // is not sent: its pieces are replaced by the sum over hosts in node-rank order, times SCALE.
-    // REQUIRES: a stream has the same length on all hosts; streams share no memory, except that all
+    // REQUIRES: a stream has the same length on all hosts; streams share no memory, but all of them
     // may begin with the same pieces.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
     // Does the same as reduce_to_owners(), but packs STREAMS[q].packed as CODING says. This host's
@@ -141,8 +141,8 @@ class HostExchange {
     using Sends = std::vector<std::span<const std::byte>>;  // one per node
     using Receives = std::vector<std::span<std::byte>>;     // one per node
     using Terms = std::vector<std::vector<float>>;          // one per node; this host's stays empty
-    // A chunk under way (in_turns): its messages, and one buffer per node for values that must be
-    // packed, unpacked or joined.
+    // The state of a chunk during in_turns(): its messages, and for each node a buffer for values
+    // that must be packed, unpacked or joined.
     struct Turn {
         Sends sends;
         Receives receives;

@@ -55,7 +55,7 @@ struct Ring {
 };
 
 struct Box {
-    // Counts the changes for which the box's rank may wait.
+    // The number of changes to the box. The box's rank may sleep until this number changes.
     std::atomic<uint32_t> changes;
     std::atomic<uint32_t> sleepers;
 

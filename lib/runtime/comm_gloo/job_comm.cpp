@@ -36,8 +36,8 @@ struct SharedFile {
     int fd = -1;
 };
 
-// Opens FILE. The file is gone if its owner has exited because another rank failed: then the call
-// throws the other rank's failure.
+// Opens FILE. FILE is gone if its owner has exited because another rank failed. In this case,
+// throws the error of that failure.
 UniqueFd open_shared(const SharedFile& file, const HostGroup& host) {
     const std::string path = fmt::format("/proc/{}/fd/{}", file.process, file.fd);
     UniqueFd own(::open(path.c_str(), O_RDWR | O_CLOEXEC));

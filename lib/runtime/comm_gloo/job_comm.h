@@ -43,11 +43,11 @@ struct GroupCommParts {
     Duration time_limit{};
 };
 
-// Opens the comm of this rank's group. All ranks of the job call it, each with its own group under
-// the same name. The ranks of a group on one host share memory that the first of them makes and the
-// others open through /proc. ALL is the comm of all ranks and must outlive the returned comm.
-// Throws Error{kSetup} if the memory may not be opened through /proc, and the errors of
-// open_job_comm.
+// Opens the comm of this rank's group. All ranks of the job call it: each passes its own group, and
+// all pass the same name. The ranks of a group on one host share memory that the first of them
+// makes and the others open through /proc. ALL is the comm of all ranks and must outlive the
+// returned comm. Throws Error{kSetup} if the memory may not be opened through /proc, and the errors
+// of open_job_comm.
 [[nodiscard]] JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& all,
                                       GroupCommParts parts);
 

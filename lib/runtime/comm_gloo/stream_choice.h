@@ -9,8 +9,8 @@
 namespace dslaunch::runtime {
 
 // The chosen number of streams, the rate of one stream, and the rate of the chosen number. A rate
-// is the bytes per second that a node sends while it also receives this many. The slowest path
-// counts.
+// is the number of bytes per second that a node sends while it receives at the same rate. The
+// slowest path determines the rate.
 struct StreamChoice {
     int streams = 1;
     double one_bytes_per_s = 0;

@@ -15,7 +15,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The buffers that a stage sends to the others, each with its index in the model and its bytes.
+// The buffers that a stage sends to other stages. Each buffer is a pair: its index in the model,
+// and its bytes.
 struct StageBuffers {
     static constexpr const char* kWhat = "buffers of a stage";
     std::vector<std::pair<size_t, std::string>> values;

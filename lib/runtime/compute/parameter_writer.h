@@ -1,6 +1,6 @@
-// Stores the values that a model assigns to its trained parameters itself. Some models do so in
-// forward, before they read the parameters (graph/lowered/lowered_graph.h). The values are stored
-// between steps, once for all ranks. Thread: the trainer's.
+// Some models assign new values to their trained parameters in forward, before they read the
+// parameters (graph/lowered/lowered_graph.h). This file stores these values between steps, once for
+// all ranks. Thread: the trainer's.
 #pragma once
 
 #include <functional>

@@ -123,7 +123,7 @@ graph::DrawKey SegmentRunner::draw_key(int64_t micro_step) const {
             micro_step * options_.data_parallel_size + options_.data_parallel_rank, updates_};
 }
 
-// Returns SEGMENT's recompute group. SEGMENT is an index into the plan, as in the groups.
+// Returns the recompute group that contains SEGMENT. SEGMENT counts the segments of the plan.
 const plan::RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
     for (const plan::RecomputeGroup& group : groups_)
         if (segment >= static_cast<size_t>(group.begin) && segment < static_cast<size_t>(group.end))
@@ -253,7 +253,7 @@ void SegmentRunner::backward(const Place& place, bool split) {
     held.inputs.clear();
     held.boundaries.clear();
     held.buffers_before.clear();
-    // Leaves whose gradients will be sent to another stage are kept until then.
+    // Leaves whose gradients will be sent to another stage are kept until they are sent.
     if (options_.stage_work.stay(parts_[place.part].before)) held.received.clear();
 }
 

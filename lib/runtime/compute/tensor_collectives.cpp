@@ -73,8 +73,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
 
     [[nodiscard]] int rank() const override { return collectives_.topology().rank(); }
     [[nodiscard]] int size() const override { return collectives_.topology().world_size(); }
-    // Adds in rank order. Sums that are reduced between hosts with several ranks add each host's
-    // ranks in order, then the hosts.
+    // Adds in rank order. There is one exception: if a sum is reduced between hosts with several
+    // ranks, the ranks of each host are added first, and then the sums of the hosts.
     [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override {
         const bool narrow = at::isReducedFloatingType(mine.scalar_type());
         const at::ScalarType dtype = narrow ? at::kFloat : mine.scalar_type();
@@ -165,7 +165,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         const std::vector<const std::byte*>& bytes;
     };
     using Use = std::function<void(const Chunk& chunk, int64_t capacity)>;
-    // Writes this rank's bytes from BEGIN on to PLACE, as many as PLACE has room for.
+    // Writes this rank's bytes to PLACE, beginning with byte BEGIN, until PLACE is full or no bytes
+    // are left.
     using Fill = std::function<void(int64_t begin, std::byte* place)>;
 
     [[nodiscard]] int hosts() const { return collectives_.topology().node_count(); }
@@ -212,9 +213,9 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
                      "so their graphs differ",
                      rank(), own, header.site);
     }
-    // Calls USE with the bytes of every rank on this host, chunk by chunk. From here on, tensors
-    // are contiguous and on the CPU. Functions with `on_host` in their names work among the ranks
-    // of this host; their results are ordered by local rank.
+    // Calls USE with the bytes of every rank on this host, chunk by chunk. This function and the
+    // functions below expect contiguous tensors on the CPU. Functions with `on_host` in their names
+    // work among the ranks of this host; their results are ordered by local rank.
     void share_on_host(const at::Tensor& mine, int64_t site, const Use& use) {
         const Header own = header_of(mine, site);
         const std::byte* const bytes = data_of(mine);

@@ -31,8 +31,8 @@ struct TensorGroupSlices {
 
 // Makes the group whose ranks are exactly the ranks of COLLECTIVES. COLLECTIVES must outlive the
 // result. Only this object may use the buckets of SLICES. Tensors on a device are copied through
-// the host's memory. Sums are added in rank order; reductions between hosts with several ranks add
-// each host's ranks in order, then the hosts.
+// the host's memory. Sums are added in rank order, except in reductions between hosts with several
+// ranks: these add the ranks of each host first, and then the sums of the hosts.
 [[nodiscard]] std::unique_ptr<graph::TensorGroup> make_tensor_group(
     Collectives& collectives, const TensorGroupSlices& slices);
 

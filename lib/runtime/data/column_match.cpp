@@ -106,8 +106,8 @@ std::string naming_options(const ColumnMatch& match,
          naming_options(match, column_of));
 }
 
-// Returns the only column of LEFT whose type the loss's target may have. Throws Error{kInput} if
-// there is no such column, or if there are several.
+// Returns the only column of LEFT that has a possible type for the loss's target. Throws
+// Error{kInput} if there is no such column, or if there are several.
 size_t target_column(const ColumnMatch& match, const std::vector<size_t>& left) {
     std::vector<size_t> fitting;
     std::copy_if(left.begin(), left.end(), std::back_inserter(fitting),

@@ -59,8 +59,9 @@ struct EvaluatorParts {
     // get the same answer. If it is empty, no evaluation ends early.
     std::function<bool()> leaves = {};
     EvalStages stages = {};
-    // The model's graph in eval mode. It is given if the model can no longer be lowered, because
-    // its parameters are shares. If it is null, the first evaluation makes the graph.
+    // The model's graph in eval mode. If it is null, the first evaluation makes the graph. It must
+    // be given if each rank has only its share of the parameters, because the model cannot be
+    // lowered then.
     std::unique_ptr<graph::SegmentedModel> segmented = nullptr;
 };
 
@@ -74,9 +75,9 @@ class Evaluator {
     // Returns this rank's share; in a pipeline it is empty except on the stage that has the loss.
     // Every rank calls it: sharded parameters are gathered segment by segment. Afterwards the model
     // is in train mode again, with the buffers as they were; trained parameters keep the values
-    // that forward assigned. Throws Error{kConfig} if the model in eval mode cannot be divided
-    // among the stages. Calls TELL, unless empty, before each batch with the share of batches that
-    // are done.
+    // that forward assigned. If TELL is not empty, calls it before each batch with the fraction of
+    // the batches that are done. Throws Error{kConfig} if the model in eval mode cannot be divided
+    // among the stages.
     [[nodiscard]] EvalShare run(const std::function<void(double share)>& tell = {});
     // Sets the number of updates done, as SegmentRunner::set_updates() does.
     void set_updates(int64_t updates) { updates_ = updates; }

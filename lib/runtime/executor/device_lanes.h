@@ -102,8 +102,8 @@ class DeviceLanes {
     LaneProgress& progress_;
     const plan::StepPlan* plan_ = nullptr;
     const LaneOrder* order_ = nullptr;
-    // One per instruction, empty on lanes of the host. The whole vector is empty if no lane is a
-    // stream.
+    // The events of each instruction; empty for instructions of lanes that work on the host. The
+    // whole vector is empty if no lane is a stream.
     std::vector<Work> work_;
     // The step's start on the device. One of the streams records it, which suffices because between
     // steps all streams are idle.

@@ -69,8 +69,8 @@ void Executor::run_step() {
         const SystemClock clock;
         const TimePoint begin = clock.now();
         // After a failure the other lanes may be stuck in a call that poison cannot end, so this
-        // does not wait for them. poison() itself has returned here, so that the caller may destroy
-        // the runner.
+        // does not wait for them. It waits only until poison() has returned, so that the caller may
+        // destroy the runner.
         wait_until(lock, [this] {
             return failure_.error != nullptr ? failure_.is_poisoned : lanes_running_ == 0;
         });

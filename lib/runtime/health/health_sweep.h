@@ -42,9 +42,9 @@ struct SweepSeams {
 [[nodiscard]] int64_t agree_with_first(const SweepOptions& options, Board& board,
                                        const std::string& key, const char* what, int64_t proposal);
 
-// Runs all operations. Reports timings, and each rank's wrong elements as faults: a fault has the
-// first wrong element of an operation, with index, value and expected value. Rank 0 decides for all
-// ranks how often each size is run. Throws the collectives' errors, naming operation and size.
+// Runs all operations. Reports timings. If a rank receives wrong elements in an operation, reports
+// a fault with the first of them: its index, its value and the expected value. Rank 0 decides for
+// all ranks how often each size is run. Throws the collectives' errors, naming operation and size.
 void sweep_operations(const SweepOptions& options, const SweepSeams& seams);
 
 // Tries every pair of GPUs. In a round each GPU has one partner, and the two send to each other at

@@ -76,7 +76,7 @@ class Checkpointer {
   public:
     // The objects that PARTS points to must outlive the checkpointer.
     explicit Checkpointer(CheckpointerParts parts);
-    // Joins the thread. A save under way is left as after a crash.
+    // Joins the thread. A save that is under way remains unfinished, as after a crash.
     ~Checkpointer();
 
     // Checks that the checkpoint format can describe everything that will be saved. All ranks call

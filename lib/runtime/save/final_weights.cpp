@@ -54,8 +54,9 @@ std::vector<int> brought(const FinalWeights& weights) {
 
 using Put = SavableState::UseWeights;
 
-// Returns a function that takes parameters and passes whole parameters to PUT. In a tensor group,
-// each rank passes its share to the function, and only the first rank calls PUT.
+// Returns a function to which parameters can be passed, and which passes whole parameters to PUT.
+// In a tensor group, each rank passes its share of a parameter to this function, and only the first
+// rank calls PUT.
 Put of_whole(const FinalWeights& weights, Put put) {
     if (weights.tensor == nullptr) return put;
     return [&weights, put = std::move(put)](int parameter, std::span<const float> values) {

@@ -60,7 +60,8 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
         for (const auto& item : items) {
             const size_t strided = item.tensor.is_contiguous() ? 0 : 1;
             if constexpr (requires { item.is_helper; }) {
-                // Scores are in checkpoints, but not in weights; a teacher is in neither.
+                // Helpers are scores of masks, which only checkpoints contain, and teachers, which
+                // are not saved.
                 if (item.is_helper) {
                     if (item.tensor.requires_grad())
                         checkpoint.value += static_cast<int64_t>(item.tensor.nbytes());
@@ -183,8 +184,8 @@ void WeightWriter::finish() {
             read_from(weights, weights_->offset(homes_[i].entry), model_.parameters()[i].tensor);
         }
     }
-    // Moves the model to the CPU, so that the file can be loaded on any machine. All remaining
-    // tensors have values of their own.
+    // Moves the model to the CPU, so that the file can be loaded on any machine. All tensors that
+    // are still on a device have values.
     graph::move_to_device(model_, c10::kCPU);
     model_.renew_views();
     graph::save_archive(

@@ -182,7 +182,8 @@ void SavedState::find_buffer(int index, Found& found) {
 }
 
 // Throws if tensor OTHER of the checkpoint and the tensor at HOME have different values although
-// they are one tensor in the model. OTHER is VIEW of WANTED, or all of WANTED if VIEW is null.
+// they are one tensor in the model. OTHER contains VIEW of WANTED, or all of WANTED if VIEW is
+// null.
 void SavedState::require_equal(const Wanted& wanted, const Home& home, int other,
                                const graph::ModelView* view) const {
     const storage::CheckpointTensor& first = checkpoint_.tensors[home.tensor];

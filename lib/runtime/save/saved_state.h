@@ -36,9 +36,10 @@ class SavedState {
     SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
                const std::vector<std::string>& states, bool leaves_out_frozen = false);
 
-    // From now on, element ranges of a parameter that PLAN splits are ranges of the share of rank
-    // PART.index, not of the whole parameter. REQUIRES: the constructor's model has whole tensors,
-    // and split parameters are row-major. PLAN must outlive this object.
+    // Makes the functions below read shares of the parameters that PLAN splits: their element
+    // ranges count in the share of rank PART.index, not in the whole parameter. REQUIRES: the
+    // constructor's model has whole tensors, and split parameters are row-major. PLAN must outlive
+    // this object.
     void read_shares(const plan::TensorPlan& plan, PartOf part) {
         tensor_plan_ = &plan;
         part_ = part;
@@ -58,9 +59,10 @@ class SavedState {
     // Returns the number of optimizer updates that the parameter has had.
     [[nodiscard]] int64_t updates(int parameter) const;
 
-    // Reads ELEMENTS of a parameter's weights, in its memory order in the model, as DTYPE.
+    // Reads ELEMENTS of a parameter's weights, converted to DTYPE. ELEMENTS count in the memory
+    // order that the parameter has in the model.
     void read_weights(int parameter, const Range& elements, std::byte* into, DType dtype);
-    // Reads ELEMENTS of a parameter's state K, fp32. REQUIRES: has_states(parameter).
+    // Reads ELEMENTS of state number K of a parameter, in fp32. REQUIRES: has_states(parameter).
     void read_state(int parameter, int k, const Range& elements, float* into);
 
     // Sets the untrained parameters with the indices PARAMETERS, and all buffers of the model, to
@@ -74,8 +76,8 @@ class SavedState {
     struct Home {
         int tensor = -1;             // index into the checkpoint's tensors
         bool other_strides = false;  // true if the checkpoint has another memory order
-        // Null if the checkpoint's tensor is the whole parameter or buffer. Otherwise, the
-        // checkpoint's tensor is a view: of all elements of a parameter, or of some elements of a
+        // Null if the checkpoint's tensor is the whole parameter or buffer. Otherwise, the tensor
+        // is a view of it: all elements of a parameter in another shape, or some elements of a
         // buffer.
         const graph::ModelView* view = nullptr;
     };

@@ -12,9 +12,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The largest size of a span. A span is a part of a unit that is written at once. An update of the
-// unit waits while a span is being written. The unit's later spans can be copied, so that the
-// update need not wait for them.
+// The largest size of a span. Each unit is written in several spans. An update of the unit waits
+// only for the span that is being written, because the later spans can be copied.
 constexpr size_t kSpanBytesMax = size_t{4} << 20;
 // The rate of copies into newly allocated memory, as measured on several machines.
 constexpr double kCopiedBytesPerSecond = 1e9;

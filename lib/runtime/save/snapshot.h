@@ -18,8 +18,8 @@
 
 namespace dslaunch::runtime {
 
-// Returns the largest memory that a snapshot may use for copies. It is half of what this process
-// may still use; the LOCAL_RANKS ranks of the host share the host's memory.
+// Returns the largest memory that a snapshot may use for copies: half of the memory that this
+// process may still use. LOCAL_RANKS ranks share the memory of the host.
 [[nodiscard]] Bytes memory_for_copies(int local_ranks);
 
 // The values of one save; see the top of this file.

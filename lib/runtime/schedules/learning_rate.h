@@ -36,7 +36,7 @@ namespace dslaunch::runtime {
 [[nodiscard]] double learning_rate(const config::SchedulerConfig& scheduler, double base_lr,
                                    int64_t update);
 
-// Returns the first of UPDATES that changes weights, because its rate is above 0; nullopt if all
+// Returns the first of UPDATES whose rate is above 0, so that it changes weights; nullopt if all
 // rates are 0.
 [[nodiscard]] std::optional<int64_t> first_moving_update(const config::SchedulerConfig& scheduler,
                                                          double base_lr, const Range& updates);

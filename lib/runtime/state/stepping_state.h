@@ -37,7 +37,7 @@ class SteppingState {
 
     // Called before any instruction of the step.
     virtual void begin_step(const StepSettings& settings) = 0;
-    // Runs an instruction that is not the segment runner's. Called by the instruction's lane.
+    // Runs an instruction that the segment runner does not run. Called by the instruction's lane.
     virtual void run(const plan::Instruction& instruction) = 0;
     // Returns the lender that provides the memory of gradients in a backward pass, or nullptr if
     // autograd uses its own memory. The compute lane calls it.

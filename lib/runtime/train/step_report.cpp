@@ -14,7 +14,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Returns a text such as "0:07", with hours from one hour on.
+// Returns a text such as "0:07" (minutes and seconds), or with hours if there is at least one hour.
 std::string time_left_text(double seconds) {
     constexpr double kHour = 3600;
     if (seconds >= kHour) return clock_text(seconds);

@@ -46,7 +46,7 @@ struct StepRunnerParts {
     SegmentRunner* segments = nullptr;
     SteppingState* state = nullptr;
     Collectives* collectives = nullptr;  // joins all ranks
-    // Further collectives: for subsets of the ranks, and between the devices of all ranks. After a
+    // Additional collectives, for example between subsets of the ranks, or between devices. After a
     // failed step the runner poisons them, which ends all calls that are blocked in them.
     std::vector<Collectives*> groups;
     DeviceBackend* device = nullptr;   // null: the CPU
@@ -76,8 +76,8 @@ class StepRunner final : private InstructionRunner {
     // Switches to PLAN, which must outlive the runner. STEPS is the number of steps that this run
     // has done. Called between steps.
     void change_plan(const plan::StepPlan& plan, int64_t steps);
-    // Notes that this rank has reached the end of a step. position() thereby shows the rank for
-    // which the other ranks wait.
+    // Notes that this rank has reached the end of a step. Other ranks may still be waiting for a
+    // rank that has not, and position() then shows which one.
     void reach_end() { ++ends_reached_; }
 
     // Return the present plan, the time of each of its instructions in the last step, and the time
@@ -114,8 +114,8 @@ class StepRunner final : private InstructionRunner {
     // position().
     mutable std::mutex plan_mutex_;
     std::atomic<uint64_t> ends_reached_{0};
-    // Added to the executor's count of instructions, so that steps under earlier plans count as
-    // many instructions as steps of the present plan.
+    // This number is added to the executor's count of instructions. It makes each step of an
+    // earlier plan count as many instructions as a step of the present plan.
     int64_t instructions_before_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // The weight of each micro batch in a step's loss, which is a mean over the micro batches with a
-// target that counts. The trainer calls this before each step. One thread of each rank, all ranks
-// at once.
+// target that counts. The trainer calls this before each step, on all ranks. Only one thread of a
+// rank may call it.
 #pragma once
 
 #include <cstdint>

@@ -28,8 +28,8 @@ constexpr int64_t kLineBytes = 64;
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 constexpr auto kNap = std::chrono::milliseconds(1);  // between two checks of local rank 0
 
-// Slices are aligned to pages, not to huge pages. Alignment to huge pages would cost a small model
-// a third more memory than its gradients need.
+// Slices are aligned to pages, not to huge pages. Alignment to huge pages would add a third to the
+// memory that a small model needs.
 int64_t alignment_of(Bytes bytes) {
     return bytes.value >= kPageBytes ? kPageBytes : kLineBytes;
 }

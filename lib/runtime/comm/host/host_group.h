@@ -32,9 +32,9 @@ struct HostGroupOptions {
 // The ranks of one host; see the top of this file.
 class HostGroup {
   public:
-    // Enters this rank in the table and waits until all local ranks have entered. ARENA must
-    // outlive the group. Every local rank makes one HostGroup per arena, once. Throws Error{kHang},
-    // naming the ranks that did not come.
+    // Enters this rank in the control block and waits until all local ranks have entered. ARENA
+    // must outlive the group. Every local rank makes one HostGroup per arena, once. Throws
+    // Error{kHang}, naming the ranks that did not enter.
     HostGroup(const Arena& arena, const HostGroupOptions& options);
     HostGroup(const HostGroup&) = delete;
     HostGroup& operator=(const HostGroup&) = delete;

@@ -22,8 +22,9 @@ struct FloatArray {
     bool operator==(const FloatArray&) const = default;
 };
 
-// A queue of work. All arrays are in the device's memory, except where a comment names the host.
-// Functions throw Error{kSetup} if the device fails, and the errors of a wait for the device.
+// A queue of work for a device. All arrays are in the device's memory, except where a comment names
+// the host. Functions throw Error{kSetup} if the device fails. A function that waits for the device
+// also throws what await_event() throws.
 class Queue {
   public:
     virtual ~Queue() = default;

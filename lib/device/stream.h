@@ -40,8 +40,8 @@ class Stream {
     virtual void check() = 0;
 };
 
-// Options of a wait for a device. CHECK is called now and then, and throws if something else has
-// failed. LIMIT is the longest wait.
+// Options of a wait for a device. CHECK is called repeatedly during the wait; it throws if the wait
+// must end, for example because a peer failed. LIMIT is the longest wait.
 struct AwaitOptions {
     std::function<void()> check = [] {};
     Duration limit{};

@@ -178,9 +178,9 @@ class PeftForm {
         return pairs;
     }
 
-    // Returns true if PEFT 0.21 joins the pairs itself when it loads them. For this, all experts of
-    // a layer must have pairs. Gate and up, which transformers joins, must both have pairs or both
-    // have no pairs. PEFT cannot join Qwen2Moe's pairs.
+    // Returns true if PEFT 0.21 joins the experts' pairs when it loads the adapter. PEFT joins them
+    // if all experts of a layer have pairs, and if gate and up, which transformers joins, either
+    // both have pairs or both have none. PEFT cannot join Qwen2Moe's pairs.
     [[nodiscard]] bool is_converted() const {
         if (model_.architecture == "Qwen2MoeForCausalLM") return false;
         return std::ranges::all_of(layers_, [](const Layer& layer) {
@@ -245,9 +245,10 @@ class PeftForm {
         return pairs;
     }
 
-    // Writes one pair that stands for the joined MATRICES of all experts. A: the rows of all
-    // MATRICES of the first expert, then the rows of the next expert, and so on. B: block diagonal
-    // over MATRICES; in its columns, the expert's index varies fastest.
+    // Writes one pair for the joined MATRICES of all experts. A: the rows of all MATRICES of the
+    // first expert, then the rows of the next expert, and so on. B: each matrix has its own rows
+    // and columns; a column of the first expert is followed by the same column of the other
+    // experts.
     void put(const std::string& module, const std::vector<std::vector<Pair>>& matrices) {
         std::vector<at::Tensor> rows, columns;
         for (size_t i = 0; i < matrices.front().size(); ++i) {

@@ -92,7 +92,8 @@ class Finder {
         }
     }
 
-    // Returns true if VALUE, the weight of LAYER or a view of it, is used only in LAYER's products.
+    // Returns true if only LAYER's products use VALUE. VALUE is the weight of LAYER, or a view of
+    // it.
     [[nodiscard]] static bool only_multiplied(const Value& value, const LinearLayer& layer) {
         return std::ranges::all_of(value.uses(), [&](const Use& use) {
             if (use.offset == 0 && (turns(*use.user) || passes_on(*use.user)))

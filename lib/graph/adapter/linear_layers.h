@@ -34,8 +34,8 @@ struct LinearLayer {
     bool is_read_elsewhere = false;
 };
 
-// Returns the name of the module with the tensor NAME, which is the part of NAME before its last
-// dot; "" if there is no dot.
+// Returns the part of NAME before its last dot: the name of the module that contains the tensor
+// NAME. Returns "" if there is no dot.
 [[nodiscard]] std::string module_of(const std::string& name);
 // Returns the name of the module with the weight NAME, "….weight". If NAME has another ending, as
 // in a module with several weights, returns NAME itself.

@@ -321,8 +321,8 @@ class ForwardBuilder {
         return *held->graph;
     }
 
-    // Inserts the nodes of GRAPH here with OPERANDS as its inputs, and returns its outputs. The
-    // names of its values are valid only inside it.
+    // Inserts the nodes of GRAPH here with OPERANDS as its inputs, and returns its outputs. Nodes
+    // outside of GRAPH cannot use the names of GRAPH's values.
     std::vector<Value*> inlined(const ExportedGraph& graph, const std::vector<Value*>& operands) {
         if (graph.inputs.size() != operands.size())
             places_.refuse(fmt::format("its graph takes {} values, but is given {}",
@@ -408,7 +408,8 @@ class ForwardBuilder {
         graph_->insert(aten::copy_, {names_.find(*held), names_.find(value)});
     }
 
-    // Returns forward's output: the tensors among its parts, in a dict if the parts have names.
+    // Returns forward's output: the tensors of the program's output, without its other values. The
+    // output is a dict if the program returns a dict.
     Value* output() {
         std::vector<Value*> keys, parts;
         for (const storage::ExportedOutput& part : program_.outputs) {

@@ -39,8 +39,8 @@ class KeptLayers {
     std::string prefix_;  // with the dot
 };
 
-// Rewrites config.json in FOLDER, which describes a whole model, for a model with COUNT of its
-// layers. Throws Error{kInput} if the result would not describe such a model, and Error{kDisk}.
+// Changes config.json in FOLDER, so that it describes the model with only COUNT of its layers.
+// Throws Error{kInput} if the new config.json would not describe such a model, and Error{kDisk}.
 void write_fewer_layers(const std::string& folder, int64_t count);
 
 }  // namespace dslaunch::graph

@@ -58,9 +58,9 @@ class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
     Content bytes_;
 };
 
-// The table of a code record's origins: it maps bytes of the code to the lines of Python that they
-// were compiled from. Since LibTorch 1.12, the pickle gives texts as indices into a table of
-// strings; older pickles contain the strings themselves.
+// The table that maps bytes of a code record to lines of Python: the code was compiled from these
+// lines. Since LibTorch 1.12, the pickle gives texts as indices into a table of strings; older
+// pickles contain the strings themselves.
 class OriginTable final : public torch::jit::SourceRangeUnpickler {
   public:
     OriginTable(std::string name, std::string pickled)
@@ -261,8 +261,8 @@ class Importer {
         return sources_.loadType(type);
     }
 
-    // Returns the value that the pickle PICKLE of NAME.pkl describes; its tensors are the records
-    // under NAME/.
+    // Returns the value that PICKLE, the content of NAME.pkl, describes. The tensors in the value
+    // are the records under NAME/.
     IValue unpickle(const std::string& name, std::string_view pickle) {
         const auto read = [&pickle](char* into, size_t wanted) {
             const size_t count = std::min(wanted, pickle.size());

@@ -115,8 +115,8 @@ void take_own_storage(at::Tensor tensor) {
     tensor.unsafeGetTensorImpl()->set_storage_offset(0);
 }
 
-// Returns the operator that TorchScript's parser does not know according to its error TEXT; empty
-// if TEXT reports a different error.
+// Returns the name of the operator that TorchScript's parser reports as unknown in the error TEXT;
+// empty if TEXT reports a different error.
 std::string unknown_operator(std::string_view text) {
     constexpr std::string_view kSays = "Unknown builtin op: ";
     const size_t begin = text.find(kSays);
@@ -134,8 +134,8 @@ void check_code(const Module& module, Trust trust) {
 
 constexpr const char* kTraining = "training";  // a module's attribute that says its mode
 
-// Returns the buffers that a state_dict does not contain, as an extra file of the archive at PATH
-// lists them. Returns nothing if the archive has no such file.
+// Returns the buffers that a state_dict does not contain. Reads them from the extra file
+// kUnsavedBuffers of the archive at PATH. Returns nothing if the archive has no such file.
 std::optional<std::set<std::string>> unsaved_in(const std::string& path) {
     std::optional<std::string> text;
     try {
@@ -473,8 +473,8 @@ int Model::hold_constant(const at::Tensor& tensor) {
     for (size_t b = 0; b < buffers_.size(); ++b) {
         if (buffers_[b].origin != ModelBuffer::Origin::kConstant) continue;
         ++constants;
-        // Each read of an attribute makes a separate constant in the same memory, so this compares
-        // memory and not objects.
+        // Compares the tensors' memory, not the objects, because each read of an attribute makes a
+        // separate constant in the same memory.
         if (is_same_view(buffers_[b].tensor, tensor)) return static_cast<int>(b);
     }
     const std::string name = fmt::format("constant.{}", constants);

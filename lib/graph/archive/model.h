@@ -103,10 +103,10 @@ class Model {
     // dslaunch has built.
     [[nodiscard]] static Model adopt(Module module);
 
-    // Adopts MODULE with each tensor under one name. Tensors that share memory still share it, but
-    // are not tied. Also includes tensors in lists and other attributes that are neither parameters
-    // nor buffers, without names. Used for a reference computation, which must not depend on the
-    // work of adopt().
+    // Makes a model of MODULE in which each tensor has a single name. Tensors that share memory
+    // still share it, but are not tied. Tensors in lists, and attributes that are neither
+    // parameters nor buffers, are included without a name. Used for a reference computation, which
+    // must not depend on the work of adopt().
     [[nodiscard]] static Model adopt_untied(Module module);
 
     // Return the module, and its parameters, buffers and views in the order of their indices.
@@ -120,9 +120,9 @@ class Model {
     // moved the owners to other memory. REQUIRES: owners have the sizes that they were loaded with.
     void renew_views() const;
 
-    // Returns true if the archive shows which buffers a state_dict contains. A TorchScript archive
-    // shows it only if it has the extra file kUnsavedBuffers, which lists the buffers that a
-    // state_dict does not contain, one name a line.
+    // Returns true if the archive says which buffers a state_dict contains. A TorchScript archive
+    // says this in the extra file kUnsavedBuffers: it lists the buffers that a state_dict does not
+    // contain, one name a line.
     static constexpr const char* kUnsavedBuffers = "non_persistent_buffers";
     [[nodiscard]] bool says_persistence() const { return unsaved_.has_value(); }
     // Returns the extra files for an archive of this model: kUnsavedBuffers if says_persistence()
@@ -155,8 +155,8 @@ class Model {
         return argument_sizes_;
     }
 
-    // Adds a parameter for a linear layer, which the module does not contain, and returns its
-    // index. REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
+    // Adds a parameter for a linear layer, and returns its index. The module does not contain this
+    // parameter. REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
     int add_parameter(std::string name, at::Tensor tensor, bool is_helper = false);
     // Adds a buffer that neither the module nor a state_dict contains, and returns its index.
     // REQUIRES: no buffer has the name NAME.
@@ -178,9 +178,9 @@ class Model {
     int hold_constant(const at::Tensor& tensor);
     // Settles the state: from now on parameters and buffers keep their indices.
     void settle_state() { is_state_settled_ = true; }
-    // Makes the same buffers as in OTHER, a copy of this model: turns the parameters into buffers
-    // that hold_as_buffer() turned into buffers in OTHER. If WITH_CONSTANTS is true, also adds the
-    // constants of OTHER as buffers; the two models then share these tensors.
+    // Repeats for this model what hold_as_buffer() did to OTHER, which is a copy of this model:
+    // turns the same parameters into buffers. If WITH_CONSTANTS is true, also adds the constants of
+    // OTHER as buffers; the two models then share these tensors.
     void hold_like(const Model& other, bool with_constants);
 
     // Returns the index of the parameter (buffer) that is the same object as TENSOR; -1 if there is
@@ -203,7 +203,7 @@ class Model {
     void note_classes();
     void note_modes();
 
-    // Shared by copies of this object, as copies of a module share its contents.
+    // A pointer, because all copies of this object share one module.
     std::shared_ptr<Module> module_;
     std::vector<ModelParameter> parameters_;
     std::vector<ModelBuffer> buffers_;

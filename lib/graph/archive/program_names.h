@@ -58,8 +58,8 @@ class ProgramNames {
     [[nodiscard]] const ByName& values() const { return values_; }
     void restore(ByName values) { values_ = std::move(values); }
 
-    // Returns the names of the inputs that are parameters and buffers, each with its name in the
-    // module.
+    // Returns the inputs that stand for parameters and buffers: a map from the name of the input to
+    // the name in the module.
     [[nodiscard]] const std::map<std::string, std::string>& held() const { return held_; }
     // Returns the name of the input that stands for TARGET, a parameter or buffer of the module;
     // nothing if there is none.

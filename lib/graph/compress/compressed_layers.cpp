@@ -83,8 +83,8 @@ class Compressor {
     }
 
   private:
-    // Returns LAYERS in the order of the model's parameters. Related modules are counted in the
-    // same order.
+    // Returns LAYERS in the order of the model's parameters, because the config lists related
+    // modules in this order.
     static std::vector<CompressibleLayer> in_order(std::vector<CompressibleLayer> layers) {
         std::ranges::sort(layers, {}, &CompressibleLayer::parameter);
         return layers;
@@ -223,8 +223,9 @@ class Compressor {
     }
 
     // Adds CUT to MADE. Throws unless the dimension of CUT has SIZE elements, the size of the
-    // pruned dimension of the layer CHOSEN. If channels are pruned, a matrix that reads flattened
-    // outputs of the convolution may have a multiple of SIZE.
+    // pruned dimension of the layer CHOSEN. There is one exception: if channels are pruned, a
+    // matrix that reads flattened outputs of the convolution may have `n * SIZE` elements in this
+    // dimension.
     void add_cut(Shrink& made, const Cut& cut, int64_t size, const Chosen& chosen,
                  const Method& method) const {
         const at::Tensor& tensor = cut.is_buffer ? model_.buffers()[cut.index].tensor

@@ -20,7 +20,7 @@ struct NodeInput {
     size_t input = 0;
 };
 
-// A layer: a weight, and the nodes that use it as such.
+// A layer: a weight, and the nodes that compute the layer with this weight.
 struct CompressibleLayer {
     LayerSort sort = LayerSort::kLinear;
     int parameter = -1;              // index in the model

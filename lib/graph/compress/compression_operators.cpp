@@ -25,8 +25,8 @@ using torch::jit::Stack;
 
 namespace {
 
-// The factor of the old range when a batch updates a static range, as in DeepSpeed's QuantAct. The
-// batch's range has the factor 1 - kRangeMomentum.
+// The rate at which a static range follows the batches, as in DeepSpeed's QuantAct. The new range
+// is `kRangeMomentum * old range + (1 - kRangeMomentum) * batch's range`.
 constexpr double kRangeMomentum = 0.95;
 
 // An autograd function that changes values by CHANGE and passes their gradient on unchanged.

@@ -237,8 +237,8 @@ class Lifter {
         return view.view.insert(graph_, owner);
     }
 
-    // Returns one constant for all reads of TENSOR, an attribute, because a node may write TENSOR
-    // in place through one of the reads.
+    // Returns the constant that stands for the attribute TENSOR. All reads of TENSOR get the same
+    // constant, because a node may write TENSOR in place through one of the reads.
     Value* constant_of(const at::Tensor& tensor) {
         const auto [found, fresh] = constants_.try_emplace(tensor.unsafeGetTensorImpl(), nullptr);
         if (!fresh) return found->second;

@@ -179,7 +179,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
     return found != all.end() && found->second.isBool() && found->second.toBool();
 }
 
-// The same operators without arithmetic: they return zeros of the right shape.
+// Operators for the scope ShapesOnly. They compute nothing and return zeros of the right shape.
 namespace shapes {
 
 at::Tensor mm(const at::Tensor& a, const at::Tensor& b) {

@@ -141,7 +141,8 @@ void register_lessons() {
     });
 }
 
-// Returns the cross entropy in GRAPH, the only one there. WHOSE names the model in messages.
+// Returns the cross entropy in GRAPH. Throws unless GRAPH has exactly one. WHOSE names the model in
+// messages.
 Node* cross_entropy_in(Graph& graph, const char* whose) {
     Node* found = nullptr;
     int64_t count = 0;

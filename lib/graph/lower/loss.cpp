@@ -98,8 +98,8 @@ struct PreferenceOutputs {
 };
 
 // Adds a preference loss. OUTPUT: [pairs * 2, length, classes]. TARGET: [pairs, 2, length].
-// REFERENCE: [pairs, 2] or null. Like cross entropy, it makes no second tensor of size tokens by
-// classes.
+// REFERENCE: [pairs, 2] or null. Needs as little memory as cross entropy: OUTPUT is the only large
+// tensor, with tokens * classes elements.
 PreferenceOutputs preference_loss(Graph& graph, const config::LossConfig& loss, Value* output,
                                   Value* target, Value* reference) {
     Value* rows = graph.insert(aten::flatten, {output, 0, -2});

@@ -17,9 +17,9 @@
 
 namespace dslaunch::graph {
 
-// New values of parameters that are written together and depend only on parameters, buffers and
-// constants. The model's graph expects these values to be written before it runs. If a model has
-// several ParameterWrites, all of them are computed from the values before the first write.
+// New values of parameters, all written at the same time. They depend only on parameters, buffers
+// and constants. The model's graph expects these values to be written before it runs. If a model
+// has several ParameterWrites, all of them are computed from the values before the first write.
 struct ParameterWrites {
     // The graph that computes the new values. Its inputs are first the `parameters`, then the
     // `buffers`. The graph does not change its inputs; it writes into copies.

@@ -128,7 +128,7 @@ class OperatorTrace {
     std::unordered_set<const c10::StorageImpl*> passing_;
 };
 
-// Returns the bytes of one element of PARAMETER as segments read it.
+// Returns the bytes of one element of PARAMETER in the dtype in which segments read it.
 int64_t element_bytes(const at::Tensor& parameter, const LoweredGraph& lowered) {
     const bool half =
         parameter.scalar_type() == at::kFloat && lowered.parameter_dtype != at::kFloat;

@@ -45,7 +45,8 @@ class ModuleProfiler::Record final : public c10::DebugInfoBase {
         return found->second;
     }
 
-    // Called when the forward of module PLACE begins. kOutside: code outside of all modules begins.
+    // Called when the forward of module PLACE begins. PLACE is kOutside when code outside of all
+    // modules begins.
     void enter(int64_t place) {
         const TimePoint time = now();
         const int64_t flops = flops_.take();
@@ -176,7 +177,8 @@ class ModulePaths {
             add_owners(model_.parameters()[parameter].name, here_);
     }
 
-    // Returns the full path of the module that a node's path, PATH, names.
+    // Returns the full path of a module. PATH is the module's path in a node, which may lack some
+    // parts.
     const std::string& whole(const std::string& path) {
         const auto [found, fresh] = known_.try_emplace(path);
         if (fresh) {

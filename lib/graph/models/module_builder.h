@@ -30,8 +30,8 @@ struct ModuleParts {
     std::vector<std::pair<std::string, IValue>> constants = {};
 };
 
-// Returns the body of each `class NAME:` in SOURCE, moved left by one level. Replaces `$NAME` by
-// the name in NAMES; drops comments and lone `pass`.
+// Returns the body of each `class NAME:` in SOURCE, with one level of indentation removed. Replaces
+// `$NAME` by the name in NAMES. Drops comments and lines with only `pass`.
 [[nodiscard]] std::map<std::string, std::string> class_bodies(
     std::string_view source, const std::map<std::string, std::string>& names);
 

@@ -33,8 +33,8 @@ struct TrainingOptions {
     std::string output;
     std::string resume;  // "auto" or a folder, see ResumeRequest::from
     bool new_data = false;
-    // True: if there is no checkpoint to resume from, the run begins at step 0 without a warning,
-    // as it does after a restart.
+    // True: if there is no checkpoint to resume from, the run begins at step 0 without a warning. A
+    // run that is restarted does the same.
     bool begins_if_new = false;
     double timeout_s = 0;  // the longest wait for another rank
     int threads = 1;       // of this rank
@@ -49,9 +49,9 @@ class TrainingRank {
     TrainingRank(TrainingOptions options, launch::WorkerEnvironment environment,
                  runtime::Reporter& reporter);
 
-    // Opens the device, reads config, model and data, plans the steps, and checks that the host has
-    // room for the job, and rank 0's disk for its output. Throws what set_up_job(),
-    // open_rank_device(), JobRoom and runtime::check_room_for_output() throw.
+    // Opens the device, reads config, model and data, and plans the steps. Checks that the host has
+    // enough memory for the job; on rank 0, also checks the disk space for the job's output. Throws
+    // what set_up_job(), open_rank_device(), JobRoom and runtime::check_room_for_output() throw.
     void set_up();
     // Reserves the space on disk. Throws Error{kDisk}.
     void reserve();
@@ -60,7 +60,8 @@ class TrainingRank {
     void meet();
     // Finds the checkpoint to resume from; see JobSaving::resume().
     void resume();
-    // Makes parameters and optimizer states. RATES are for the forecast of a traced step.
+    // Makes parameters and optimizer states. If a step is traced, its durations are forecast from
+    // RATES.
     void place_weights(std::optional<JobRates> rates);
 
     // Return the parts of a trainer and its evaluations. The caller owns the segments, the loader
@@ -83,8 +84,8 @@ class TrainingRank {
     [[nodiscard]] bool all_leave() const;
     // Leaves the groups of GPUs, after the last collective.
     void leave_groups() const;
-    // Releases the ranks that wait for this rank, with the reason WHY. The device cannot be used
-    // any more. Any thread.
+    // Makes the waits of other ranks for this rank fail; WHY is the reason in their errors. The
+    // device cannot be used any more. Any thread.
     void poison(const std::string& why) const;
 
     [[nodiscard]] bool first() const { return environment_.rank == 0; }

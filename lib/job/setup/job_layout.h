@@ -14,8 +14,8 @@ class Collectives;
 
 namespace dslaunch::job {
 
-// Returns the options for the buckets of CONFIG's job at ZeRO STAGE, without additions for a
-// pipeline.
+// Returns the options for the buckets of gradients in CONFIG's job at ZeRO STAGE. The caller adds
+// the options for a pipeline.
 [[nodiscard]] plan::FlatLayoutOptions layout_options(const config::RunConfig& config,
                                                      int64_t stage);
 

@@ -56,8 +56,8 @@ void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>&
 [[nodiscard]] std::vector<int> read_earlier(const JobSetup& setup);
 
 // Throws Error{kConfig} if two stages that train the same parameter are distributed differently
-// over their hosts. Their sums would have different orders, so their copies would differ. PLACE is
-// the place of SETUP's rank in the job.
+// over their hosts. The two stages would add gradients in different orders, so their copies of the
+// parameter would differ. PLACE is the place of SETUP's rank in the job.
 void check_ties(const JobSetup& setup, const runtime::Topology& place);
 
 // Texts about the facts that must be the same on all ranks of a job even if their plans differ.

@@ -121,9 +121,10 @@ SharingPlace place_in_group(const config::RunConfig& config, const runtime::Topo
             if (index[kPipeline] == stage.stage) worlds[index[kTensor]].push_back(rank);
         }
         for (const std::vector<int>& world : worlds) members.push_back(world[position]);
-        // Ranks with the same shares sum gradients together. The copies of a whole parameter stay
-        // equal within a group only if every such sum has the same order. For this, all sets of
-        // ranks that sum together must be distributed over the hosts in the same way.
+        // Ranks with the same shares sum gradients together. Some parameters are not split, so all
+        // ranks of a group have copies of them. The copies stay equal only if all sums have the
+        // same order, so all sets of ranks that sum together must be distributed over the hosts in
+        // the same way.
         const auto hosts_of = [&](const std::vector<int>& world) {
             return runtime::Topology::of_member(place.node_sizes, world, world.front()).node_sizes;
         };
@@ -179,9 +180,8 @@ void require_same_shares(const plan::TensorPlan& train, const plan::TensorPlan& 
     }
 }
 
-// Checks that there is enough memory for the comparison in fp64: weights and gradients, of the
-// whole model and of all shares. An error at this point is better than a host that runs out of
-// memory.
+// Checks that there is enough memory to compare the whole model with all of its shares in fp64,
+// including gradients. An error at this point is better than a host that runs out of memory.
 void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
     constexpr int64_t kBytesOfParameter = 32;
     Bytes need;
@@ -285,8 +285,8 @@ void narrow(JobSetup& setup, const std::vector<c10::IValue>& batch) {
     graph::narrow_to_shares(*setup.model, plan, {place.index, place.size});
 }
 
-// Keeps parameters that forward writes whole, since their new values are computed from whole
-// parameters.
+// Prevents parameters that forward writes from being split, because forward computes their new
+// values from whole parameters.
 void hold_written_whole(const JobSetup& setup, TensorRequest& request) {
     for (const graph::ParameterWrites& writes : setup.segmented->lowered().writes)
         for (const std::vector<int>* const list : {&writes.written, &writes.parameters})

@@ -44,7 +44,8 @@ bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
 // Names of each WirePacking for messages, in the order of the enum.
 constexpr std::array kPackingWords = {"exact", "in 8 bits", "in 4 bits", "in bf16", "in fp16"};
 
-// Returns a text that names the modules whose gradients are rounded; empty if all gradients are.
+// Returns a text that names the modules whose gradients are rounded; empty if the gradients of all
+// modules are rounded.
 std::string exact_text(const JobSetup& setup) {
     if (!setup.config().zero.wire.gradient_modules) return "";
     int64_t rounded = 0, trained = 0;

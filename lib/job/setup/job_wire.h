@@ -23,8 +23,8 @@ namespace dslaunch::job {
 void mark_exact_gradients(const config::WireConfig& config, const graph::Model& model,
                           plan::ModelInfo& info);
 
-// Returns a line about the values that are sent in fewer bits and the copies that hosts keep; empty
-// if there are neither.
+// Returns a line about the values that are sent in fewer bits and the copies that hosts keep.
+// Returns an empty text if no value is sent in fewer bits and no host keeps a copy.
 [[nodiscard]] std::string wire_text(const JobSetup& setup);
 
 // A config key whose setting may depend on the measured links (`auto`, run/packing_choice.h).

@@ -56,8 +56,8 @@ class RankComms {
     // thread, even while nothing is open.
     void poison(const std::string& why) const;
 
-    // Returns the size of all arenas on a host with RANKS ranks like SETUP's, except the arena of
-    // the ranks that train the same parameters.
+    // Returns the size of all arenas on a host with RANKS ranks. Does not count the arena of the
+    // ranks that train the same parameters. SETUP is the setup of one rank on the host.
     [[nodiscard]] static Bytes shared_bytes(const JobSetup& setup, int ranks);
 
   private:

@@ -68,9 +68,9 @@ FoundConfig find_config(const JobArguments& arguments) {
     return {config::empty_config(), "defaults", "."};
 }
 
-// Makes a relative path refer to the config's folder (the archive's folder for a config in an
-// archive) if the file exists there. Otherwise the path stays relative to the working directory, as
-// for an option.
+// Makes a relative path refer to the config's folder if the file exists there. For a config in an
+// archive, this is the archive's folder. Otherwise the path stays relative to the working
+// directory, like a path on the command line.
 void place_path(std::string& path, const std::string& folder) {
     if (path.empty() || path.front() == '/') return;
     const std::string beside = folder + "/" + path;
@@ -143,8 +143,8 @@ void check_types(const JobSetup& setup) {
         if (buffer.is_persistent) static_cast<void>(graph::dtype_of(buffer.name, buffer.tensor));
 }
 
-// Returns advice for an error in the model's graph: the option to compute in the weights' 16-bit
-// type. Returns an empty text if the weights are in fp32, or if the job computes in their type.
+// Returns advice for an error in the model's graph: to compute in the 16-bit type of the weights.
+// Returns an empty text if the weights are in fp32, or if the job already computes in their type.
 std::string weights_type_text(const JobSetup& setup) {
     const DType weights = WeightTypes(*setup.model).narrow();
     if (weights == DType::kF32 || weights == setup.config().precision.compute) return "";
@@ -230,8 +230,8 @@ runtime::DataRequest data_request(const JobSetup& setup) {
             setup.segmented->argument_types()};
 }
 
-// Returns true if the samples are pairs of answers, [2, length] each, but the loss is not for
-// pairs.
+// Returns true if each sample is a pair of answers, a tensor of shape [2, length], but the loss is
+// not for pairs.
 bool has_pairs_without_loss(const JobSetup& setup) {
     if (!setup.data || setup.config().loss.is_preference()) return false;
     const std::vector<runtime::DataInput>& inputs = setup.data->train.inputs();
@@ -313,9 +313,9 @@ void check_labels(const JobSetup& setup, int64_t classes) {
     if (classes > 0) setup.data->check_labels(data_request(setup), classes);
 }
 
-// Throws an error that names a bad label, since the message of the loss itself is less clear. Runs
-// the model with class 0 as every label, which works whatever the labels are. This run shows the
-// number of classes, with which the check finds the bad label.
+// Throws an error that names a bad label; the loss's own message is less clear. Runs the model with
+// class 0 as every label, to learn the number of classes. Then looks for a label that is not below
+// this number.
 void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
     batch.back() = at::zeros_like(batch.back().toTensor());
     int64_t classes = 0;
@@ -547,7 +547,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     graph::move_state_to_device(*setup.model, device);
     setup.segmented = std::make_unique<graph::SegmentedModel>(graph::SegmentedModel::make(
         *setup.model, lower_options(setup.config(), device), arguments.segments));
-    // Lowering makes buffers of the parameters that forward writes.
+    // Lowering has turned the parameters that forward writes into buffers. Moves them too.
     graph::move_state_to_device(*setup.model, device);
     check_types(setup);
     const config::RunConfig& config = setup.config();

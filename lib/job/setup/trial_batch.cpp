@@ -32,8 +32,8 @@ int64_t vocabulary(const JobSetup& setup) {
     return rows == kNotKnown ? 1 : rows;
 }
 
-// Returns the first ROWS samples. If they are known to contain no target for the loss, returns the
-// next ROWS samples that contain one, because the mean loss over no targets is not a number.
+// Returns the first ROWS samples. If these samples contain no target for the loss, returns the next
+// ROWS samples that contain one, because the mean loss over no targets is not a number.
 std::vector<c10::IValue> batch_with_targets(const JobSetup& setup, int64_t rows) {
     constexpr int64_t kTriesMax = 1000;
     const runtime::DataSource& train = setup.data->train;

@@ -16,10 +16,10 @@ enum class TrialTokens {
     kSpread,  // tokens that are far apart in the vocabulary
 };
 
-// Returns a batch with as many rows as training's micro batch. Takes the first rows of the data
-// with a target for the loss; if the data are too short, repeats them. Without data, fills each
-// argument with as many tokens as the context has; TOKENS chooses the tokens. REQUIRES: SETUP has
-// its segments, and has data unless the config has a context.
+// Returns a batch with as many rows as training's micro batch. The batch has the first rows of the
+// data that have a target for the loss; if there are too few rows, they are repeated. Without data,
+// each argument gets rows of TOKENS, as long as the config's context. REQUIRES: SETUP has its
+// segments, and has data unless the config has a context.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup,
                                                    TrialTokens tokens = TrialTokens::kZero);
 

@@ -93,8 +93,8 @@ void check_shares(const JobSetup& setup, const ParameterWrites& writes) {
                                    name_of(setup, parameter)));
 }
 
-// Checks that forward may do WRITES several times between two updates. REPEATS says why forward
-// runs more than once; empty if it does not.
+// Checks that the result stays correct if forward does WRITES several times between two updates.
+// REPEATS says why forward runs more than once; empty: it runs once.
 void check_repeats(const JobSetup& setup, const ParameterWrites& writes,
                    const std::string& repeats) {
     if (repeats.empty()) return;

@@ -60,7 +60,8 @@ std::vector<IValue> stack_of(const c10::FunctionSchema& schema,
     return stack;
 }
 
-// Returns the tensor that OUTPUT has under the name WANTED, or else its first or only tensor.
+// Returns the tensor in OUTPUT with the name WANTED. If no tensor has this name, returns the first
+// one.
 at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
     if (output.isTensor()) return output.toTensor();
     if (output.isTuple()) {
@@ -77,9 +78,9 @@ at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
 }
 
 // Runs MODEL's own forward, in its current mode, with LibTorch's interpreter and without the
-// lowered graph. BATCH: the values of LOWERED's arguments. Returns LOSS of the result, with its
-// autograd graph. Throws Error{kInput} if forward cannot be called like this, and what LibTorch
-// throws. REQUIRES: LOSS is not a preference loss.
+// lowered graph. BATCH has the values of LOWERED's arguments. Returns the loss, which LOSS computes
+// from forward's result, with its autograd graph. Throws Error{kInput} if forward cannot be called
+// like this, and what LibTorch throws. REQUIRES: LOSS is not a preference loss.
 at::Tensor own_loss(graph::Model& model, const graph::LoweredGraph& lowered,
                     const config::LossConfig& loss, const std::vector<IValue>& batch) {
     // Makes the interpreter run node by node: no fusion, and no derivatives from LibTorch's

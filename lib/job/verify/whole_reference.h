@@ -54,13 +54,13 @@ inline double largest(const at::Tensor& tensor) {
 // afterwards.
 void convert(std::vector<at::Tensor> tensors, at::ScalarType dtype);
 
-// Loads a model as PyTorch does. The reference must depend neither on the way in which model.h
-// handles tied tensors nor on its reader of records, so every tensor is loaded separately and
-// shares memory as in the archive. TorchScript archives are loaded with torch::jit::load. The
-// weights of an exported program are read a second time, with LibTorch's archive reader; they share
-// a storage if the program's tables name the same record. A Hugging Face folder is read as for the
-// job. LAYERS and the errors are as for Model::load(). REQUIRES: Model::load() has read and checked
-// PATH.
+// Loads a model as PyTorch does. The reference must not depend on model.h's handling of tied
+// tensors or on its reader of records. So every tensor is loaded separately, and tensors share
+// memory as in the archive. TorchScript archives are loaded with torch::jit::load. The weights of
+// an exported program are read a second time, with LibTorch's archive reader; weights share a
+// storage if the program's tables name the same record for them. A Hugging Face folder is read as
+// for the job. LAYERS and the errors are as for Model::load(). REQUIRES: Model::load() has read and
+// checked PATH.
 [[nodiscard]] graph::Model load_as_torch(const std::string& path,
                                          const std::vector<int64_t>& layers);
 

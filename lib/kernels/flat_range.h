@@ -31,11 +31,11 @@ struct PackedStates {
     }
 };
 
-// One update reads and writes elements [begin, begin + numel) of every array given. A caller may
-// pass the parts of a shard in any order, from any number of threads; no bit depends on how the
-// shard is cut. An empty span means that the update does not use this array. REQUIRES: every array
-// given has at least begin + numel elements; no arrays overlap, except `decay_parameters` and
-// `parameters`.
+// The arrays of one update, which reads and writes elements [begin, begin + numel) of each of them.
+// An empty span means that the update does not use this array. A caller may update a shard in
+// parts, in any order and from any number of threads; the result always has the same bits.
+// REQUIRES: every array that is not empty has at least begin + numel elements; no arrays overlap,
+// except `decay_parameters` and `parameters`.
 struct FlatRange {
     int64_t begin = 0;
     int64_t numel = 0;

@@ -17,13 +17,14 @@ constexpr int64_t kBlock = 1024;
 constexpr int64_t kChunk = 64;
 constexpr int64_t kLineBytes = 64;
 
-// Writes VALUE to OUT, or adds it to OUT and rounds once more.
+// Sets OUT to VALUE. If kAdds, adds VALUE to OUT instead, which rounds once more.
 template <bool kAdds>
 inline void put(float value, float& out) {
     out = kAdds ? out + value : value;
 }
 
-// Writes the scaled ordered sum of the fp32 elements [first, first + n) to OUT, or adds it to OUT.
+// Sets OUT to the scaled ordered sum of the fp32 elements [first, first + n). If kAdds, adds this
+// sum to OUT instead.
 template <bool kAdds>
 inline void sum_block(const Sources& sources, int64_t first, int64_t n, float scale, float* out) {
     const float* a = sources.fp32[0] + first;

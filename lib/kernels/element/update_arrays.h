@@ -84,8 +84,9 @@ struct SgdConstants {
     bool first_step;
 };
 
-// The arrays with which hosts average the moves that each host has made in steps on its own. They
-// contain one rank's part, and each of them has NUMEL elements.
+// The arrays for averaging moves. A move is the change of the parameters in the steps that a host
+// has made without the other hosts. The arrays contain one rank's part, and each of them has NUMEL
+// elements.
 struct LocalMoves {
     int64_t numel = 0;
     float* parameters = nullptr;      // may be null in take_moves

@@ -50,8 +50,8 @@ inline int64_t tiles_of(int64_t inputs) {
     return (inputs + kTileInputs - 1) / kTileInputs;
 }
 
-// Transposes a matrix [16 rows, 16] of 32-bit numbers: first the numbers within quads of four rows,
-// then the order of the quads.
+// Transposes a matrix [16 rows, 16] of 32-bit numbers: first transposes 4 x 4 blocks, then moves
+// these blocks to their places.
 inline void turn_over(const float* from, float* to) {
     __m512 rows[16], pairs[16];
 #pragma GCC unroll 16

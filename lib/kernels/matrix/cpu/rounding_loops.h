@@ -39,9 +39,9 @@ inline Floats largest_magnitudes(const PanelGroup& group, int64_t numel) {
     return largest + poison;
 }
 
-// Returns VALUE, which is not negative, rounded up to a bf16, so that no code is above 127. Every
-// NaN becomes the same bits: bf16_of() would keep the sign and the payload, which processors choose
-// differently, and the bytes of a matrix must not depend on the processor.
+// Returns VALUE, which is not negative, rounded up to a bf16, so that no code is above 127. Returns
+// the same bits for every NaN, because the bytes of a matrix must not depend on the processor.
+// bf16_of() would keep the sign and the payload of a NaN, which depend on the processor.
 inline uint16_t bf16_above(float value) {
     const auto bits = __builtin_bit_cast(uint32_t, value);
     return is_nan_bits(bits) ? uint16_t{0x7FC0} : static_cast<uint16_t>((bits + 0xFFFFU) >> 16);
@@ -92,9 +92,8 @@ struct Grid {
     Floats scale, low;
 };
 
-// Gives large magnitudes more weight, as llama.cpp's k-quants do. On average, the inputs that
-// multiply the errors are equally large for all weights. But a weight has become large because the
-// loss depends on it.
+// Gives large weights more influence on the choice of a grid, as llama.cpp's k-quants do. A weight
+// becomes large in training because the loss depends on it, so its error matters more.
 inline void weigh(const PanelGroup& group, int64_t numel, PanelGroup& weights) {
     Floats squares = fill(0);
     for (int64_t k = 0; k < numel; ++k) squares = fma(group.at(k), group.at(k), squares);
@@ -176,8 +175,9 @@ inline Grid best_grid(const PanelGroup& group, const PanelGroup& weights, int64_
     return best;
 }
 
-// Writes an 8-bit code for the scale (or the minimum) of each group, with 32 bytes between the
-// groups, and the factor that all codes of an output share.
+// Writes an 8-bit code for the scale (or the minimum) of each group to CODES; the codes of two
+// successive groups are 32 bytes apart. Writes the factor that all codes of an output share to
+// FACTORS.
 inline void keep_factors(const float* values, int64_t groups, uint8_t* codes, float* factors) {
     for (int i = 0; i < kLanes; ++i) {
         float largest = 0;

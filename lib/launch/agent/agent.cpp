@@ -316,8 +316,8 @@ void Agent::check_lease(steady_clock::time_point now) {
     if (state_ != State::kServing) return;
     std::string over;
     if (launcher_.is_greeted()) {
-        // The launcher's machine acknowledges the bytes of this message if it still runs; over()
-        // checks this.
+        // If the launcher's machine still runs, it acknowledges the bytes of this message. over()
+        // checks the acknowledgement.
         if (silence > kPingInterval) say_alive();
         over = silence_.over(silence);
     } else if (silence > kFirstByteMax) {

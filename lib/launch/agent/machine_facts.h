@@ -41,8 +41,8 @@ struct MachineFacts {
 };
 
 // Returns the name of the first processor in CPUINFO, the text of /proc/cpuinfo; empty if it names
-// none. An ARM machine's CPUINFO contains numbers; returns their name if it is known, else the
-// numbers.
+// none. On ARM, CPUINFO contains only numbers: if the processor with these numbers is not known,
+// returns the numbers.
 [[nodiscard]] std::string processor_model(const std::string& cpuinfo);
 
 // Returns this machine's facts; what cannot be read stays empty. Takes under a millisecond. ROOT:

@@ -18,7 +18,8 @@ namespace dslaunch::launch {
                                      const std::function<void()>& alive,
                                      HashCache* cache = nullptr);
 
-// Returns true if nothing is at PATH; false if something is, or if that cannot be found out.
+// Returns true if there is certainly nothing at PATH. Returns false if there is something, or if it
+// cannot be found out.
 [[nodiscard]] bool is_missing(const std::string& path);
 
 // Returns the SHA-256 in hex of all bytes of PATH, from CACHE if the file has not changed since it

@@ -46,7 +46,8 @@ class FileWriter {
     // empty if there is no news. Each line is returned only once.
     [[nodiscard]] std::string take_news();
     // Waits until everything is written, and returns true. Returns false if nothing was written for
-    // STANDSTILL_MAX, if ALL_MAX is over, or if WAKE_FD (-1: none) becomes readable.
+    // STANDSTILL_MAX, if the wait takes longer than ALL_MAX, or if WAKE_FD (-1: none) becomes
+    // readable.
     [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1,
                             std::chrono::milliseconds all_max = std::chrono::hours(24));
     // Does WORK on the thread, after all work that is queued, and waits until it is done. Rethrows

@@ -157,8 +157,8 @@ class Fleet {
     bool is_stopping_ = false;
 };
 
-// Returns a message for the user if the host of HELLO has a different kind of processor from this
-// machine's, and thus needs its own build of dslaunch; empty if both have the same kind.
+// Returns a message for the user if the host of HELLO has a different kind of processor than this
+// machine. Such a host needs its own build of dslaunch. Empty if both have the same kind.
 [[nodiscard]] std::string describe_other_processor(const AgentHello& hello);
 
 // The exit code of a shell or a dynamic loader if a program, or one of its libraries, is missing.

@@ -31,9 +31,9 @@ struct HostAnswer {
     std::string error;  // the reason why there is no payload
 };
 
-// Starts agents on HOSTS over TRANSPORT, sends each its question as soon as it has said hello, and
-// ends them. A host that fails does not delay the others. SIGNAL_FD: as in Fleet; after a request
-// to end, hosts that have not answered get an error.
+// Starts agents on HOSTS over TRANSPORT, asks each agent QUESTION as soon as the agent has said
+// hello, and ends all agents. A host that fails does not delay the others. SIGNAL_FD: as in Fleet;
+// after a request to end, hosts that have not answered get an error.
 [[nodiscard]] std::vector<HostAnswer> ask_hosts(const std::vector<HostAddress>& hosts,
                                                 Transport& transport, int signal_fd,
                                                 const HostQuestion& question);

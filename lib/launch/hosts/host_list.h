@@ -11,7 +11,8 @@ namespace dslaunch::launch {
 
 inline constexpr int kRangeHostsMax = 4096;  // hosts of one range
 
-// FIRST-LAST, each number written with at least as many digits as FIRST was.
+// The numbers from FIRST to LAST. FIRST was written with DIGITS digits, so smaller numbers are
+// written with leading zeros.
 struct NumberRange {
     int64_t first = 0;
     int64_t last = 0;

@@ -145,7 +145,7 @@ void add_libraries(const std::string& path, std::set<std::string>& found) {
     }
 }
 
-// The libraries of glibc and of the GPU driver, which belong to each host.
+// The libraries of glibc and of the GPU driver. Every host has its own versions of them.
 constexpr std::array kHostsOwn = {
     "linux-vdso.so",     "ld-linux",    "libc.so.",  "libm.so.",      "libmvec.so.",
     "libpthread.so.",    "libdl.so.",   "librt.so.", "libresolv.so.", "libutil.so.",
@@ -187,8 +187,8 @@ constexpr std::array<OpeningRule, 4> kOpeningRules = {{
 }};
 
 // Returns true if OPENER opens NAME by RULE. If NAME is a part of cuDNN, it must end with cuDNN's
-// version. Otherwise it must have no version, or a version of the form MAJOR.MINOR: names with
-// longer versions are only further links to the same library.
+// version. Otherwise it must have no version, or a version of the form MAJOR.MINOR. A name with a
+// longer version is ignored, because it is a link to a library that also has a shorter name.
 bool is_opened(const OpeningRule& rule, const std::string& opener, const std::string& name) {
     if (!opener.starts_with(rule.opener) || !name.starts_with(rule.opened)) return false;
     if (rule.opened.ends_with('_')) return name.ends_with(opener.substr(opener.find(".so.")));
@@ -257,7 +257,7 @@ std::vector<SharedLibrary> loaded_libraries(const std::string& file,
 }
 
 // Returns the libraries that the loader loads with the library at PATH. Returns nullopt if the
-// loader could not open it on this machine, for example if it is a broken link.
+// loader could not open the library on this machine, for example if PATH is a broken link.
 std::optional<std::vector<SharedLibrary>> needed_to_open(const std::string& path,
                                                          const EnvironmentList& environment) {
     try {

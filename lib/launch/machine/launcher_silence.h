@@ -86,8 +86,8 @@ class LauncherLease {
     std::string ssh_connection_;
 };
 
-// The silence of a launcher, as its agent or relay hears it: how long it lasts, when a sign of life
-// is due, and when the launcher is gone.
+// Measures the silence of a launcher for its agent or relay. Says how long the silence lasts, when
+// this side must send a sign of life, and when the launcher is gone.
 class LauncherSilence {
   public:
     using Time = std::chrono::steady_clock::time_point;

@@ -19,15 +19,15 @@ class MetricsSink {
   public:
     virtual ~MetricsSink() = default;
 
-    // Called before the first record of a job, and before a record that repeats samples, because
-    // the job was started again from an earlier step. All values from the sample count SAMPLES on
-    // will be written again. IS_NEW_RUN: the record is the first step of a run, so all values that
-    // the sink has kept so far belong to a different run.
+    // Called before the first record of a job. Also called if the job was started again from an
+    // earlier step, before the first record that repeats samples. All values from the sample count
+    // SAMPLES on will be written again. IS_NEW_RUN: the record is the first step of a run, so all
+    // values that the sink has kept so far belong to a different run.
     [[nodiscard]] virtual int begin(int64_t samples, bool is_new_run) = 0;
     // Keeps RECORD. Its place on the axis is SAMPLES: the samples of all steps up to its step.
     [[nodiscard]] virtual int write(const MetricsRecord& record, int64_t samples) = 0;
-    // Returns true if this sink needs the true place of each record. Other sinks get a record at
-    // once; if its place is not known yet, they get it with the place 0.
+    // Returns true if this sink needs the true place of each record, so that a record must wait
+    // until its place is known. Other sinks get such a record without delay, with the place 0.
     [[nodiscard]] virtual bool needs_place() const { return true; }
     // Called once after the last record.
     [[nodiscard]] virtual int end() { return 0; }

@@ -26,8 +26,8 @@ inline constexpr size_t kGuestAnswerBytes = 32;
 // The largest number of times that a host opens the connection if its key arrives changed.
 inline constexpr int kGuestOpeningsMax = 5;
 
-// Returns an answer that means MEANING to a host that has KEY. Without KEY, it cannot be
-// understood.
+// Returns the answer with which this side tells MEANING to a host. Only a host that has KEY
+// understands the answer.
 [[nodiscard]] std::string guest_answer(std::string_view key, std::string_view meaning);
 // Returns the answer to a guest whose key was changed on the way; KEY is the key that arrived.
 [[nodiscard]] std::string changed_key_answer(std::string_view key);

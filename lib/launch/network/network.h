@@ -54,8 +54,8 @@ struct ListenReply {
     int64_t clock_ns = 0;  // clock of this host, since 1970
 };
 
-// The largest number of targets at once. An agent always has enough descriptors for them, even if
-// its limit of open files is low.
+// The largest number of addresses that an agent tries at once. It always has enough descriptors for
+// them, even if its limit of open files is low.
 inline constexpr size_t kProbeTargetsMax = 512;
 
 // Frame kProbe: asks an agent to connect to these places of other hosts, at most kProbeTargetsMax.
@@ -93,8 +93,9 @@ struct ChooseRequest {
     std::string address;
 };
 
-// The largest number of hosts that must all reach each other. With more hosts, each must reach node
-// 0 and the next host in the ring, and be reached by node 0 and the previous host.
+// In a job with at most this many hosts, every host must reach every other host. With more hosts,
+// each host must reach node 0 and the next host in the ring, and must be reached from node 0 and
+// the previous host.
 inline constexpr size_t kAllPairsHostsMax = 16;
 
 // The facts about one host from which its network is chosen.
@@ -154,8 +155,8 @@ struct NetworkChoice {
 inline constexpr size_t kFailureLinesMax = 24;
 
 // Returns the first of node 0's candidates that every host reaches. Also chooses, for each other
-// host, the address from which it reaches node 0. Hosts that must be able to reach each other
-// (kAllPairsHostsMax) must reach each other at the chosen addresses. An address that was not tried
+// host, the address from which it reaches node 0. Some hosts must also reach each other
+// (kAllPairsHostsMax); they must do so at the chosen addresses. An address that was not tried
 // counts as not reached.
 [[nodiscard]] NetworkChoice choose_network(
     const std::vector<NetworkHost>& hosts,

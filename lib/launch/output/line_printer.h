@@ -9,8 +9,8 @@
 
 namespace dslaunch::launch {
 
-// Prints lines on stdout (FD 1) and stderr (FD 2), in the form that suits the terminal there, if
-// there is one.
+// Prints lines on stdout (FD 1) and stderr (FD 2). If a descriptor is a terminal, the lines are
+// fitted to it.
 class LinePrinter {
   public:
     // STREAMS must outlive this object.

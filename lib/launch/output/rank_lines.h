@@ -25,7 +25,8 @@ class RankLines {
     RankLines(const JobSpec& spec, LinePrinter& printer, JobFiles& files, JobRecord* record);
 
     // Takes LINES of one rank: whole lines and, from a program, also the beginning of an incomplete
-    // last line. Later text after a carriage return replaces that beginning.
+    // last line. If the program writes a carriage return and then more text, this text replaces
+    // that beginning.
     void add(int rank, OutputStream stream, std::string_view lines);
     // Keeps MESSAGE, the reason that RANK gave for its failure. The report will contain it, so
     // later lines that repeat it are written to the log files only.

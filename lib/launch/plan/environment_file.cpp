@@ -70,7 +70,8 @@ class ValueReader {
         return at_ + more < text_.size() ? text_[at_ + more] : '\0';
     }
 
-    // Reads up to the closing quote or, inside DEPTH nested `${`, up to the closing brace.
+    // Reads to the closing quote of the value. If DEPTH is above 0, the part is inside `${`, and is
+    // read to the closing brace.
     void part(size_t depth) {
         while (at_ < text_.size()) {
             const char c = text_[at_];

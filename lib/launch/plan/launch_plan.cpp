@@ -163,8 +163,8 @@ void Placer::give_all(const Units& cores, const std::vector<size_t>& ranks) {
     }
 }
 
-// Gives each rank one core complex, the largest complexes first; if there are more ranks than
-// complexes, they are shared.
+// Gives each rank one core complex, the largest complexes first. If there are more ranks than
+// complexes, several ranks share a complex.
 void Placer::share_complexes(int node, const std::vector<size_t>& ranks) {
     std::map<int, Units> by_cache;
     for (const Unit& core : cores_where(&Processor::node, node)) {

@@ -24,8 +24,9 @@ inline constexpr const char* kLaunchIdVariable = "DSL_LAUNCH_ID";
 // The name of the rank's host; only set in jobs whose hosts are real, not pretended on the
 // launcher's machine.
 inline constexpr const char* kHostVariable = "DSL_HOST";
-// The number of times that the same launch has already started ranks: restarts, and starts on
-// another MASTER_PORT. Later agents recognize the processes of earlier attempts by it.
+// The number of times that the same launch has already started ranks. It counts restarts, and
+// attempts that were repeated with another MASTER_PORT. Later agents use it to recognize the
+// processes of earlier attempts.
 inline constexpr const char* kAttemptVariable = "DSL_ATTEMPT";
 // OpenMP's own variables: the threads of an operator, and whether waiting threads spin or sleep.
 inline constexpr const char* kThreadsVariable = "OMP_NUM_THREADS";

@@ -31,7 +31,8 @@ struct KillGroupName {
 [[nodiscard]] std::optional<KillGroupName> parse_kill_group(std::string_view text);
 
 // Moves this process, and everything that it starts from now on, into a group of its own for
-// ATTEMPT of the launch. Returns false if it is not permitted to, which is not an error.
+// ATTEMPT of the launch. Returns false if this process may not create the group, which is not an
+// error.
 bool enter_kill_group(const std::string& launch_id, int64_t attempt);
 
 // Returns the processes in the control groups of the launch's attempts before ATTEMPT. It searches

@@ -43,7 +43,7 @@ class LinePieces {
     using Take = std::function<void(std::string_view text)>;
 
     // Calls LINE for each line that BYTES ends, in the form that a terminal would show: its last
-    // piece, without the newline. Calls PIECE with the text to show before a line ends.
+    // piece, without the newline. Calls PIECE with a piece of a line that has not ended yet.
     void add(std::string_view bytes, const Take& line, const Take& piece);
 
   private:

@@ -121,8 +121,9 @@ void bind_to(const Prepared& prepared, int report_fd) {
     }
     const auto& nodes = prepared.node_mask;
     if (nodes.empty()) return;
-    // The kernel uses one bit less than the number of bits that it gets, so add 1. If it refuses,
-    // only speed is lost; callers check beforehand whether it will refuse.
+    // The kernel ignores the last bit of the number of bits that it gets, so adds 1. A failure is
+    // ignored, because it costs only speed; callers check earlier whether the kernel allows memory
+    // policies.
     static_cast<void>(::syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(),
                                 nodes.size() * kBitsPerWord + 1));
 }

@@ -80,8 +80,8 @@ void StandardStreams::keep(int fd, std::string_view text) {
         dropped_bytes_ += static_cast<int64_t>(text.size());
         return;
     }
-    // Lines are gathered, since each line by itself would cost one system call when it is tried
-    // again.
+    // Adds TEXT to the text that is already kept for FD. If each line were kept separately, each
+    // would need its own system call later.
     if (kept_.empty() || kept_.back().fd != fd || kept_.back().text.size() > kPieceBytesMax)
         kept_.push_back({fd, {}});
     kept_.back().text += text;

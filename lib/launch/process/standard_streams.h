@@ -30,8 +30,8 @@ class StandardStreams {
     StandardStreams();
     StandardStreams(const StandardStreams&) = delete;
     StandardStreams& operator=(const StandardStreams&) = delete;
-    // Waits until the reader has taken all kept text. Waits no longer if a signal that ends
-    // programs is pending, or if kHurry has passed since hurry().
+    // Waits until the reader has taken all kept text. Stops waiting if a signal that ends programs
+    // is pending, or if kHurry has passed since hurry().
     ~StandardStreams() { drain(); }
 
     // Writes TEXT on FD, 1 or 2; never waits. If more than kKeptBytesMax bytes (after hurry():
@@ -67,10 +67,10 @@ class StandardStreams {
     // Returns true if any text is kept.
     [[nodiscard]] bool has_kept() const;
     // Called by a loop that reads the ranks' output, before the loop waits at most LEFT for more
-    // output. Returns how long the loop may wait for the hosts. If too much text is kept, because
-    // nobody reads the launcher's output, waits itself and returns nothing. The loop must then
-    // leave the ranks' output in their pipes, and polls the hosts only every kLook, to keep
-    // connections alive. If IS_ENDING is true, the ranks' last output is read in any case.
+    // output. Returns how long the loop may wait for the hosts. If nobody reads the launcher's
+    // output, so that too much text is kept, this function waits itself and returns nothing. The
+    // loop must then leave the ranks' output in their pipes, and polls the hosts only every kLook,
+    // to keep connections alive. IS_ENDING: the job is ending, so the loop must read even then.
     [[nodiscard]] std::optional<std::chrono::milliseconds> make_way(std::chrono::milliseconds left,
                                                                     int wake_fd, bool is_ending);
     // Waits until the oldest kept text can be written, WAKE_FD is readable, or TIMEOUT is over.

@@ -33,8 +33,8 @@ inline constexpr std::chrono::milliseconds kRelaySilenceMax{11'000};
 inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
 // A rank reports its position this often.
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{1'000};
-// A rank is considered silent if its last heartbeat is older by more than this time than the newest
-// heartbeat of any rank.
+// A rank is considered silent if another rank has sent a heartbeat more than this time after the
+// rank's last heartbeat.
 inline constexpr std::chrono::milliseconds kHeartbeatSilenceMax{2'500};
 // If a rank has lost its peer, the launcher waits this long for a report about the lost rank. The
 // wait begins when all other hosts have answered a ping or are known to be lost.

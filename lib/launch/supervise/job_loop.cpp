@@ -52,7 +52,8 @@ JobSpec JobLoop::next_spec() const {
 }
 
 // Marks the hosts in OUTCOME.bad_hosts as bad. Returns true if the job makes another attempt. The
-// next attempt uses the other hosts or, if they are too few, all hosts again after a pause.
+// next attempt uses the hosts that are not bad. If these hosts are too few, it uses all hosts again
+// after a pause.
 bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output) {
     const ElasticRules& rules = spec_.elastic;
     for (const std::string& host : outcome.bad_hosts) {

@@ -20,8 +20,8 @@ namespace dslaunch::launch {
 // The result of an attempt, or the reason why it did not begin.
 struct AttemptOutcome {
     AttemptResult result;
-    // The hosts because of which no rank was started; `refusal` is then the complete message. Empty
-    // if the attempt began.
+    // The hosts that prevented the attempt, so that no rank was started; `refusal` is then the
+    // complete message. Empty if the attempt began.
     std::vector<std::string> bad_hosts;
     std::string refusal;
 };

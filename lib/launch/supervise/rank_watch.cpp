@@ -153,7 +153,7 @@ std::string crowd_text(int64_t ranks, int64_t processors, const std::string& hos
                        counted(processors, "processor"), host, counted(processors, "worker"));
 }
 
-// Warns if the first host has more ranks than processors, for any value of OMP_NUM_THREADS.
+// Warns if the first host has more ranks than processors, even if OMP_NUM_THREADS is set.
 void RankWatch::warn_of_crowd() const {
     const std::string text =
         crowd_text(machine_ranks_, fleet_.nodes().front().hello.cores, spec_.nodes.front().name);

@@ -69,7 +69,8 @@ class RankWatch {
     void stop_within(std::chrono::milliseconds time);
     // Ends all ranks soon if a rank lost its peer and every host has answered since.
     void hear_of_peers();
-    // Blames HOST, not its ranks: HOST is lost, or will be, for the reason CAUSE.
+    // Records that HOST is lost, or will soon be lost, because of CAUSE. HOST is then blamed for
+    // the attempt's end instead of its ranks.
     void blame_host(size_t host, const std::string& cause);
     // Takes note that HOST's agent is gone. LOST is true if this end was planned neither by the
     // launcher nor by the agent.
@@ -108,8 +109,8 @@ class RankWatch {
     EndPlan plan_;
     std::optional<Time> peer_lost_at_;  // since this time the hosts are pinged
     bool is_output_lost_ = false;       // nobody reads what the ranks write
-    // Has a value after a rank of a Slurm job was killed by SIGKILL. If slurmd is killing the whole
-    // job step, the rank's agent ends before this time too.
+    // Set after a rank of a Slurm job was killed by SIGKILL. If slurmd is killing the whole job
+    // step, the rank's agent ends before this time.
     std::optional<Time> agents_end_by_;
     std::string lost_host_;  // the first host that went away, with its cause
 };

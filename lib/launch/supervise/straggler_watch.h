@@ -20,8 +20,9 @@ inline constexpr double kStragglerShareMin = 0.20;
 // A rank is reported only if its additional working time is also at least this share of a whole
 // step. A smaller delay does not slow the other ranks noticeably.
 inline constexpr double kStragglerStepShareMin = 0.05;
-// A reported rank counts as slow until its additional time is below one of the two limits above
-// times this factor. Thus a rank near a limit is not reported again and again.
+// Each of the two limits above is multiplied by this factor for a rank that was already reported.
+// The rank counts as slow until its additional time is below one of these lower limits. Thus a rank
+// near a limit is not reported again and again.
 inline constexpr double kStragglerEndPart = 0.5;
 // The ranks are compared every INTERVAL_STEPS steps. If these steps take longer than this time, the
 // ranks are compared as soon as this time is over and each rank has done kStragglerStepsMin steps,
@@ -38,7 +39,7 @@ class StragglerWatch {
     // Compares RANKS and returns the lines to show; call it after each heartbeat. If a rank becomes
     // slow in a lane, a line names the rank, its host, the lane and the step since which the rank
     // is slow. Another line reports that the rank is no longer slow. Only ranks that use a lane are
-    // compared in this lane. Of two ranks, the faster one counts as the median.
+    // compared in this lane. If only two ranks use it, the time of the faster one is the median.
     [[nodiscard]] std::vector<std::string> look(const std::vector<RankRecord>& ranks);
 
   private:

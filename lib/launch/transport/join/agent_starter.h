@@ -12,7 +12,7 @@
 
 namespace dslaunch::launch {
 
-// A line that the program wrote, parsed.
+// The parts of a line that the program wrote.
 struct StarterLine {
     std::optional<size_t> host;  // host that the line is about
     std::string text;            // the line without the host's name

@@ -2,9 +2,9 @@
 // with the job's token as the only credential. Over a Unix socket the bytes are sent plain, since
 // the kernel reports the user at the other end. Nobody between the two sides can read TLS's bytes;
 // if bytes are changed, dropped, added or replayed, the connection ends before it accepts any of
-// them. Takes and returns bytes; uses no sockets, no clock and no threads. Sources: RFC 8446, 2.2
-// and 4.2.11 (external pre-shared keys, in the mode psk_dhe_ke: a recorded connection cannot be
-// decrypted later, even with the token); RFC 7914 (scrypt).
+// them. A recorded connection cannot be decrypted later, even with the token. Takes and returns
+// bytes; uses no sockets, no clock and no threads. Sources: RFC 8446, sections 2.2 and 4.2.11
+// (external pre-shared keys, mode psk_dhe_ke); RFC 7914 (scrypt).
 #pragma once
 
 #include <array>

@@ -56,8 +56,9 @@ class JoinListener {
 };
 
 // Returns the address at which HOSTS can reach this machine: the local end of the route to the
-// first host that is another machine. No bytes are sent. If there is no such host, returns the
-// address at which HOSTS name this machine, or else a loopback address. Name look-ups may block.
+// first host that is another machine. No bytes are sent. If all HOSTS are this machine, returns the
+// address that HOSTS give for it or, if they give none, a loopback address. Name look-ups may
+// block.
 [[nodiscard]] std::string address_facing(const std::vector<HostAddress>& hosts);
 
 // Returns a description of a socket's peer: "10.0.0.2:41712", or "uid 1000, pid 4711" for a Unix

@@ -52,7 +52,7 @@ std::optional<std::string_view> string_at(std::string_view bytes, size_t at, siz
     return bytes.substr(at + kLengthBytes, length);
 }
 
-// Returns true if TEXT could still become the opening of some version.
+// Returns true if TEXT may be the beginning of an opening, of any version.
 bool may_be_opening(std::string_view text) {
     const size_t length = std::min(text.size(), kFamily.size());
     return text.substr(0, length) == kFamily.substr(0, length);

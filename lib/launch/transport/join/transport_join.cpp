@@ -256,8 +256,8 @@ std::optional<size_t> JoinTransport::choose_host(const JoinIdentity& identity,
         reason = fmt::format("this job has no host `{}`", printable(identity.node_name));
         return std::nullopt;
     }
-    // An agent without a name gets the first free host. A host whose agent is started by the
-    // starter is not free, since this agent will name its host.
+    // An agent without a name gets the first free host. If the starter starts the agent of a host,
+    // the host is not free: its own agent will name it.
     for (size_t i = 0; i < members_.size(); ++i) {
         const bool is_started = settings_.starter != nullptr && settings_.starter->starts(i);
         if (is_missing(i) && !is_started) return i;

@@ -31,10 +31,11 @@ class KnownHosts {
     enum class Verdict { kKnown, kUnknown, kChanged, kRevoked };
     // Returns the verdict on KEY, and sets where().
     [[nodiscard]] Verdict judge(ssh_key key) const;
-    // Returns the file and line that decided kRevoked, or the first line about the host.
+    // Returns the file and line of the entry that made judge() return kRevoked. After any other
+    // verdict, returns the file and line of the first key of the host.
     [[nodiscard]] const std::string& where() const { return where_; }
-    // Returns the first line that names a certificate authority, for a host without any key of its
-    // own; empty if there is none. libssh does not support host certificates.
+    // If the files contain no key of the host, returns the first line that names a certificate
+    // authority for it; empty if there is none. libssh does not support host certificates.
     [[nodiscard]] std::string only_authority() const { return keys_.empty() ? authority_ : ""; }
     // Returns the signature algorithms of the keys that the host may show, as a list of host key
     // algorithms in libssh's form. A server that gets this list shows one of these keys.
@@ -54,8 +55,8 @@ class KnownHosts {
 };
 
 // Returns the reason not to trust the server that SESSION is connected to; empty if KNOWN contains
-// the server's key. TARGET gives the server's names and files for the reason, and NAME is the
-// host's name for the advice to the user.
+// the server's key. The text contains the server's names and files, from TARGET, and advice to the
+// user, with the host's NAME.
 [[nodiscard]] std::string objection_to_host(ssh_session session, const KnownHosts& known,
                                             const SshTarget& target, const std::string& name);
 

@@ -35,7 +35,8 @@ class SshWay {
     ~SshWay();  // ends the command or the session
 
     void begin(SshResolver& resolver);  // begins, or starts another attempt
-    // These functions do the same as SshSession's, for the session with the other host.
+    // take_addresses() passes the resolver's answer to the session with the other host. advance()
+    // proceeds as far as possible now.
     void take_addresses(const Resolved& resolved);
     void advance();
     // Returns a socket that leads to the host, or an invalid socket if the path is not open. Once a

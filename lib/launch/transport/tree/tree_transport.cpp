@@ -81,9 +81,9 @@ class TreeTransport final : public Transport {
         std::string last_line;  // last line on the relay's stderr; often the reason for its end
         bool serves = false;
         bool ended = false;
-        // If the relay cannot reach a host, the launcher tries to reach the host itself. Until this
-        // trial ends, the events of hosts that end wait in `undecided`. The trial's `verdict` is
-        // then added to the errors of these hosts.
+        // If the relay cannot reach a host, the launcher tries to reach the host itself. During
+        // this trial, `undecided` keeps the events of hosts that have ended. The trial's `verdict`
+        // is then added to the errors of these hosts.
         enum class Trying { kNotYet, kNow, kDone } trying = Trying::kNotYet;
         std::vector<TransportEvent> undecided;
         std::string verdict;
@@ -250,7 +250,8 @@ void TreeTransport::hold(size_t index, bool held) {
     if (host.relay) give_credit(host);
 }
 
-// Gives credit only when a quarter of the window is owed, so that few credit frames are sent.
+// Gives the relay credit for bytes of HOST that the launcher has taken. Waits until there is credit
+// for a quarter of the window, so that few credit frames are sent.
 void TreeTransport::give_credit(Host& host) {
     if (host.held || host.owed_bytes < kRelayWindowBytes / 4) return;
     const auto bytes_count = static_cast<uint32_t>(std::exchange(host.owed_bytes, 0));

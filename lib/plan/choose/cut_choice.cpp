@@ -20,9 +20,9 @@ int64_t largest_gap(const std::vector<CutPlace>& places, int64_t live_max,
     return std::max(gap, parameter_numel - previous);
 }
 
-// Returns the smallest limit on the live values at a cut for which no piece is too large. A piece
-// may have at most twice the parameters of the largest piece without a limit, or a sixteenth of all
-// parameters if this is more.
+// Returns a limit on the number of live values at a cut: the smallest limit that leaves enough
+// places, so that no piece between them is too large. A piece may have at most twice the parameters
+// of the largest piece without a limit, or a sixteenth of all parameters if this is more.
 int64_t live_threshold(const std::vector<CutPlace>& places, int64_t parameter_numel) {
     std::vector<int64_t> levels;
     for (const CutPlace& place : places) levels.push_back(place.live_values);

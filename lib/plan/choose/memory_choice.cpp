@@ -17,8 +17,8 @@ bool device_is_short(std::span<const TierVerdict> verdicts) {
     });
 }
 
-// Returns the largest count from BEGIN to BEGIN * kMostTimes for which FITS returns true, found by
-// doubling and bisection; BEGIN if no larger count fits. REQUIRES: FITS(BEGIN).
+// Returns the largest count for which FITS returns true, at most BEGIN * kMostTimes. Searches by
+// doubling and bisection from BEGIN. REQUIRES: FITS(BEGIN).
 template <typename Fits>
 int64_t largest_that(int64_t begin, const Fits& fits) {
     int64_t low = begin, high = begin * 2;

@@ -106,8 +106,8 @@ inline constexpr double kSlowestSlack = 1.02;
 // their ZeRO stage decides how much of a parameter each rank holds. The activations of a segment
 // are the tensors that autograd keeps and the live values before the segment. With recomputation,
 // the activations are only the live values; a backward then also takes the time of a forward, and
-// the memory that autograd keeps. If a backward is split, MODEL gives the bytes that are held until
-// its second half. If they were not measured, the bytes that autograd keeps are used.
+// the memory that autograd keeps. If a backward is split, its bytes until the second half are
+// SegmentInfo::weight_half_bytes or, if these were not measured, the bytes that autograd keeps.
 [[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
                                               const StepPlanOptions& options,
                                               const std::vector<SegmentTimes>& times);

@@ -84,7 +84,7 @@ struct PackingRoom {
     // Returns the bytes for both directions together.
     [[nodiscard]] int64_t total_bytes() const { return 2 * (image_bytes + section_bytes); }
 };
-// Returns the memory that is enough for each of CHUNKS.
+// Returns the room in which any one of CHUNKS can be packed while any other is unpacked.
 [[nodiscard]] PackingRoom packing_room(const StateChunks& chunks, const ChunkFormat& format);
 
 // Returns the places of the parts of CHUNK.

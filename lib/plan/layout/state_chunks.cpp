@@ -64,9 +64,9 @@ int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
     return std::min(chosen, whole_lines(offload.chunk_numel_max));
 }
 
-// Numbers the chunks that pass through memory, in the order of the updates (StateChunk::turn).
-// Unless the offload is adaptive, first puts the states of a fraction `1 - ratio` of the chunks
-// into memory; these chunks are spread evenly among all chunks.
+// Numbers the chunks that pass through memory, in the order of the updates (StateChunk::turn). If
+// the offload is not adaptive, first keeps the states of a fraction `1 - ratio` of the chunks in
+// memory, so that they do not pass. The kept chunks are spread evenly among all chunks.
 void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t seen = 0;
     for (const int b : options.update_order) {

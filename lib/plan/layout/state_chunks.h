@@ -70,8 +70,8 @@ struct StateChunk {
 
     // Returns true if the chunk has optimizer states, so that it is updated.
     [[nodiscard]] bool trained() const { return states != ChunkHome::kNone; }
-    // Return true if the states, or the parameters, are on disk. on_disk() returns true if at least
-    // one of them is on disk.
+    // Return true if the chunk has states on disk (states_on_disk), parameters on disk
+    // (parameters_on_disk), or any of the two on disk (on_disk).
     [[nodiscard]] bool states_on_disk() const { return states == ChunkHome::kDisk; }
     [[nodiscard]] bool parameters_on_disk() const { return parameters == ChunkHome::kDisk; }
     [[nodiscard]] bool on_disk() const { return states_on_disk() || parameters_on_disk(); }
@@ -79,8 +79,8 @@ struct StateChunk {
     [[nodiscard]] bool parameters_in_memory() const {
         return parameters == ChunkHome::kMemory || kept_parameters();
     }
-    // Return true if this plan keeps the states, or the parameters, in memory (ChunkHome::kKept).
-    // kept() returns true if it keeps at least one of them.
+    // Return true if this plan keeps the chunk's states (kept_states), its parameters
+    // (kept_parameters), or any of the two (kept) in memory. Their place is then ChunkHome::kKept.
     [[nodiscard]] bool kept_states() const { return states == ChunkHome::kKept; }
     [[nodiscard]] bool kept_parameters() const { return parameters == ChunkHome::kKept; }
     [[nodiscard]] bool kept() const { return kept_states() || kept_parameters(); }

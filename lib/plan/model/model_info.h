@@ -42,8 +42,8 @@ struct SegmentInfo {
     // The backward also has the gradients of outputs, inputs and parameters.
     Bytes forward_peak;
     Bytes backward_peak;
-    // The bytes of large blocks (kLargeBlock) that the forward, or the backward, takes for a while
-    // and then frees.
+    // The bytes of large blocks (kLargeBlock) that are taken and freed again within the forward
+    // (forward_blocks) and within the backward (backward_blocks).
     Bytes forward_blocks;
     Bytes backward_blocks;
     // Bytes that are held between the two halves of a split backward

@@ -60,9 +60,9 @@ struct PipelineSchedule {
     std::vector<std::vector<PipelineWork>> stages;  // by stage, its works in order
 };
 
-// Returns the stage and chunk of PART. Parts are assigned to the stages in rotation; with
-// kZeroBubbleV, down the stages and up again, so that the first stage has the first and the last
-// part. part_of is the inverse.
+// Returns the stage and chunk of PART. Parts are assigned to the stages in rotation. With
+// kZeroBubbleV, they are assigned from the first stage to the last, and then from the last to the
+// first, so that the first stage has the first and the last part. part_of is the inverse.
 [[nodiscard]] PartPlace place_of_part(ScheduleKind kind, const PipelineShape& shape, int part);
 [[nodiscard]] int part_of(ScheduleKind kind, const PipelineShape& shape, PartPlace place);
 

@@ -28,8 +28,8 @@ class ScheduleTiming {
     }
 
   private:
-    // Returns the task after which WORK on PART has what it needs from another part: its inputs for
-    // a forward, the gradients of its outputs for a backward.
+    // Returns the task that delivers the values which WORK on PART needs from another part. A
+    // forward needs the inputs of PART, a backward needs the gradients of its outputs.
     TaskRef& arrival(int part, const PipelineWork& work) {
         const size_t cell =
             static_cast<size_t>(part) * static_cast<size_t>(schedule_.shape.micro_batches) +

@@ -121,8 +121,8 @@ std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits) {
     host.name = "memory";
     host.need = need.of_host();
     std::vector<TierVerdict> verdicts = {host};
-    // The program's code is not added, since the limits do not include its memory either: the code
-    // is already mapped, and is no part of memory.held.
+    // The memory of the program's code is not added, because the limits do not contain it: it is
+    // already in use, so it is not left, and it is not counted in memory.held.
     const Bytes own = need.private_max + need.program + kProgramRoom + kProgramStacks;
     for (const auto& [of, name, bytes] :
          {RankLimit{LimitOf::kPrivate, "own memory of a rank", own},

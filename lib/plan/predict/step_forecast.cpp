@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Returns true if no Post hands over the gradients of the first micro step. The gradients then stay
-// in place, and later micro steps add to them.
+// Returns true if gradients are reduced only after later micro steps, so that the first micro step
+// has no Post. Its gradients then stay in place, and later micro steps add to them.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -81,8 +81,8 @@ class InstructionTimes {
         const double important = static_cast<double>(numel) * plan_.lag.important;
         return rates_.update_s(important) + rates_.add_s(numel - static_cast<int64_t>(important));
     }
-    // Returns the time of an exchange: four passes over the bucket's values, to write, compress and
-    // expand them, and the time on the link.
+    // Returns the time of an exchange: the time on the link, and the time of four passes over the
+    // bucket's values. The passes write, compress and expand the values.
     [[nodiscard]] double exchange_s(const Instruction& exchange) const {
         int64_t numel = 0;
         for (const StateChunk& chunk : plan_.chunks.all)

@@ -12,7 +12,8 @@ namespace dslaunch::plan {
 
 // Returns one line, such as "Backward segment 3 (blocks.2), micro step 0".
 [[nodiscard]] std::string describe(const Instruction& instruction, const ModelInfo& model);
-// Returns the bytes that a step moves and sends to other hosts, and its memory by kind and by tier.
+// Returns a summary of a step: the bytes that it moves, the bytes that it sends to other hosts, and
+// the memory that it needs, by kind and by tier.
 [[nodiscard]] std::string plan_summary(const StepPlan& plan);
 
 // A row of a table about a segment: the segment's name and the cells after it.
@@ -32,8 +33,8 @@ struct SegmentRow {
 // Returns a line for each instruction, with its bytes and its waits.
 [[nodiscard]] std::string instructions_table(const StepPlan& plan, const ModelInfo& model,
                                              const FlatLayout& layout);
-// Writes the plan as one JSON object. UNITS: bytes. memory.by_kind is the largest number of bytes
-// of each kind at once, as in the table.
+// Writes the plan as one JSON object. UNITS: bytes. In memory.by_kind, each kind has the largest
+// number of its bytes that are in use at the same time.
 void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout,
                JsonWriter& json);
 

@@ -130,7 +130,7 @@ void ChunkPasses::add_buffers(std::span<const int> reduce_order) {
         (last < 0 ? first_turn_[buffer_of(t)] : next_turn_[last]) = t;
         last = t;
     }
-    // The previous step has left the chunk of its last turn in each buffer.
+    // Each buffer still holds the chunk that the previous step used in it last.
     for (const int turn : last_turn_) held_.push_back(chunk_in(turn));
 }
 

@@ -74,8 +74,8 @@ class ChunkPasses {
     void after_chunk(int c);
     void join_sums(Instruction& update) const;
     void after_sums(int c);
-    // Adds this rank's part of a bucket to READ, the read of this bucket. The part comes from disk,
-    // or from the buffers that hold it at that time.
+    // Adds this rank's part of a bucket to READ, the instruction that reads the bucket. The part
+    // comes from the buffers that hold it when READ runs, or else from disk.
     void join_bucket_read(Instruction& read) const;
 
   private:

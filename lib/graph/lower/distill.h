@@ -19,9 +19,9 @@ struct Teacher {
 // frozen helpers of MODEL, so they are sharded and offloaded like other parameters. The new loss is
 // `(1 - weight) * loss + weight * teacher's loss`. The teacher's loss is:
 // - for kLogits: temperature^2 times the divergence of the model's probabilities from the
-// teacher's, at this temperature, averaged over the targets that count;
+//   teacher's, at this temperature, averaged over the targets that count;
 // - for kHidden: the mean squared difference of the inputs of the output layers, over the same
-// targets.
+//   targets.
 // Throws Error{kInput} if the teacher takes different arguments, or if its loss or the model's loss
 // is not a cross entropy.
 void add_teacher(Model& model, LoweredGraph& lowered, const config::DistillConfig& config,

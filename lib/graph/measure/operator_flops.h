@@ -15,7 +15,7 @@ namespace dslaunch::graph {
 // Returns the call's own inputs, which are at the top of the stack; its schema says how many. Below
 // them are values that later operators will use.
 [[nodiscard]] c10::ArrayRef<const c10::IValue> own_inputs(const at::RecordFunction& call);
-// Returns the call's own outputs, which are then at the top of the stack.
+// Returns the call's own outputs. When the call ends, they are at the top of the stack.
 [[nodiscard]] c10::ArrayRef<const c10::IValue> own_outputs(const at::RecordFunction& call);
 
 // A counter of FLOPs. The top of this file says which operators it counts.

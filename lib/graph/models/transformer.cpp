@@ -364,8 +364,8 @@ at::Tensor llama3(const Rope& rope) {
     return at::where(is_between, between, scaled);
 }
 
-// Returns the index, with a fraction, of the pair of numbers that the rotary embedding turns by
-// ROTATIONS full circles within the original context.
+// Returns the index of the pair of numbers that the rotary embedding turns by ROTATIONS full
+// circles within the original context. The index is not rounded.
 double pair_of_rotations(const Rope& rope, double rotations) {
     const auto context = static_cast<double>(rope.original_context);
     return static_cast<double>(rope.width) *

@@ -30,7 +30,7 @@ class PackedWeight {
     // Returns true if the original weight is [in, out].
     [[nodiscard]] bool is_transposed() const { return is_transposed_; }
     [[nodiscard]] const at::Tensor& source() const { return source_; }
-    // Returns the number of elements in which the packed weight is stored.
+    // Returns the number of elements that the packed weight takes; they have the type ELEMENT.
     [[nodiscard]] int64_t numel() const;
     // Returns a placeholder for the elements: zeros, [numel], in read-only memory that takes no
     // space.

@@ -1,5 +1,6 @@
-// The form in which layers read a compressed parameter: rounded and masked. The graph computes it
-// in each pass (compressed_layers.h), and the end of a run computes it once. Pure values.
+// The form in which layers read a compressed parameter: rounded and masked. The graph computes this
+// form in each pass (compressed_layers.h). At the end of a run, it is computed once more for the
+// final weights. Pure values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,7 +45,8 @@ struct WeightMask {
     // Returns the mask. SOURCE is either the mask itself, or scores. In the second case, the mask
     // keeps the elements with the largest scores.
     [[nodiscard]] at::Tensor mask(const at::Tensor& source) const;
-    // Returns MASK in a shape that multiplies VALUES, which have the layout of the model.
+    // Returns MASK reshaped, so that VALUES can be multiplied by it. VALUES have the layout in
+    // which the model stores the weight.
     [[nodiscard]] at::Tensor spread(const at::Tensor& mask, const at::Tensor& values) const;
 };
 

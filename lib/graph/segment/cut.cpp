@@ -152,8 +152,7 @@ class CutFinder {
         }
     }
 
-    // Returns, for each node, the number of elements of the parameters that this node is the first
-    // to read.
+    // Returns a number for each node: the elements of the parameters that no earlier node reads.
     [[nodiscard]] std::vector<int64_t> first_read_numel() const {
         std::vector<int64_t> numel(map_.nodes.size(), 0);
         for (size_t i = 0; i < lowered_.parameters.size(); ++i) {
@@ -333,8 +332,8 @@ class Builder {
         return graph_->insert(aten::add, {scaled, body.inputs()[0]});
     }
 
-    // Returns the module that the segment's parameters have in common; otherwise the modules of the
-    // first and the last parameter.
+    // Returns the path of the innermost module that contains all parameters of the segment. If it
+    // says too little, returns the modules of the first and the last parameter.
     [[nodiscard]] std::string name() const {
         if (segment_.parameters.empty()) return "forward";
         const std::vector<std::string> first = owner_path(segment_.parameters.front());

@@ -35,7 +35,8 @@ void WeightHalf::run() {
 
 namespace {
 
-// A hook that stores the gradients that reach its node in the node's first run.
+// A hook on a node. When the node runs for the first time, the hook stores the gradients that
+// arrive.
 class Keep final : public torch::autograd::FunctionPreHook {
   public:
     explicit Keep(std::shared_ptr<variable_list> into) : into_(std::move(into)) {}
@@ -49,7 +50,8 @@ class Keep final : public torch::autograd::FunctionPreHook {
                                            // run
 };
 
-// The graph that a backward from some roots runs, and its nodes that lead to the inputs.
+// The autograd graph of a backward that begins at some roots, and the nodes in it from which a path
+// leads to the inputs.
 class Ways {
   public:
     explicit Ways(const edge_list& inputs) {

@@ -36,8 +36,8 @@ class WeightHalf {
     std::unique_ptr<Graph> graph_;
 };
 
-// Runs the backward from ROOTS, with GRADIENTS as their gradients, to LEAVES, and sets .grad of
-// LEAVES (undefined if no gradient arrives). The returned half computes the gradients of all other
+// Runs the first half of a backward. GRADIENTS are the gradients of ROOTS. Sets .grad of LEAVES; it
+// stays undefined if no gradient arrives. The returned half computes the gradients of all other
 // leaves. REQUIRES: nothing else uses the graph of ROOTS.
 [[nodiscard]] WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
                                          const std::vector<at::Tensor>& gradients,

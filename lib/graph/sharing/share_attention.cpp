@@ -170,7 +170,7 @@ struct KeyBlock {
     bool ends_at_itself = false;
 };
 
-// Returns the gradient of X from the gradient of repeated(X).
+// Returns the gradient of X. GRADIENT: the gradient of repeated(X).
 at::Tensor sum_of_repeats(const at::Tensor& gradient, int64_t heads) {
     if (gradient.size(1) == heads) return gradient;
     std::vector<int64_t> sizes = gradient.sizes().vec();

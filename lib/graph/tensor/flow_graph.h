@@ -53,8 +53,8 @@ class FlowGraph {
     // Returns the indices of the first and the last node that read PARAMETER. If no node reads it,
     // the first is nodes().size().
     [[nodiscard]] std::pair<size_t, size_t> uses_of(int parameter) const;
-    // Returns the index of the last node that reads VALUE, itself or in its blocks; nodes().size()
-    // if the graph returns VALUE.
+    // Returns the index of the last node that reads VALUE; a node also counts if a node in its
+    // blocks reads VALUE. Returns nodes().size() if the graph returns VALUE.
     [[nodiscard]] size_t last_use(const Value* value) const;
     // Returns true if a later node writes to VALUE in place (find_written_values()).
     [[nodiscard]] bool is_written(const Value* value) const { return written_.count(value) > 0; }

@@ -38,7 +38,7 @@ class FlowState {
 
     // Begins a pass at node FIRST. DECISIONS must outlive the pass.
     void start(const TensorDecisions& decisions, size_t first);
-    // Begins a node: the edits that follow are for it.
+    // Makes the next node the current one: from now on, edits belong to it.
     void begin_node();
     // Takes back the edits of the current node and forgets which inputs were gathered for it.
     void take_back_edits();

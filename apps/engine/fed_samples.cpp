@@ -30,7 +30,8 @@ std::vector<int64_t> sample_shape(const at::Tensor& tensor) {
     return {tensor.sizes().begin() + 1, tensor.sizes().end()};
 }
 
-// Throws Error{kInput} if TENSOR, the rows for ARGUMENT, is not a dense CPU tensor with elements.
+// Throws Error{kInput} unless TENSOR, which has the rows for ARGUMENT, is a dense CPU tensor with
+// elements.
 void require_rows(const char* where, const std::string& argument, const at::Tensor& tensor) {
     const auto refuse = [&](const std::string& why) {
         fail(ExitCode::kInput, "{}: the tensor for argument '{}' {}", where, printable(argument),

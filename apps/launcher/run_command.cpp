@@ -70,8 +70,9 @@ struct MeantSubcommand {
     size_t distance = 0;  // wrong letters in the typed word
 };
 
-// Returns the subcommand whose name WORD resembles or, if OTHERS is true, the subcommand for which
-// people use a word like WORD. Returns nullopt if there is none.
+// Returns the subcommand whose name WORD resembles. If OTHERS is true, also compares WORD with
+// other words that people use for subcommands, for example `jobs` for `ps`. Returns nullopt if
+// there is none.
 std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                                                 std::span<const std::string> subcommands,
                                                 bool others) {
@@ -161,9 +162,9 @@ std::string command_text(std::span<const std::string> words) {
     return printable(text) + (words.size() > kWordsMax ? " ..." : "");
 }
 
-// Refuses a program whose name resembles a subcommand's name, unless the user has written `run`:
-// `dslaunch ls` does not mean /usr/bin/ls on every host. If no program has this name, the names may
-// differ in more letters: `dslaunch gnrtae m.pt` is refused too.
+// Refuses a program whose name resembles the name of a subcommand, unless the user has written
+// `run`. For example, `dslaunch ls` does not mean /usr/bin/ls on every host. If there is no such
+// program, also refuses less similar names, as in `dslaunch gnrtae m.pt`.
 void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& options,
                                 bool run_is_named, std::span<const std::string> subcommands) {
     const std::string& target = spec.target;
@@ -270,8 +271,8 @@ void require_srun(const launch::JobSpec& spec) {
          "PATH, or unset SLURM_JOB_ID, or give --hostfile or --standalone");
 }
 
-// Refuses a file that is not a program, such as a text or weights. Returns 126 for a text, the exit
-// code of a shell for a file that may not be executed, and 0 if the file may be a program.
+// Refuses a file that is not a program, for example a text or weights. For a text, returns 126,
+// which shells return for a file that may not be executed. Returns 0 if the file may be a program.
 int refuse_data_as_program(const launch::JobSpec& spec) {
     constexpr int kNotExecutable = 126;
     const std::string path = path_from_here(path_of_target(spec));
@@ -411,8 +412,8 @@ void tell_next(const RunOptions& options, const launch::JobSpec& spec) {
         launch::write_last_words(fitted("dslaunch: next: " + command, 2) + "\n");
 }
 
-// Draws the loss of the run in FOLDER, and waits for a short time only: the disk may not answer,
-// and somebody who has interrupted the run is waiting.
+// Draws the loss of the run in FOLDER. Waits at most kDrawMax for this: the disk may not answer,
+// and a user who has interrupted the run should not wait long.
 void draw_loss(const std::string& folder) {
     constexpr std::chrono::seconds kDrawMax{5};
     try {

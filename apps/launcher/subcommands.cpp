@@ -21,7 +21,7 @@ int own(CommandWords words) {
     return Command(words.subspan(1));
 }
 
-// Becomes dsworker in the role that has the subcommand's name; dsworker can read models.
+// Replaces this process by dsworker, which can read models. The role has the subcommand's name.
 int worker_role(CommandWords words) {
     become_worker(words);
 }

@@ -60,7 +60,8 @@ struct EngineOptions {
     std::vector<std::string> set;  // "key=value", as for `dslaunch --set`
     // An example of train_batch()'s inputs, with one row or more: a tensor for each argument of
     // forward, in forward's order, and then the target if the config has dslaunch.loss. Only types
-    // and shapes matter, but integers must be valid. All ranks give the same shapes.
+    // and shapes matter, but integers that the model uses as indices must be valid indices. All
+    // ranks give the same shapes.
     std::vector<at::Tensor> example;
     // The folder for checkpoints, weights and metrics.jsonl, as in `dslaunch --output`. It must not
     // contain another run unless `resume` is set. If it is empty, nothing is written. All ranks

@@ -79,8 +79,8 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kAwait:
             return parts_.parameters().await_whole(b, step - 1);
         case plan::Op::kGather:
-            // gather_in_place() runs after this step's update and brings its result. gather() runs
-            // before the update and brings the parameters that this step reads.
+            // gather_in_place() runs after this step's update, and brings the updated parameters.
+            // gather() runs before the update, and brings the parameters that this step reads.
             if (instruction.buffer < 0) return parts_.parameters().gather_in_place(b, step);
             return parts_.parameters().gather(
                 b, instruction.buffer, step - 1,
@@ -178,8 +178,8 @@ void ZeroState::update_chunk(const plan::Instruction& instruction) {
             parts_.queue().to_half(view.master + part.offset_numel,
                                    reinterpret_cast<uint16_t*>(view.parameters) + part.offset_numel,
                                    part.range.numel, parts_.options().dtype);
-    // The elements that other ranks write come first, because L2 decay reads their parameters,
-    // which must still have the values from before the step.
+    // First updates the elements that other ranks write: L2 decay reads their parameters, and needs
+    // the values from before the step.
     for (UpdatePath* path : active_) path->update(instruction, view, /*writes=*/false);
     if (parts_.reads_replicas()) parts_.meet(b, 2 * parts_.now().number + 1);
     for (UpdatePath* path : active_) path->update(instruction, view, /*writes=*/true);

@@ -51,7 +51,7 @@ struct HostTargets {
     std::vector<launch::HostAddress> hosts;
 };
 
-// Returns the hosts that a job with OPTIONS would use. If no option names hosts, this is this
+// Returns the hosts that a job with OPTIONS would use. If no option names hosts, returns this
 // machine. Prints notes on stderr. Throws the same errors as build_job().
 [[nodiscard]] HostTargets find_hosts(const RunOptions& options);
 

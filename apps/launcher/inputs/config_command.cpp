@@ -48,8 +48,8 @@ struct SchemaArguments {
     bool replaces = false;
 };
 
-// Prints the values that somebody has set, the values that follow from them, and the verdict. With
-// --all, prints the defaults too.
+// Prints the values that were set, the values that follow from them, and a line that says that
+// there is no problem. With --all, prints the defaults too.
 void print_config(config::Resolved resolved, const CheckArguments& arguments) {
     const size_t all = resolved.values.size();
     if (!arguments.all)

@@ -77,8 +77,8 @@ class Bench {
           const std::function<void()>& check)
         : options_(options), files_(files), check_(check) {}
 
-    // Writes the whole file once. Blocks that were never written would be read faster than any disk
-    // can read, and take longer to write.
+    // Writes the whole file once. Without this, reading would be faster than any disk, because the
+    // blocks have no contents, and the first write of a block would be slower than later ones.
     void write_all(const std::vector<IoRow>& rows) {
         Bytes need{0};
         for (const IoRow& row : rows)

@@ -35,7 +35,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The longest time until a launcher has ended after it was asked to end at once. It includes the
+// The longest time that a launcher takes to end after a request to end at once. It includes the
 // launcher's own time limits and the time in which it ends its hosts.
 constexpr milliseconds kEndMax = launch::kUnkillableMax + 2 * launch::kFarewellMax;
 constexpr milliseconds kHostsMax{30'000};  // for answers from the hosts of a dead launcher

@@ -110,8 +110,8 @@ Words report_words(std::span<const std::string> words) {
     return runs ? Words{"report"} : Words{"report", "--help"};
 }
 
-// Returns the words of `dslaunch exec` for the words of ds_ssh. As with pdsh, the words of the
-// command are joined, and a shell in the home folder of each host gets them.
+// Converts the words of ds_ssh to words of `dslaunch exec`. As with pdsh, the words of the command
+// are joined to one text, and a shell runs this text in the home folder of each host.
 Words ssh_words(std::span<const std::string> words) {
     constexpr const char* kUsual = "/job/hostfile";
     std::string hostfile;  // empty: kUsual

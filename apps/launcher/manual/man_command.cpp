@@ -31,8 +31,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Returns the date of the pages: SOURCE_DATE_EPOCH, as for programs that are built reproducibly, or
-// else the day on which this program was built.
+// Returns the date of the pages: the date in SOURCE_DATE_EPOCH, which reproducible builds set, or
+// otherwise the day on which this program was built.
 std::string page_date() {
     struct stat program {};
     time_t when = ::stat("/proc/self/exe", &program) == 0 ? program.st_mtime : 0;

@@ -200,7 +200,7 @@ void check_pairs(const RunOptions& o) {
     }
 }
 
-// Refuses two --set, or a --set and another option, that give one key different values.
+// Refuses options that give one key different values: two --set, or --set and another option.
 void check_set(const RunOptions& o) {
     const auto halves = [](const std::string& assignment) {
         const size_t equals = assignment.find('=');
@@ -239,8 +239,8 @@ launch::TargetKind target_kind_of(const RunOptions& options) {
     return launch::TargetKind::kProgram;
 }
 
-// Checks and sets the options of `dslaunch verify`. It needs two steps, so that a wrong update
-// becomes visible in the next gradients.
+// Checks and sets the options of `dslaunch verify`. A verification needs two steps, because a wrong
+// update becomes visible only in the next gradients.
 void settle_verify(RunOptions& options) {
     constexpr double kReferenceMaxS = 3600;
     if (target_kind_of(options) != launch::TargetKind::kModel)

@@ -121,8 +121,8 @@ void Builder::note_same_machine() {
         join(names, " and "), names.front(), slots));
 }
 
-// Refuses an --include that leaves out slots of this machine below the last slot. Such numbers are
-// meant as GPUs, but here each slot is only a further worker on the CPU.
+// Refuses an --include that skips slots of this machine, for example an --include of slot 3 alone.
+// The user means numbers of GPUs, but here each slot is only a further worker on the CPU.
 void Builder::require_worker_slots() const {
     const std::vector<int>& slots = hosts_.front().slots;
     if (slots.back() + 1 == std::ssize(slots)) return;

@@ -32,8 +32,8 @@ void add_env_file(const std::string& path, launch::EnvironmentRules& rules) {
     rules.set.insert(rules.set.end(), file.variables.begin(), file.variables.end());
 }
 
-// Adds the variables that workers on other hosts get from this machine: forwarded ones, the path of
-// Python modules, and the files .deepspeed_env.
+// Adds the variables that workers on other hosts get from this machine: variables with the prefixes
+// of has_forwarded_prefix(), the path of Python modules, and the files .deepspeed_env.
 void add_launcher_variables(const Machine& machine, const launch::JobSpec& spec,
                             launch::EnvironmentRules& rules) {
     for (const auto& [name, value] : machine.environment) {

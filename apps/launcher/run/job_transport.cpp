@@ -39,8 +39,8 @@ void check_launcher_args(const std::vector<std::string>& words, launch::Transpor
     }
 }
 
-// Notes options that matter only for other hosts. In a job on this machine alone, they are no
-// mistakes, but they have no effect.
+// Adds a note about options that matter only for other hosts. In a job on this machine alone, such
+// options are no mistakes, but they have no effect.
 void note_unused_options(const RunOptions& options, HostSource source,
                          std::vector<std::string>& notes) {
     std::vector<std::string> unused;

@@ -18,7 +18,8 @@ namespace {
 constexpr size_t kMessagesMax = 64 << 10;
 using Clock = std::chrono::steady_clock;
 
-// Appends what can be read from FD now to TEXT; closes FD at its end.
+// Reads the bytes that FD has at this moment, and appends them to TEXT. Closes FD when its input
+// has ended.
 void read_some(UniqueFd& fd, std::string& text) {
     std::array<char, kReadBytes> bytes;
     const ssize_t count = ::read(fd.get(), bytes.data(), bytes.size());

@@ -150,7 +150,8 @@ const WeightLoss* worst_of(const CompressedModel& model) {
     return worst;
 }
 
-// Writes the errors of outputs, or of weights, as an object NAME.
+// Writes an object with the key NAME that has one error for each weight. If IS_OF_OUTPUTS is true,
+// they are errors of the layers' outputs, otherwise errors of the weights themselves.
 void write_errors(JsonWriter& json, const char* name, const CompressedModel& model,
                   bool is_of_outputs) {
     json.key(name).begin_object();

@@ -65,7 +65,8 @@ class RowMaker {
     // All functions of this class throw Error{kDisk}.
     explicit RowMaker(RowMakerRules rules);
 
-    // REQUIRES: each document has at least two tokens; only documents are added, or only pairs.
+    // REQUIRES: each document has at least two tokens. An object is used either for add() or for
+    // add_pair(), not for both.
     void add(const text::TokenDocument& document);
     void add_pair(const text::TokenDocument& chosen, const text::TokenDocument& rejected);
     // Chooses the length, if it is not given, and counts the rows. REQUIRES: called once, before

@@ -38,8 +38,8 @@ runtime::Topology fullest_place(const PlanArguments& arguments) {
     return place;
 }
 
-// Returns the first rank of each host whose stages differ from the stages of every host before it.
-// Without a pipeline, returns only the first rank of the fullest host.
+// Returns the first rank of each host, but leaves out hosts with the same stages as an earlier
+// host. Without a pipeline, returns only the first rank of the fullest host.
 std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
                                              const PlanArguments& arguments) {
     if (!setup.place.is_pipeline()) return {fullest_place(arguments)};
@@ -185,7 +185,7 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
     json.end_array()
         .field("parameters", setup.model_info.parameter_numel())
         .field("trainable_parameters", setup.model_info.trainable_numel());
-    // A node that uses the module object itself keeps all of its calls in one segment.
+    // If a node uses the module object itself, all calls of this module stay in one segment.
     const std::string& opaque = setup.segmented->lowered().opaque_node;
     json.key("opaque_node").raw(opaque.empty() ? "null" : json_quote(opaque));
     json.key("segments").begin_array();

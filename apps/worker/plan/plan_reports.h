@@ -55,8 +55,8 @@ struct MeshArguments {
 // cannot be written.
 void print_pipelines(const job::JobSetup& setup, MeshArguments arguments);
 
-// Prints the meshes that suit the hosts best, and the config of the first. Throws Error{kConfig} if
-// no mesh fits.
+// Prints the meshes that suit the hosts best, and the config for the first mesh. Throws
+// Error{kConfig} if no mesh fits.
 void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 
 // Parses PATTERN=RULE. Throws Error{kUsage} if the `=` is missing, Error{kConfig} if the rule is
@@ -75,9 +75,9 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 [[nodiscard]] std::string tensor_report(const job::JobSetup& setup,
                                         const job::TensorRequest& request, bool json);
 
-// Returns a comparison of the ways of sharding, as a table or one JSON object. For each way, it has
-// the largest and the smallest share of a rank, the number of pieces, and the bytes that the
-// sharding makes a step read, write and send.
+// Returns a comparison of the ways of sharding, as a table or one JSON object. It shows for each
+// way the largest and the smallest share of a rank, the number of pieces, and the bytes that a step
+// reads, writes and sends because of the sharding.
 [[nodiscard]] std::string compare_shards(const job::JobSetup& setup, bool in_json);
 
 // Returns the comparison of cache rules for the rank of SETUP's plan, as a table or one JSON

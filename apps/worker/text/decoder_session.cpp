@@ -40,7 +40,7 @@ class DecoderRanks {
     // Connects to all ranks. ROWS_NUMEL is the largest number of values that the ranks sum in one
     // operation. Throws what open_job_comm() throws. REQUIRES: there is more than one rank.
     void open(int64_t rows_numel, Duration time_limit);
-    // Returns the VALUE of rank 0 on all ranks. REQUIRES: open().
+    // Sends the VALUE of rank 0 to all ranks, and returns it on each rank. REQUIRES: open().
     [[nodiscard]] int64_t of_first(int64_t value);
     // Returns null if no other rank shares this rank's layers. REQUIRES: open().
     [[nodiscard]] decoder::GroupSum* sum() { return sum_ ? &*sum_ : nullptr; }
@@ -210,7 +210,8 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
              printable(arguments_.adapter), counted(folder_.config.vocabulary, "row"),
              printable(arguments_.model), stored_folder_.config.vocabulary);
     stored_context_ = folder_.config.context;
-    // The session may already be gone when a failure is reported, so the function shares the ranks.
+    // A failure may be reported after the end of the session, so the function keeps the ranks
+    // alive.
     process.on_failure = [ranks = ranks_](const std::string& why) { ranks->poison(why); };
     if (arguments_.context > 0)
         folder_.config.context = folder_.config.has_learned_positions

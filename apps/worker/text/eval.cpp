@@ -213,11 +213,11 @@ PairScores score_pairs(const TokenRows& rows, int64_t pairs, decoder::TextScorer
     return scores;
 }
 
-// Adds to JSON in what part of the pairs the chosen answer is more likely than the rejected one, in
-// total and per token. If ROWS have the log-probabilities of a reference model, also compares the
-// gains of both answers. An answer's gain is its log-probability minus the reference's. Adds in
-// what part of the pairs the chosen answer's gain is larger, and the mean difference in nats.
-// Returns the same facts as a text.
+// Compares the two answers of each pair. Adds to JSON, and returns as a text, the fraction of pairs
+// whose chosen answer is more likely than the rejected one, in total and per token. If ROWS have
+// the log-probabilities of a reference model, also adds the fraction of pairs whose chosen answer
+// has the larger gain, and the mean difference of the gains in nats. An answer's gain is its
+// log-probability minus the log-probability that the reference model gives to it.
 std::string describe_pairs(const TokenRows& rows, const PairScores& scores, JsonWriter& json) {
     const std::vector<float> reference = rows.reference();
     const int64_t pairs = std::ssize(scores.of_answer) / 2;

@@ -430,7 +430,7 @@ std::span<float> ModuleRunner::run(const decoder::Batch& batch) {
     return logits_;
 }
 
-// Generates with any other model: recomputes the whole text for each token.
+// Generates with a model that runs as a graph: computes the whole text again for each token.
 void generate_with_module(const GenerateArguments& arguments) {
     const DecoderArguments defaults;
     const DecoderArguments& given = arguments.decoder;

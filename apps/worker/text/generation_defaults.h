@@ -14,7 +14,7 @@
 
 namespace dslaunch::worker {
 
-// Options of the command line; an empty one was not given.
+// Options of the command line. A member has no value if its option was not given.
 struct SamplingArguments {
     std::optional<double> temperature, top_p, min_p, repetition_penalty;
     std::optional<int64_t> top_k;

@@ -15,8 +15,8 @@
 
 namespace dslaunch::storage {
 
-// Kinds of norms. A norm divides values by their size and then multiplies them by a factor. Each
-// line names first the values, then the factor.
+// Kinds of norms. A norm divides values by their size and multiplies the result by a factor. The
+// comment beside a kind names the values, then the factor.
 enum class NormKind {
     kLayer,       // the distances from the mean; the weight
     kLayerOfOne,  // like kLayer, but 1 + the weight (Nemotron)
@@ -24,7 +24,7 @@ enum class NormKind {
     kRmsOfOne,    // like kRms, but 1 + the weight (Gemma)
 };
 
-// Norms of queries and keys, applied before these rotate with their position.
+// Norms of queries and keys. They are applied before queries and keys rotate with their position.
 enum class HeadNormKind {
     kNone,
     kShared,  // of each head alone, with one weight for all of them
@@ -33,7 +33,7 @@ enum class HeadNormKind {
     kWhole,   // of all heads together
 };
 
-// The function between the matrices of an MLP.
+// The activation function of an MLP.
 enum class ActivationKind { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSquared };
 
 // The layout of the matrices that make queries, keys and values.
@@ -43,7 +43,7 @@ enum class ProjectionKind {
     kFusedByKey,  // one matrix: for each key head, its queries, its key and its value
 };
 
-// The switches in which the layers of a model differ.
+// The properties that may differ between the layers of a model.
 struct TransformerLayer {
     bool has_window = false;   // attends only to the last `window` positions
     bool has_experts = false;  // has a router and experts instead of one MLP
@@ -108,8 +108,8 @@ struct TransformerConfig {
     int64_t shared_expert_width = 0;      // an expert that computes every token; 0 if none
     bool has_shared_expert_gate = false;  // its output is multiplied by a sigmoid of the token
 
-    // The names, in the family's modules, of the parts that graph/models/transformer.torchscript
-    // calls $embed, $query, …
+    // The module names of this family of models, by the placeholders in
+    // graph/models/transformer.torchscript ($embed, $query, …).
     std::map<std::string, std::string> names;
 
     // Return true if any layer has a window, experts, or positions that rotate.

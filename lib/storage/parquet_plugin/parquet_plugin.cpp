@@ -24,8 +24,8 @@ namespace {
 
 constexpr int64_t kBytesOfRead = int64_t{1} << 20;  // read from a column at once
 
-// Refuses PATH with the first line of Arrow's message. The other lines name files of Arrow's
-// source.
+// Throws Error{kInput} with PATH and the first line of WHY, Arrow's message. The other lines name
+// files of Arrow's source.
 [[noreturn]] void refuse(const std::string& path, std::string_view why) {
     fail(ExitCode::kInput, "{}: cannot be read as Parquet: {}", printable(path),
          printable(why.substr(0, why.find('\n'))));
@@ -130,7 +130,7 @@ class ParquetRows final : public TableRows {
         for (int g = 0; g < facts.num_row_groups(); ++g) {
             const auto group = facts.RowGroup(g);
             int64_t bytes = 1;
-            // In a damaged file this number can be anything.
+            // In a damaged file, total_uncompressed_size() can be any number.
             for (const int leaf : leaves)
                 bytes += std::clamp<int64_t>(group->ColumnChunk(leaf)->total_uncompressed_size(), 0,
                                              kTableBytesOfBlock);

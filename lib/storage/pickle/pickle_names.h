@@ -12,7 +12,7 @@ namespace dslaunch::storage {
 
 // A value of a pickle: plain data.
 struct PickleValue {
-    // The kinds of values, each with the members of PickleValue that it uses.
+    // The kinds of values. The comments name the members of PickleValue that a kind uses.
     enum class Kind : uint8_t {
         kNone,
         kBool,     // integer
@@ -42,11 +42,12 @@ struct PickleValue {
     [[nodiscard]] const PickleValue* find(std::string_view key) const;
 };
 
-// The writer of a pickle, which decides what names the pickle may contain: torch.save or DeepSpeed
-// (kCheckpoint), or torch.jit.save (kScript), whose pickles LibTorch reads.
+// The program that wrote a pickle: torch.save or DeepSpeed (kCheckpoint), or torch.jit.save
+// (kScript). It decides which names the pickle may contain.
 enum class PickleWords : uint8_t { kCheckpoint, kScript };
 
-// The meaning of a name in a pickle. If the name is called, parentheses contain the arguments.
+// The meaning of a name in a pickle. If the name is called, its comment has the arguments in
+// parentheses.
 enum class PickleUse : uint8_t {
     kNone,       // refused
     kName,       // a plain name, never called

@@ -32,7 +32,7 @@ void refuse_if_given(const JsonPlace& place, const char* key, const char* why) {
     if (!is_empty) given.refuse(why);
 }
 
-// Returns how many inputs share a scale; 0 if all inputs of a row do (the file then has -1).
+// Returns the number of inputs that share a scale; 0 if the file has -1: one scale for a whole row.
 int64_t group_or_row(const JsonPlace& group) {
     if (group.integer() != -1 && (group.integer() < 1 || group.integer() > kGroupMax))
         group.refuse("a group has 1 input or more; -1 is the whole row");
@@ -129,9 +129,9 @@ int packed_bits_at(const JsonPlace& place) {
     return bits;
 }
 
-// Adds the schemes in MODULES, the settings of single modules by name or pattern. Does not record
-// which modules they are for, because a module's tensors show its scheme. Skips modules of 16 bits,
-// which are not quantized.
+// Reads MODULES, which has settings for single modules by name or pattern, and adds their schemes
+// to HOW. Does not keep the names, because a module's tensors show its scheme. Skips modules of 16
+// bits, which are not quantized.
 void add_schemes_of_modules(const JsonPlace& modules, int (*bits_of)(const JsonPlace&),
                             Quantization& how) {
     const WeightScheme all = how.schemes.front();
@@ -171,7 +171,8 @@ void require_integers(const JsonPlace& place) {
 }
 
 Quantization read_auto_round(const JsonPlace& place) {
-    // The name of the layout, GPTQ's or AWQ's; older versions have it in `backend`.
+    // The field `packing_format` names the layout of GPTQ or of AWQ. Older versions call this field
+    // `backend`.
     const char* const key = place.has("packing_format") ? "packing_format" : "backend";
     const std::string layout = place.has(key) ? place.at(key).text() : "auto_round:auto_gptq";
     const auto is_any_of = [&](std::initializer_list<std::string_view> names) {

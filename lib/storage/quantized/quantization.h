@@ -26,8 +26,8 @@ struct WeightScheme {
     int bits = 8;
     bool is_float = false;  // the 8-bit float of base/float8.h; else integers
     bool is_symmetric = true;
-    // The number of inputs that share a scale; 0 if all inputs of a row do, -1 if the whole weight
-    // has one scale.
+    // The number of inputs that share a scale. 0 means one scale for each row, -1 means one scale
+    // for the whole weight.
     int64_t group = 0;
 
     bool operator==(const WeightScheme&) const = default;
@@ -41,10 +41,10 @@ struct Quantization {
     bool stores_zeros_less_one = false;  // GPTQ's first format: a zero point is stored minus 1
 };
 
-// Reads PLACE, a quantization_config. Returns nothing if PLACE asks for no quantization: it is
-// empty, or has settings of bitsandbytes with neither 4 nor 8 bits. A model that was merged and
-// saved in 16 bits still has these settings. Throws Error{kInput} with the place for a method, a
-// format or a setting that this version does not read.
+// Reads PLACE, a quantization_config. Returns nothing if PLACE is empty, or if it has settings of
+// bitsandbytes without 4 or 8 bits. (A model that was merged and saved in 16 bits still has such
+// settings.) Throws Error{kInput} with the place for a method, a format or a setting that this
+// version does not read.
 [[nodiscard]] std::optional<Quantization> parse_quantization(const JsonPlace& place);
 
 // Returns "compressed-tensors", "gptq" or "awq".

@@ -191,8 +191,9 @@ int64_t QuantizedWeight::inputs_of(int64_t words, int bits) const {
     return words * 32 % bits == 0 ? words * 32 / bits : 0;
 }
 
-// Returns HOW's scheme that fits the shapes of CODES, ZEROS and SCALES. Returns the first scheme if
-// none fits; the checks then report that. Refuses the weight if two schemes fit.
+// Returns the scheme in HOW that fits the shapes of CODES, ZEROS and SCALES. Returns the first
+// scheme if none fits; later checks then report the mismatch. Refuses the weight if two schemes
+// fit.
 WeightScheme QuantizedWeight::scheme_of_shapes(const Quantization& how,
                                                const SafetensorsEntry& codes,
                                                const SafetensorsEntry& zeros,

@@ -29,9 +29,9 @@ std::string qualifier_of(std::string_view record) {
     return name;
 }
 
-// Estimates how deep LibTorch's parser nests the expressions of a statement. A token counts as an
-// open part until a comma or a bracket ends its expression; tokens before an open bracket stay
-// open.
+// Estimates how deep LibTorch's parser nests the expressions of a statement. Each token counts as
+// an open part until a comma or a closing bracket ends the expression that contains the token.
+// Tokens before an open bracket stay open.
 class OpenParts {
   public:
     // Adds tokens inside the innermost open bracket. Returns the number of all open parts.
@@ -60,7 +60,7 @@ class OpenParts {
         add(-tokens_);
         elements_ = 0;
     }
-    // Returns the most parts that were open since the last call.
+    // Returns the largest number of parts that were open at once since the last call.
     int64_t take_deepest() { return std::exchange(deepest_, 0); }
 
   private:
@@ -279,7 +279,7 @@ int64_t ScriptCode::depth() const {
             Open& here = open.back();
             if (here.next != here.definition->needs.end()) {
                 const Definition* const needed = find(*here.next++);
-                // LibTorch itself refuses a definition that needs itself.
+                // Cycles need no check here: LibTorch refuses a definition that needs itself.
                 if (const auto known = depths.find(needed); known != depths.end())
                     here.below = std::max(here.below, known->second);
                 else

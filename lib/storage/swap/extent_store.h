@@ -80,7 +80,7 @@ class ExtentStore {
     // used then.
     void wait(ExtentTransfer transfer);
 
-    // Returns the counters; the owner of the transfers may call it.
+    // Returns the counters. Only the code that starts the transfers may call this function.
     [[nodiscard]] const ExtentCounters& counters() const { return counters_; }
     // Returns the offset of the extent in the block file, in bytes.
     [[nodiscard]] int64_t offset_bytes(ExtentId extent) const { return at(extent).offset_bytes; }

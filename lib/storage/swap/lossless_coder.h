@@ -9,7 +9,7 @@
 
 namespace dslaunch::storage {
 
-// The state of zstd, which is used again for each call.
+// A coder that uses zstd and reuses zstd's memory in each call.
 class LosslessCoder {
   public:
     LosslessCoder();

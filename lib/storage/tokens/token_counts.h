@@ -22,9 +22,9 @@ class TokenCounts {
     // that does not count as small.
     bool add(int64_t token);
 
-    // Returns the warning that another tokenizer made the added tokens; empty if they may be the
-    // model's own. Texts with only few different characters (sums, moves, bases) have small tokens
-    // too, and cause no warning.
+    // Returns a warning if another tokenizer seems to have made the added tokens, otherwise "".
+    // Texts with only few different characters (sums, moves, bases) have small tokens too, and
+    // cause no warning.
     [[nodiscard]] std::string foreign_text() const;
 
   private:

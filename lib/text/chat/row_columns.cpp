@@ -18,7 +18,8 @@ namespace {
 using jinja::Value;
 using jinja::ValueKind;
 
-// The condition under which an unread column with a value changes what the row teaches.
+// The cases in which a column changes what the row teaches, if the column has a value but is not
+// read.
 enum class Counts {
     kNever,
     kAlways,

@@ -324,8 +324,9 @@ class AnswerFinder {
         return range;
     }
 
-    // Finds the prompt for an answer at the beginning of TURN, the text of message INDEX. The text
-    // ASKED ends with the same prompt. Returns the prompt's length, or nothing if it is not known.
+    // Finds the prompt for an answer at the beginning of TURN, and returns the length of this
+    // prompt. TURN is the text of message INDEX. The text ASKED ends with the same prompt. Returns
+    // nothing if the length is not known.
     [[nodiscard]] std::optional<size_t> header_bytes(size_t index,
                                                      const std::optional<RenderedChat>& asked,
                                                      std::string_view turn) const {

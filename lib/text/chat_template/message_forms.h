@@ -43,8 +43,8 @@ using ProbeRendering = std::function<std::optional<std::string>(const jinja::Val
                                                                 const jinja::Value& tools)>;
 
 // Returns the forms that the template with the text SOURCE reads. Finds them by rendering test
-// messages with RENDER. If the template prints the content of a test in neither of two forms, the
-// result allows both forms, so that in_form() changes nothing.
+// messages with RENDER. If the template prints a content neither as a string nor as parts, the
+// result allows both forms, so that in_form() does not change it.
 [[nodiscard]] MessageForms find_message_forms(std::string_view source,
                                               const ProbeRendering& render);
 
@@ -54,8 +54,8 @@ using ProbeRendering = std::function<std::optional<std::string>(const jinja::Val
 // the template writes the calls. An empty list of calls is removed, and an answer without content
 // gets an empty content. The role `developer` becomes `system`. Throws Fault if the template
 // requires an object, but the arguments are not a JSON object. Also throws Fault for a message with
-// calls and no text, if the template refuses its content, and leaves out the calls with any content
-// that it accepts.
+// calls and no text, if the template refuses the message's content and writes the calls with no
+// other content.
 [[nodiscard]] jinja::Value in_form(const jinja::Value& message, const MessageForms& forms);
 
 }  // namespace dslaunch::text

@@ -51,9 +51,9 @@ class CharSet {
     bool ranges_are_in_ = true;
 };
 
-// Returns a test for the category, or the group of categories, that NAME means, such as "Lu", "L"
-// or "Letter". The test takes the flags of a code point, and returns true if the code point belongs
-// to NAME. Returns nothing if NAME is unknown.
+// Returns a test for the category NAME, such as "Lu", or for the group of categories NAME, such as
+// "L" or "Letter". The test takes the flags of a code point, and returns true if the code point is
+// in the category or group. Returns nothing if NAME is unknown.
 [[nodiscard]] std::optional<std::function<bool(uint32_t)>> category_named(std::string_view name);
 // Returns the code points of the script NAME, or no ranges if the script is not known here.
 [[nodiscard]] std::vector<CharRange> script_named(std::string_view name);

@@ -199,8 +199,8 @@ class ExpressionParser {
         return set;
     }
 
-    // Reads an escape and adds its code points to SET. Returns the code point if the escape stands
-    // for a single one.
+    // Reads an escape and adds its code points to SET. If the escape stands for exactly one code
+    // point, returns this code point.
     std::optional<char32_t> add_escape(CharSet& set) {
         need(at_ + 1 < text_.size());
         const char letter = text_[at_ + 1];

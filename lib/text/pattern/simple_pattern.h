@@ -32,7 +32,7 @@ struct SimpleStep {
     std::vector<uint16_t> heads;  // kGroup: the first step of each alternative
 };
 
-// A compiled expression: its steps, and the character sets that they name by index.
+// A compiled expression: its steps, and its character sets. Steps refer to sets by their indices.
 struct SimpleProgram {
     std::vector<SimpleStep> steps;
     std::vector<CharSet> sets;

@@ -24,8 +24,8 @@ struct TokenRange {
     size_t begin = 0, end = 0;
 };
 
-// Returns the tokens of RANGE. The search for them begins at token FROM. If RANGE's last character
-// has several tokens and FIRST_OF_LAST is true, only the first one is included.
+// Returns the tokens of RANGE. Looks only at tokens from number FROM on. If RANGE's last character
+// has several tokens and FIRST_OF_LAST is true, includes only the first of these tokens.
 TokenRange tokens_of(const EncodedText& encoded, TextRange range, size_t from, bool first_of_last) {
     const std::vector<TokenSpan>& spans = encoded.spans;
     TokenRange found{from, from};

@@ -82,7 +82,7 @@ void RowPacker::close(std::list<OpenRow>::iterator at) {
     const auto row = static_cast<size_t>(rules_.length);
     const auto counts = [](int32_t target) { return target != kNotLearned; };
     if (std::ranges::none_of(at->row.targets, counts)) {
-        // The mean loss over no targets is not a number.
+        // A row without targets is dropped, because its mean loss would not be a number.
         ++counts_.unlearned_rows;
         counts_.tokens -= std::ssize(at->row.tokens);
         open_.erase(at);

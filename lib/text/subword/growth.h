@@ -1,6 +1,6 @@
 // The limit to which a text may grow while a tokenizer prepares it, and while tokens are converted
-// back to text. Real tokenizers make a text a few times larger; a tokenizer.json may ask for many
-// steps that each double it. Pure.
+// back to text. Real tokenizers make a text a few times larger, but a tokenizer.json may ask for
+// many steps, each of which doubles the text. Pure.
 #pragma once
 
 #include <cstddef>

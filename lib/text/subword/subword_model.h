@@ -28,8 +28,8 @@ struct ModelScratch {
         uint64_t order = 0;  // rank, then place
         int32_t id = kNoToken;
     };
-    // The best way to cut the bytes before one place of the piece into tokens (Unigram). `score` is
-    // the sum of the tokens' scores; `begin` and `id` belong to the last token.
+    // The best division of the beginning of the piece, up to one place, into tokens (Unigram).
+    // `score` is the sum of the tokens' scores; `begin` and `id` belong to the last token.
     struct Node {
         double score = 0;
         int64_t begin = -1;
@@ -64,8 +64,8 @@ class SubwordModel {
                         std::vector<int32_t>& out) const = 0;
     // Returns all tokens of the model; the added tokens are not among them.
     [[nodiscard]] virtual const Vocabulary& vocabulary() const = 0;
-    // Returns true if a piece keeps its tokens when it is cut at each U+2581 that follows another
-    // character.
+    // Returns true if a piece may be cut at each U+2581 that follows another character, because its
+    // tokens stay the same.
     [[nodiscard]] virtual bool may_cut_words() const { return false; }
 };
 
@@ -80,8 +80,8 @@ struct ModelReading {
 [[nodiscard]] std::unique_ptr<const SubwordModel> read_model(const JsonPlace& place,
                                                              ModelReading reading);
 
-// Returns the `type` of the model at PLACE, also for files of the first versions, which do not
-// contain it.
+// Returns the `type` of the model at PLACE. Files of the first versions have no `type`; the other
+// fields of the model then show its type.
 [[nodiscard]] std::string model_type(const JsonPlace& place);
 
 // Return the model at PLACE. Each function reads models of one `type`.

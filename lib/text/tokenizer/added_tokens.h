@@ -1,6 +1,5 @@
-// The `added_tokens` of a tokenizer.json. The finder looks for some in the text as it is, before
-// anything else happens to it, and for the others in the normalized text. Built once, then only
-// read: any threads.
+// The `added_tokens` of a tokenizer.json. Some of these tokens are looked for in the original text,
+// the others in the normalized text. Built once, then only read: any threads.
 #pragma once
 
 #include <array>
@@ -41,9 +40,9 @@ struct TextPart {
 // Finds the longest token at each place, from left to right.
 class TokenFinder {
   public:
-    // TOKENS must outlive the finder. If NORMALIZED is true, the finder looks for the tokens that
-    // are matched in normalized text, in their normal form. If NORMALIZED is false, it looks for
-    // the tokens that are matched in the original text.
+    // TOKENS must outlive the finder. If NORMALIZED is false, the finder looks for the tokens that
+    // are matched in the original text. If NORMALIZED is true, it looks for the other tokens: for
+    // their normal forms in normalized text.
     TokenFinder(const std::vector<AddedToken>& tokens, bool normalized);
     // Appends the parts of TEXT; no part is empty.
     void split(std::string_view text, std::vector<TextPart>& parts) const;

@@ -97,9 +97,9 @@ class Precompiled : public Normalizer {
         return end;
     }
 
-    // Appends WRITTEN in place of the characters of NORMAL from BEGIN to END. Each character of
-    // WRITTEN gets the place of one of these characters. Surplus characters get the place of the
-    // last one.
+    // Appends WRITTEN to OUT in place of NORMAL's characters from BEGIN to END. Each character of
+    // WRITTEN gets the place of one replaced character, in order. If WRITTEN has more characters,
+    // the rest get the place of the last replaced character.
     static void append_aligned(std::string_view written, const NormalText& normal, size_t begin,
                                size_t end, AlignedText& out) {
         size_t at = begin;

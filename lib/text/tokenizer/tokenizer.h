@@ -1,7 +1,7 @@
 // The conversion of text to token numbers and back, as a tokenizer.json of Hugging Face describes
 // it, with the same numbers as the Python package `tokenizers`. When the file is read, parts that
-// this version does not support are refused, even if the package supports them. Threads: const,
-// any; several share one Tokenizer.
+// this version does not support are refused, even if the package supports them. Several threads may
+// use one Tokenizer at the same time.
 #pragma once
 
 #include <cstdint>

@@ -47,8 +47,8 @@ struct AlignedText {
     }
 };
 
-// Appends to PLACES, for each byte of TEXT, where its character begins in the original text. TEXT
-// is valid UTF-8 and begins at byte BEGIN of the original text.
+// Appends to PLACES one place for each byte of TEXT: the beginning of the byte's character in the
+// original text. TEXT is valid UTF-8 and begins at byte BEGIN of the original text.
 inline void append_places(std::string_view text, uint32_t begin, std::vector<uint32_t>& places) {
     places.reserve(places.size() + text.size());
     uint32_t place = begin;

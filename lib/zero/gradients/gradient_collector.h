@@ -1,7 +1,7 @@
 // The collector puts the gradients that autograd computes into the bucket slices. Autograd computes
 // most gradients directly in a slice, because the lender gives it the slice's memory. A hook on
-// every trainable parameter receives its gradient as soon as it is complete, copies it into the
-// slice if it is elsewhere, and frees it. Thread: the compute lane only.
+// every trainable parameter receives the complete gradient, copies it into the slice unless it is
+// there already, and frees it. Thread: the compute lane only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,8 +41,9 @@ class GradientCollector {
     // slice overwrites the slice instead of being added.
     void claim(const plan::Bucket& bucket);
     // Ends the backward pass of SEGMENT in one micro step. If several segments use a parameter,
-    // adds its sum over this micro step to the slice. In the first micro step of a generation, the
-    // sum is made in the slice itself; in later ones, this would change the order of the sums.
+    // adds the sum of its gradients in this micro step to the slice. In the first micro step of a
+    // generation, these gradients are summed in the slice itself. In later micro steps, they are
+    // summed in other memory, because summing in the slice would change the order of the sums.
     // REQUIRES: no gradient that SEGMENT gives to other segments is in lent memory.
     void end_segment(int segment);
     // Completes the generation of BUCKET: sets slices that got no gradient to zero. Sets USED[i] to

@@ -59,8 +59,8 @@ void GradientLender::enter(Node& node) {
         const auto found = slice_of_.find(leaf);
         if (found != slice_of_.end()) targets_.push_back({node_index_, found->second, hops});
     };
-    // NODE itself may be the AccumulateGrad of a leaf. It allocates memory when it clones a
-    // gradient.
+    // NODE itself may be the AccumulateGrad of a leaf: such a node allocates memory when it clones
+    // a gradient.
     lead_to(leaf_of(node), -1);
     for (const torch::autograd::Edge& edge : node.next_edges()) {
         int hops = 0;

@@ -24,8 +24,8 @@ NormSlices GradientNorm::add_slices(const plan::FlatLayout& layout, const ShardM
         // A shard that ends within a block cuts the block in two.
         if (map.stage() > 0) blocks += std::ssize(map.node_ranges(b));
     }
-    // With sharding by rows, the border of a rank's share may cut each parameter, which makes
-    // another block.
+    // With sharding by rows, the border of a rank's share may cut a slice, and each cut adds a
+    // block.
     blocks += static_cast<int64_t>(layout.trained_slices) * map.topology().world_size();
     return {arena.add_per_rank("norm partials", Bytes{std::max<int64_t>(blocks, 1) * 8}),
             arena.add_signal("norm partials")};

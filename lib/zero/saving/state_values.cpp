@@ -43,8 +43,8 @@ void StateValues::hand_over(int b, std::span<const float> values, const UseWeigh
     }
 }
 
-// Calls USE for the buckets that no tensor in the host's memory contains: the gathered buckets and,
-// if the arena is on a device, all buckets.
+// Calls USE for each bucket whose values are not in the host's memory as tensors: for the gathered
+// buckets and, if the arena is on a device, for all buckets.
 void StateValues::bring_fp32(const UseWeights& use) {
     device::Device& device = parts_.device();
     const auto give = [&](int b, std::span<const std::byte> bytes) {

@@ -61,8 +61,9 @@ class ChunkCodec {
     void unpack(std::span<const ChunkSection> sections, const SectionLengths& lengths,
                 std::span<const std::byte> image, std::span<std::byte> memory);
 
-    // Starts to measure the packing errors from 0 if ON is true, otherwise stops. While errors are
-    // measured, everything that is packed is also unpacked.
+    // Starts a new measurement of the packing errors if ON is true, otherwise stops the
+    // measurement. A measurement starts with all errors at 0. While it runs, everything that is
+    // packed is also unpacked.
     void measure(bool on);
     // Returns the errors of the last step that was measured, and the bytes saved so far.
     [[nodiscard]] const PackingAccount& account() const { return account_; }

@@ -27,8 +27,8 @@ struct StoredPart {
 // Moves parts of chunks; see the top of this file.
 class ChunkDisk {
   public:
-    // FILE is null if nothing is on disk. It must outlive this object. RANK is the plan's rank,
-    // part of the seed for rounding.
+    // FILE is null if nothing is on disk; it must outlive this object. RANK is the plan's rank,
+    // which is a part of the seed for rounding.
     ChunkDisk(const plan::ChunkFormat& format, int rank, OffloadFile* file)
         : format_(format), rank_(rank), file_(file) {}
 

@@ -24,9 +24,9 @@ class ShardOptimizer {
         : config_(config), queue_(queue) {}
 
     // Returns the number of fp32 state values per parameter that CONFIG needs. 3: Adam with
-    // amsgrad. 2: Adam without it, LAMB, and Muon, whose matrices use only the first value. 1:
-    // Adagrad, Lion, SGD with momentum, and Adafactor with a first moment. 0: SGD and Adafactor
-    // without these. tensor_states.h adds the states of whole tensors.
+    // amsgrad. 2: Adam without amsgrad, LAMB, and Muon, whose matrices use only the first value. 1:
+    // Adagrad, Lion, SGD with momentum, and Adafactor with a first moment. 0: SGD without momentum,
+    // and Adafactor without a first moment. tensor_states.h adds the states of whole tensors.
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
     // Returns the optimizer's name, such as "adamw".
     [[nodiscard]] static std::string name(const config::OptimizerConfig& config);
@@ -47,9 +47,9 @@ class ShardOptimizer {
     void update(kernels::FlatRange range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {},
                 plan::Exchange exchange = plan::Exchange::kExact);
-    // Returns the arguments for an Adam or AdamW step like the one in update(), with the mean
-    // gradient over STEPS steps in place of a gradient. STEP is the last of these steps. REQUIRES:
-    // the optimizer is Adam or AdamW.
+    // Returns the arguments for the Adam or AdamW step that update() would make with the mean
+    // gradient of STEPS steps. STEP is the last of these steps. REQUIRES: the optimizer is Adam or
+    // AdamW.
     [[nodiscard]] kernels::AdamStep adam(double lr, int64_t step,
                                          const std::optional<config::Betas>& betas,
                                          int64_t steps = 1) const;

@@ -281,7 +281,8 @@ void StateStore::change_plan(const plan::StepPlan& plan) {
     const auto differ = [&](int c, bool kept) {
         return chunk(c).kept() != kept && plan.chunks.all[c].kept() == kept;
     };
-    // Chunks that are no longer kept go first, since the others may need their memory.
+    // First writes the chunks that are no longer kept, because the newly kept chunks may need their
+    // memory.
     for (int c = 0; c < std::ssize(chunks_); ++c) {
         if (!differ(c, false)) continue;
         disk_.save(transfers(c, std::as_writable_bytes(chunks_[c].own.values()), true));
@@ -455,9 +456,9 @@ void StateStore::take_bounce_memory() {
     bounce_ = storage::IoArena(Bytes{2 * bytes});
 }
 
-// Reads the parameters of one chunk into one half of the bounce memory while the previous chunk's
-// are copied from the other half. Packed chunks are read one after the other, since they share an
-// image.
+// Reads the parameters of one chunk into one half of the bounce memory. At the same time, copies
+// the parameters of the previous chunk from the other half. Packed chunks are read one after the
+// other, because they share the memory of an image.
 void StateStore::read_parameters(int bucket, std::byte* base) {
     struct Coming {
         int chunk = -1;

@@ -104,12 +104,12 @@ class StateStore {
     // Reports that the chunk in BUFFER was updated and must be written.
     void set_changed(int buffer) { buffers_[buffer].changed = buffers_[buffer].updated = true; }
 
-    // Returns the places of a chunk's parts in memory, valid until the plan changes, or nullopt if
-    // some are on disk or packed. Called outside of a step.
+    // Returns the places of a chunk's parts in memory, which are valid until the plan changes.
+    // Returns nullopt if a part is on disk or packed. Called outside of a step.
     [[nodiscard]] std::optional<ChunkView> view_at_rest(int c);
-    // Passes the parts of chunk C to USE, wherever they are kept, in memory that is valid until USE
-    // returns. Sums are left out, and 16-bit parameters too, since only their master copies are
-    // certain to be current. Called outside of a step.
+    // Calls USE with a view of chunk C. Parts that are on disk or packed are first brought into
+    // memory that is valid until USE returns. The view has no sums, and no 16-bit parameters, since
+    // only their master copies are certain to be current. Called outside of a step.
     void visit(int c, const std::function<void(const ChunkView&)>& use);
 
     // Sets a function that may change the view of a chunk before visit() passes it on. visit()
@@ -132,8 +132,8 @@ class StateStore {
         return disk_.describe_packing();
     }
 
-    // Adds the bytes in memory to ACCOUNT. Counts swap buffers and the memory for packing together,
-    // apart from the rest. Counts the sums of gradients only if SUMS is true.
+    // Adds the bytes in memory to ACCOUNT. ACCOUNT's swap_buffers include the memory for packing.
+    // Counts the sums of gradients only if SUMS is true.
     void add_memory(runtime::MemoryAccount& account, bool sums) const;
 
   private:
@@ -145,8 +145,8 @@ class StateStore {
         StoredPart parameters;
         StoredPart states;
         storage::ExtentId sums;
-        // The chunk's own memory while a plan keeps it in memory: first the layout of a swap
-        // buffer, then the sums of its gradients.
+        // The chunk's own memory while a plan keeps the chunk in memory. It begins with the chunk's
+        // parts, in the layout of a swap buffer. Then come the sums of the chunk's gradients.
         ZeroedFloats own;
         // The chunk's offset in the arrays of resident_; -1 if the chunk has no part in them.
         int64_t resident_states = -1;                                    // elements

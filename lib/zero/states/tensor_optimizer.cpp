@@ -20,7 +20,7 @@ constexpr int kNewtonSchulzSteps = 5;
 // The coefficients of the polynomial `a x + b x^3 + c x^5` in the Newton-Schulz iteration. They
 // make it as steep as possible at 0, so that few steps are enough.
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
-// The Gram matrix is computed again before this step, because errors grow in it.
+// Rounding errors in the Gram matrix grow, so before this step the matrix is computed again.
 constexpr int kGramRestart = 2;
 
 device::Memory take(device::Device& device, int64_t numel) {
@@ -167,8 +167,8 @@ void TensorOptimizer::lamb(const kernels::FlatRange& range, const config::Optimi
     move(range, {.lr = lr * correction * ratio});
 }
 
-// Makes a step of 1-bit LAMB. While gradients are exchanged in full, this is a step of LAMB, whose
-// ratio is also added to the tensor's mean ratio.
+// Makes a step of 1-bit LAMB. While gradients are exchanged in full, it is a step of LAMB, which
+// also adds its ratio to the tensor's mean ratio.
 void TensorOptimizer::one_bit_lamb(const kernels::FlatRange& range,
                                    const config::OptimizerConfig& config, const TensorStep& step) {
     DSL_CHECK(queue_.stream() == nullptr, "1-bit LAMB is not supported on a device");

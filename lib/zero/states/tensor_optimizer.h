@@ -75,9 +75,9 @@ class TensorOptimizer {
     device::Memory direction_;
 };
 
-// Returns the orthogonal matrix nearest to X, approximately (singular values from 0.7 to 1.2), by
-// five steps of a quintic iteration, for each matrix in X's last two dimensions. Both methods
-// compute the same, up to rounding.
+// Returns the nearest orthogonal matrix for each matrix in X's last two dimensions. The result is
+// approximate, with singular values from 0.7 to 1.2. Makes five steps of a quintic iteration. Both
+// methods give the same result, up to rounding.
 [[nodiscard]] at::Tensor orthogonal(const at::Tensor& x, config::NewtonSchulz method);
 
 }  // namespace dslaunch::zero

@@ -13,7 +13,7 @@ struct LocalMoves;
 
 namespace dslaunch::zero {
 
-// Updates from averages over hosts that were sent in 1 bit; see the top of this file.
+// Updates from averages of values that hosts exchange in 1 bit each; see the top of this file.
 class AveragedPath final : public UpdatePath {
   public:
     AveragedPath(RankParts& parts, const runtime::Arena& arena);

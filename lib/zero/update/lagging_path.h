@@ -35,9 +35,10 @@ class LaggingPath final : public UpdatePath {
     void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) override;
     void end_chunk(int chunk, const ChunkView& view) override;
 
-    // Returns the name of the waiting gradients, which includes the number of steps that they come
-    // from. If the choice of units has changed since the gradients began to wait, also returns the
-    // name of the new choice. In the gradients, -0 marks the elements of important units.
+    // Returns the name of the waiting gradients. The name includes the number of steps whose
+    // gradients were added up. If the choice of units has changed since the first of these steps,
+    // also returns the name of the new choice. In the gradients, -0 marks the elements of important
+    // units.
     [[nodiscard]] std::vector<std::string> state_names() const override;
     [[nodiscard]] bool saves_chunks() const override { return true; }
     [[nodiscard]] const float* saved_values(int chunk, size_t k) override;

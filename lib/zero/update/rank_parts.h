@@ -44,8 +44,8 @@ struct ZeroOptions {
     // True while a loss scale is being searched for: the step is skipped if gradients are not
     // finite. Otherwise such gradients end the run.
     bool skip_overflow = false;
-    // The state to resume from, null for the model's loaded values. It must live until the ZeRO
-    // state has been made.
+    // The state from which the run resumes. If it is null, training starts from the values that
+    // were loaded with the model. It must live until the ZeRO state has been made.
     runtime::SavedState* saved = nullptr;
     PipelineScope pipeline = {};
     // The tensor group if the model's parameters are shares, null if they are whole. It must
@@ -163,8 +163,9 @@ class RankParts {
         use(range, std::span<const float* const>(&sums, 1), 1.0F);
     }
 
-    // Sets the objects that updates call: the guard before a chunk changes, the witness before and
-    // after a change. Null for no object. Called between steps. Both must outlive their use.
+    // Set the objects that updates call: the guard before a chunk changes, the witness before and
+    // after a change. Null removes the object. Called between steps. The objects must live as long
+    // as they are set.
     void set_guard(runtime::UpdateGuard* guard) { guard_ = guard; }
     void set_witness(runtime::UpdateWitness* witness) { witness_ = witness; }
     [[nodiscard]] runtime::UpdateGuard* guard() const { return guard_; }

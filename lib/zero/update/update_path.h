@@ -50,8 +50,8 @@ class UpdatePath {
     virtual void end_chunk(int /*chunk*/, const ChunkView& /*view*/) {}
     virtual void end_bucket() {}
 
-    // Averages what hosts have changed in steps on their own (SteppingState::meet). Then all hosts
-    // have equal values again.
+    // Averages the changes that hosts have made in steps without an exchange (SteppingState::meet).
+    // Then all hosts have equal values again.
     virtual void meet() {}
 
     // Returns the names of the states that the path keeps in addition to moments, for checkpoints.
@@ -86,7 +86,8 @@ class UpdatePath {
                     use(part, run, both);
         }
     }
-    // An update of RANGE of a bucket, which the witness sees before (`done` is false) and after it.
+    // An update of RANGE of a bucket. The witness sees each update twice: before it (`done` is
+    // false) and after it (`done` is true).
     struct ShownUpdate {
         const kernels::FlatRange& update;
         Range range;

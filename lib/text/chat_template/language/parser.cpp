@@ -41,7 +41,7 @@ class TemplateParser : public ExpressionParser {
         }
     }
 
-    // Reads text, expressions and tags up to one of ENDS, whose name it leaves in the stream.
+    // Reads text, expressions and tags up to a tag whose name is in ENDS. Does not read this name.
     // Without ENDS, reads up to the end of the template.
     Body body(Ends ends) {
         const TemplateTokens::Level level(stream_);

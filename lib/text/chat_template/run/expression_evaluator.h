@@ -92,7 +92,7 @@ class ExpressionEvaluator {
     // CALLER, if given, is a further argument named `caller`.
     [[nodiscard]] Value eval_call(const Expression& expression, Scope* scope,
                                   const Value* caller = nullptr);
-    // Returns the result of applying FILTERS, the filters of a block, to TEXT.
+    // Applies FILTERS, which belong to a block, to TEXT. Returns the result.
     [[nodiscard]] Value eval_filters(const Expression& filters, const Value& text, Scope* scope);
 
     [[nodiscard]] int line() const { return line_; }  // of the last expression

@@ -63,7 +63,7 @@ class Interpreter : public ExpressionEvaluator {
     }
 
   private:
-    // Collects the printed text while it exists.
+    // Collects all text that is printed during the life of this object.
     class Capture {
       public:
         explicit Capture(Interpreter& own) : own_(own), before_(std::exchange(own.out_, &text_)) {}

@@ -14,7 +14,7 @@
 namespace dslaunch::text::jinja {
 namespace {
 
-// Writes JSON as Python does; nlohmann has neither Python's blanks after separators nor its floats.
+// Writes JSON as Python does. nlohmann's output has no blanks after separators, and other floats.
 class PythonJson {
   public:
     PythonJson(Meter& meter, const JsonStyle& style) : meter_(meter), style_(style) {}

@@ -39,9 +39,9 @@ bool has_long_capital(char32_t point) {
                                    UTF8PROC_CASEFOLD, &boundary) > 1;
 }
 
-// Appends the capital form of a letter that has no single capital letter: the letters of its case
-// folding, as capitals. If IS_TITLE is true, only the first letter becomes a capital, and an iota
-// subscript stays a subscript.
+// Appends the capital form of a letter that has no single capital letter: "SS" for "ß". The form
+// consists of the capitals of the letter's case folding. If IS_TITLE is true, only the first letter
+// becomes a capital, and an iota subscript stays a subscript.
 void append_long_capital(std::string& text, char32_t point, bool is_title) {
     constexpr char32_t kIotaBelow = 0x345, kIota = 0x3b9;
     utf8proc_int32_t letters[4];
@@ -114,7 +114,7 @@ bool ends_word(std::string_view text, size_t begin, size_t end) {
     return is_after_letter;
 }
 
-// Appends the small letter of the code point at BEGIN of SOURCE, which ends before END.
+// Appends the small letter of the code point that has bytes [BEGIN, END) of SOURCE.
 void append_small(std::string& text, std::string_view source, size_t begin, size_t end) {
     const char32_t point = point_at(source, begin);
     if (point == U'\u0130') {
@@ -142,8 +142,8 @@ std::string with_capitals(std::string_view text, const IsFirst& is_first) {
     return result;
 }
 
-// Returns TEXT without the leading and trailing code points for which IS_OUT is true, on the given
-// SIDES.
+// Removes code points for which IS_OUT is true from the ends of TEXT that SIDES chooses, until
+// IS_OUT is false. Returns the rest.
 template <typename IsOut>
 std::string_view stripped(std::string_view text, StripSides sides, const IsOut& is_out) {
     while (sides.left && !text.empty() && is_out(point_at(text, 0)))

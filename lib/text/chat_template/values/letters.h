@@ -24,14 +24,13 @@ namespace dslaunch::text::jinja {
 // after blanks, `-` and opening brackets.
 [[nodiscard]] std::string title_words(std::string_view text);
 
-// The sides of a string at which code points are removed. strip_blanks() removes Python's blanks,
-// and strip_points() the code points of CHARS.
+// The ends of a string at which strip_blanks() and strip_points() remove code points.
 struct StripSides {
     bool left = true;
     bool right = true;
 };
-// Return TEXT without the blanks at its SIDES, or without the code points of CHARS there. The
-// result points into TEXT.
+// Return TEXT without blanks (as in Python) at the ends that SIDES chooses, or without the code
+// points in CHARS there. The result points into TEXT.
 [[nodiscard]] std::string_view strip_blanks(std::string_view text, StripSides sides = {});
 [[nodiscard]] std::string_view strip_points(std::string_view text, std::string_view chars,
                                             StripSides sides);

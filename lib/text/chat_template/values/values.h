@@ -36,7 +36,8 @@ enum class ValueKind : uint8_t {
     kFunction,
 };
 
-// The shared part of a value. Its destructor returns its bytes to the meter.
+// The part of a value that its copies share. The destructor releases the object's bytes in the
+// meter.
 struct Object {
     Object() = default;
     Object(const Object&) = delete;

@@ -14,8 +14,8 @@ class Collectives;
 
 namespace dslaunch::job {
 
-// Returns the options for the buckets of gradients in CONFIG's job at ZeRO STAGE. The caller adds
-// the options for a pipeline.
+// Returns the options for the buckets of CONFIG's job at ZeRO STAGE. The caller adds the options
+// that a pipeline needs.
 [[nodiscard]] plan::FlatLayoutOptions layout_options(const config::RunConfig& config,
                                                      int64_t stage);
 
@@ -23,8 +23,8 @@ namespace dslaunch::job {
 // Throws Error{kConfig} if the stages that the config requests are not possible.
 void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 
-// Returns SETUP's job as set up for the rank at PLACE, with that rank's plan, but without model and
-// data.
+// Returns the setup of SETUP's job for the rank at PLACE, with the plan of this rank. The result
+// has no model and no data.
 [[nodiscard]] JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place);
 
 // Returns the reason why the config allows no plan for the model that SETUP has laid out, as an

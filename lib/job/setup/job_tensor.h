@@ -71,8 +71,8 @@ void let_go_of_other_stages(JobSetup& setup);
 // Called after the whole model has changed.
 void share_untrained(JobSetup& setup, const std::vector<int>& parameters);
 
-// A scope in which this thread can run SETUP's graph without the other ranks of its group. Shapes
-// are the same as in a real run, values are not.
+// A scope in which this thread can run SETUP's graph without the other ranks of its group. Tensors
+// have the same shapes as in a real run, but not the same values.
 class WithoutGroup {
   public:
     explicit WithoutGroup(const SharingPlace& place)

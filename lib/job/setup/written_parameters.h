@@ -15,9 +15,10 @@ namespace dslaunch::job {
 // empty function if the stage trains all parameters.
 [[nodiscard]] std::function<bool(int parameter)> written_here(const JobSetup& setup);
 
-// Throw Error{kInput} if a write cannot be done as in one process. The error names the parameter,
-// where it is written, the reason, and what to do. check_writes_in_place checks writes by the graph
-// itself, check_writes checks all other writes. REQUIRES for check_writes: the job is laid out.
+// Throw Error{kInput} if a write cannot be done with the same result as in a single process. The
+// error names the parameter, where it is written, the reason, and what to do. check_writes_in_place
+// checks writes by the graph itself, check_writes checks all other writes. REQUIRES for
+// check_writes: the job is laid out.
 void check_writes_in_place(const JobSetup& setup);
 void check_writes(const JobSetup& setup);
 // Does the checks of check_writes_in_place() and check_writes() for HELD_OUT, the graph in eval

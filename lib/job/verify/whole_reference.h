@@ -68,9 +68,8 @@ void convert(std::vector<at::Tensor> tensors, at::ScalarType dtype);
 struct ReferenceStep {
     double loss = 0;  // mean over all micro batches
     double loss_bound = 0;
-    // For each model parameter, the mean over the ranks of the gradients of the scaled loss,
-    // [numel] fp32 in the order of the parameter's memory; undefined if the parameter has no
-    // gradient.
+    // For each model parameter: the gradient of the scaled loss, averaged over the ranks. [numel]
+    // fp32 in the order of the parameter's memory; undefined if the parameter has no gradient.
     std::vector<at::Tensor> gradients;
     std::vector<double> bounds;  // by model parameter; absolute errors
     double norm = 0;             // global L2 norm of the gradients of the loss itself

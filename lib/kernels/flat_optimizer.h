@@ -52,8 +52,9 @@ void accumulate_sum(std::span<const float* const> sources, float scale, float* i
 void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype,
              Isa isa = isa_in_use());
 
-// Returns the sum of squares in fp64. Partial sums over blocks of kNormBlockNumel elements, counted
-// from values[0], are added in order. The result is not finite if an element is not finite.
+// Returns the sum of squares in fp64. Sums blocks of kNormBlockNumel elements, beginning at
+// values[0], and adds the sums of the blocks in order. The result is not finite if an element is
+// not finite.
 inline constexpr int64_t kNormBlockNumel = int64_t{16} * 1024;
 [[nodiscard]] double sum_of_squares(const float* values, int64_t numel, Isa isa = isa_in_use());
 

@@ -217,7 +217,8 @@ struct Nf4Tiles {
     }
 };
 
-// Computes ROWS rows in tiles of kCount rows, the rest in tiles of half as many rows, and so on.
+// Computes ROWS rows in tiles of kCount rows. Computes the remaining rows in tiles of kCount / 2
+// rows, and so on.
 template <typename Tiles, int kCount>
 void panel_rows(PanelTile tile, int64_t rows) {
     for (; rows >= kCount; rows -= kCount, tile.row += kCount) Tiles::template run<kCount>(tile);

@@ -83,9 +83,8 @@ void PushReceiver::give_up(const std::string& cause) {
     answer_(answer);
 }
 
-// Returns true if PATH is a plain file with the offered content. If IS_TARGET, also sets the file's
-// mode and time to the offered ones, and throws Error{kDisk} if PATH exists but is not a plain
-// file.
+// Returns true if PATH is a plain file with the offered content. If IS_TARGET, also gives the file
+// the mode and time of the offer, and throws Error{kDisk} if PATH exists but is not a plain file.
 bool PushReceiver::is_there(const std::string& path, bool is_target) {
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0) {

@@ -27,8 +27,7 @@ class FleetListener {
     // The agent has said hello, in this protocol version.
     virtual void host_greeted(size_t /*host*/) {}
     // Takes frames that Fleet does not handle itself: all except hello, pong, gone, problems and
-    // requests to end. If it throws an Error, the agent has sent nonsense, and the host counts as
-    // lost.
+    // requests to end. Throws Error if the agent has sent nonsense; the host then counts as lost.
     virtual void take_frame(size_t /*host*/, const Frame& /*frame*/) {}
     // LINE, printable, came on stderr of an agent that has said hello.
     virtual void take_diagnostic(size_t /*host*/, const std::string& /*line*/) {}
@@ -111,7 +110,8 @@ class Fleet {
     void stop();
     void stop(const StopRules& rules);
 
-    // Returns true if Ctrl-C or another signal that ends a command came, here or to an agent.
+    // Returns true if this process or an agent has received Ctrl-C or another signal that ends a
+    // command.
     [[nodiscard]] bool interrupted() const { return interrupts_ > 0; }
     // Returns true from the call of stop() on.
     [[nodiscard]] bool stopping() const { return is_stopping_; }

@@ -1,5 +1,5 @@
-// Cuts a worker's bytes into lines, and joins the pieces in which a program writes its lines. Cuts
-// a line of more than kLineBytesMax bytes there; the rest becomes the next line. Pure.
+// Cuts a worker's bytes into lines, and joins the pieces in which a program writes its lines. Ends
+// a line after kLineBytesMax bytes if it is longer; the rest becomes the next line. Pure.
 #pragma once
 
 #include <cstddef>

@@ -25,8 +25,8 @@ namespace dslaunch::launch {
 class StandardStreams {
   public:
     // Opens terminals and pipes a second time, since all processes that share a descriptor share
-    // its non-blocking flag. If a descriptor cannot be opened again, it is used itself, and writing
-    // to it may wait.
+    // its non-blocking flag. If a descriptor cannot be opened a second time, the original is used,
+    // and writing may wait.
     StandardStreams();
     StandardStreams(const StandardStreams&) = delete;
     StandardStreams& operator=(const StandardStreams&) = delete;

@@ -14,7 +14,7 @@ namespace dslaunch::launch {
 // thread yet.
 void hold_end_signals();
 
-// Undoes hold_end_signals(), if no job is run after all: the signals end this process again.
+// Undoes hold_end_signals() for a process that runs no job: the signals end this process again.
 void release_end_signals();
 // Blocks the signals of hold_end_signals() and returns a descriptor to read them from. Throws
 // Error{kSetup}.

@@ -108,9 +108,9 @@ class Transport {
 // Makes the transport that SPEC.transport names.
 [[nodiscard]] std::unique_ptr<Transport> make_transport(const JobSpec& spec);
 
-// The largest number of attempts to connect. An sshd with MaxStartups 10:30:100 drops a third of
-// ten connections that come at the same time, and two thirds of sixty. All pauses together take 9 s
-// at most.
+// The largest number of attempts to connect. For example, an sshd with MaxStartups 10:30:100 drops
+// about 3 of 10 connections that come at the same time, and about 40 of 60. All pauses together
+// take 9 s at most.
 inline constexpr int kConnectAttempts = 10;
 
 // Returns the wait after attempt number ATTEMPT (from 1): a random time between `limit / 2` and

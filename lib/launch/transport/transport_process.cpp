@@ -32,8 +32,7 @@ constexpr int kSshFailed = 255;
 constexpr int kNotFound = 127;
 
 constexpr size_t kKeptLines = 20;
-// The pause between checks whether a child has ended; its end comes right after it closes its
-// pipes.
+// The pause between checks whether a child has ended. A child ends right after it closes its pipes.
 constexpr milliseconds kReapPoll{2};
 // The time after which a child that was asked to end is killed.
 constexpr milliseconds kTermMax{500};

@@ -32,8 +32,8 @@ using std::chrono::milliseconds;
 constexpr size_t kKeptRefusals = 4;
 constexpr size_t kShownNames = 8;
 constexpr size_t kLinesOfHost = 3;
-// The pause between checks whether the starter has ended; its end comes right after it closes its
-// pipes.
+// The pause between checks whether the starter has ended. The starter ends right after it closes
+// its pipes.
 constexpr milliseconds kStarterReapPoll{5};
 constexpr milliseconds kCountOfRefusalsPause{1'000};
 

@@ -41,8 +41,8 @@ struct JoinSettings {
 [[nodiscard]] JoinSettings called_back(const JobSpec& spec, std::unique_ptr<AgentStarter> starter);
 
 // Makes the transport. Over TCP, a connection with a wrong token or other bytes is closed and does
-// not affect the job. An agent is refused, with the reason, if its host has already joined, or if
-// all hosts have. Once every host has joined or ended, nobody can connect any more. If a host has
+// not affect the job. An agent is refused, with the reason, if its host or every host has already
+// joined. Once every host has joined or ended, nobody can connect any more. If a host has
 // not joined when the starter ends, or after join_max, the transport gives the host up. The host's
 // error then contains the starter's last lines, or a list of the agents that did connect. start()
 // throws Error{kSetup} if it cannot listen.

@@ -110,8 +110,8 @@ class GreedyStep {
         for (const int chunk : {1, 0}) {
             const auto c = static_cast<size_t>(chunk);
             if (at(stage).weights[c] == at(stage).inputs[c]) continue;
-            // The weight gradients of the second chunk come before the first chunk's, as on a
-            // single rank.
+            // As on a single rank, the second chunk computes weight gradients first. The first
+            // chunk must not get ahead of it.
             if (chunk == 0 && at(stage).weights[0] == at(stage).weights[1]) continue;
             const double takes_s = costs_[part_at(stage, chunk)].backward_weight_s;
             if (next_s - now_s < rules_.patience * takes_s) continue;

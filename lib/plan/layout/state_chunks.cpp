@@ -40,9 +40,9 @@ bool is_on_disk(const FlatLayout& layout, const OffloadPlan& offload, int bucket
            (offload.parameters && !persistent);
 }
 
-// Returns the number of chunks of the buckets on disk if a chunk has at most STEP elements. For
-// each bucket, LARGEST contains the largest number of elements that any rank has in it. Thus the
-// result is the same on every rank.
+// Returns the number of chunks in all buckets that are on disk, for chunks of at most STEP
+// elements. LARGEST contains, for each bucket, the largest number of elements that any rank has in
+// it. Thus the result is the same on every rank.
 int64_t chunks_of(const std::vector<int64_t>& largest, int64_t step) {
     int64_t chunks = 0;
     for (const int64_t numel : largest) chunks += std::max<int64_t>(1, (numel + step - 1) / step);

@@ -59,8 +59,8 @@ struct HealthTiming {
     bool operator==(const HealthTiming&) const = default;
 };
 
-// Measurements of the path from one host to another, made by the sender. The number of the first
-// pass is 1. Later passes repeat the measurements of paths that looked bad.
+// Measurements of the path from one host to another. The sending host makes them. The number of the
+// first pass is 1. Later passes repeat the measurements of paths that looked bad.
 struct LinkSample {
     int64_t from = 0;  // node ranks; equal: inside the host
     int64_t to = 0;

@@ -64,9 +64,9 @@ double deviation(const std::vector<double>& values) {
 
 using Measure = std::function<double(const LinkSample&)>;
 
-// The values of a measure on the other links of the same pass. `all` has all of these links,
-// `apart` only the links that share no host with LINK. `apart` is the better comparison unless a
-// bad host is among its hosts, so best() takes the better median of the two lists.
+// One measure's values on other links of the same pass, with which LINK is compared. `all` has all
+// other links; `apart` has only the links that share no host with LINK. `apart` is better if a host
+// of LINK is bad, and `all` if another host is bad, so best() takes the better of the two medians.
 struct Elsewhere {
     std::vector<double> all;
     std::vector<double> apart;

@@ -18,8 +18,9 @@ namespace dslaunch::health {
 // Returns the PARTS of a finding's text, separated by "; ".
 [[nodiscard]] std::string join_parts(const std::vector<std::string>& parts);
 
-// The samples of several links together. Each function returns a text with one figure of these
-// links. A function with the argument GOOD compares this figure with the same figure of GOOD.
+// The samples of several links together. Each function returns one figure as a text, for all of
+// these links. If a function has the argument GOOD, the text also gives this figure of the links in
+// GOOD.
 class LinkFigures {
   public:
     // Adds SAMPLE. If RATE_COUNTS is false, rate() ignores this sample.

@@ -142,8 +142,8 @@ bool product_rule(FlowState& flow, Node& node) {
     return true;
 }
 
-// Places a depthwise convolution of an input [batch, channels, ..]: it convolves each channel by
-// itself. The channels may be split.
+// Places a depthwise convolution of an input [batch, channels, ..]. The channels may be split,
+// because each output channel depends on a single input channel.
 bool convolution_rule(FlowState& flow, Node& node) {
     const TensorPlacement x = flow.input(node, 0);
     const auto groups_at = argument_at(node, "groups");

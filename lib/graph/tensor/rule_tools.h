@@ -16,8 +16,8 @@ namespace dslaunch::graph {
 [[nodiscard]] TensorPlacement moved_shard(const TensorPlacement& like, int64_t dim);
 [[nodiscard]] bool is_none(const Value& value);
 [[nodiscard]] int64_t dims_of(const FlowState& flow, const Value* value);
-// Returns the dimension, counted from 0, that input INDEX names in a tensor of DIMS dimensions;
-// nothing if it is not known.
+// Returns a dimension, counted from 0, in a tensor of DIMS dimensions. NODE's input INDEX names the
+// dimension. Returns nothing if the input is not known.
 [[nodiscard]] std::optional<int64_t> dim_argument(const FlowState& flow, const Node& node,
                                                   size_t index, int64_t dims);
 // Returns the numbers of a list; nothing if VALUE is no list, or if they are not known.

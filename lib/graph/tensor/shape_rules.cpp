@@ -36,7 +36,7 @@ struct Group {
     size_t in_begin = 0, in_end = 0, out_begin = 0, out_end = 0;
 };
 
-// Returns the group, in a view from IN to OUT, that contains dimension DIM of IN.
+// Returns the group that contains dimension DIM of IN, in a view that turns the sizes IN into OUT.
 Group group_of(const Sizes& in, const Sizes& out, size_t dim) {
     Group group;
     while (true) {

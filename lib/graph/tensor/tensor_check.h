@@ -11,7 +11,8 @@
 
 namespace dslaunch::graph {
 
-// Returns LOWERED, a graph for fp32, with fp64 in place of fp32 in the dtypes that it names.
+// Returns a copy of LOWERED that computes in fp64: where the graph names fp32 as a dtype, the copy
+// names fp64. REQUIRES: LOWERED is a graph for fp32.
 [[nodiscard]] LoweredGraph in_double(const LoweredGraph& lowered);
 // Returns MODEL's tensors as autograd leaves in fp64, together with ARGUMENTS. If all elements of a
 // parameter are equal, as in a bias of zeros, they get different values. Otherwise a bias that is

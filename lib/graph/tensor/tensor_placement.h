@@ -14,8 +14,8 @@
 
 namespace dslaunch::graph {
 
-// The parts of a graph in which ranks share positions. Positions are the dimension of forward's
-// tokens along a sample.
+// The parts of a graph in which ranks share positions. A position is a place of a token in a sample
+// of forward's tokens.
 enum class PositionSplit {
     kNone,
     kBetweenLayers,  // weights are split, and positions between split layers

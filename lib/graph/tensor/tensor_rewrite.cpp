@@ -33,9 +33,9 @@ class Rewriter {
         pair_twins(*lowered.graph->block(), *made_.lowered.graph->block(), made_.twins);
     }
 
-    // Carries out the edits. MIXED contains the parameters that some nodes use for a rank's share
-    // of the work, and other nodes for the whole work. A node with a share then reads the parameter
-    // through tensor_copy, so that the parameter's gradient is complete.
+    // Carries out the edits. MIXED: parameters that some nodes read to compute a rank's share of
+    // the work, and other nodes to compute the whole work. The nodes of the first kind then read
+    // the parameter through tensor_copy, so that the parameter's gradient is complete.
     void run(const std::set<const Value*>& mixed) {
         for (const TensorEdit& edit : flow_.edits()) {
             const bool copy =
@@ -345,8 +345,8 @@ class Rewriter {
     std::vector<Node*> replaced_;  // nodes whose outputs are no longer read
 };
 
-// The parameters that at least one node uses for a rank's share of the work. A parameter is in
-// `mixed` if another node uses it for the whole work, otherwise in `all`.
+// The parameters that some node reads to compute a rank's share of the work. If all nodes that read
+// a parameter do so, the parameter is in `all`; otherwise it is in `mixed`.
 struct SummandUses {
     std::set<const Value*> mixed;
     std::set<const Value*> all;  // every node reads the share

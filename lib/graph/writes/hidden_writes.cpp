@@ -142,7 +142,8 @@ void show_operands(Graph& graph) {
     }
 }
 
-// Changes FUNCTION and all functions that it calls, each of them once.
+// Makes hidden writes visible in FUNCTION and in all functions that it calls. Changes each function
+// once.
 void show_in(Function& function, std::set<const Function*>& seen) {
     torch::jit::GraphFunction* const compiled = torch::jit::tryToGraphFunction(function);
     if (compiled == nullptr || !seen.insert(&function).second) return;

@@ -117,7 +117,7 @@ Slice slice_of(Graph& whole, const std::vector<size_t>& wanted, TellsDraw tells)
     return slice;
 }
 
-// Returns the part of ALL that computes OUTPUTS, given by index.
+// Returns the part of ALL that computes the outputs with the indices OUTPUTS.
 Slice narrow(const Slice& all, const std::vector<size_t>& outputs) {
     Slice slice{all.tells, all.graph->copy(), {}};
     for (size_t o = slice.graph->outputs().size(); o-- > 0;)
@@ -203,8 +203,8 @@ class Hoister {
         return nullptr;
     }
 
-    // Returns true if forward changes the buffer at INPUT by a value that it computes from the
-    // batch or draws.
+    // Returns true if the value that forward writes to the buffer at INPUT depends on the batch or
+    // on random numbers.
     bool moves_by_batch(size_t input) {
         const auto [found, fresh] = by_batch_.try_emplace(input, false);
         if (!fresh) return found->second;

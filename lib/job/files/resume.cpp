@@ -50,16 +50,16 @@ std::vector<std::string> candidates_in(storage::FileTree& tree, const std::strin
     return folders;
 }
 
-// Returns the checkpoints in PATH, a folder that the user named; or PATH itself if it is a
-// checkpoint.
+// Returns the checkpoints in the folder PATH, which the user named. If PATH itself is a checkpoint,
+// returns only PATH.
 std::vector<std::string> candidates_of(storage::FileTree& tree, const std::string& path) {
     const storage::CheckpointPlace place = storage::find_checkpoints(tree, path);
     if (!place.step_folder.empty()) return {place.step_folder};
     return candidates_in(tree, place.root);
 }
 
-// Returns the checkpoints of earlier steps that are in the same folder as FOLDER, a checkpoint that
-// the user named. They might be used in its place.
+// Returns checkpoints that might be used in place of FOLDER, the checkpoint that the user named.
+// They are in the same parent folder, and are from earlier steps.
 std::vector<std::string> earlier_ones(storage::FileTree& tree, const std::string& folder) {
     const std::string root = folder_of(folder);
     std::vector<std::string> folders;

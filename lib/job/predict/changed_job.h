@@ -9,8 +9,8 @@
 
 namespace dslaunch::job {
 
-// Returns the setup of SETUP's job with CONFIG in place of its config, for the rank at PLACE. The
-// result has no model and no data. Scales the model's bytes and FLOPs to the number of rows in
+// Returns a copy of SETUP in which CONFIG replaces the job's config. The copy is for the rank at
+// PLACE. It has no model and no data. Scales the model's bytes and FLOPs to the number of rows in
 // CONFIG's micro batch. Returns nullopt if the config cannot be run with this model and these
 // ranks.
 [[nodiscard]] std::optional<JobSetup> changed_job(const JobSetup& setup,

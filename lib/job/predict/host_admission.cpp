@@ -40,7 +40,7 @@ Bytes arena_of_stage(const JobSetup& setup) {
     return touched_bytes(arena);
 }
 
-// Returns the bytes of the other local ranks' gradients that this rank never reads, assuming that
+// Returns how many bytes of the gradients of other local ranks this rank never reads. Assumes that
 // each bucket has separate memory. Each rank reads one part of all gradients, in order to sum it.
 // At ZeRO stage 0, it also reads the sums of the other parts.
 Bytes unread(const JobSetup& setup) {
@@ -54,8 +54,8 @@ Bytes unread(const JobSetup& setup) {
                  static_cast<int64_t>(sizeof(float))};
 }
 
-// Returns SETUP's job as seen from other ranks on PLACE's host: one rank for each other stage and
-// each other tensor share. All shares are assumed to be as large as SETUP's.
+// Returns the setups of other ranks on PLACE's host: one rank for each other stage and each other
+// tensor share. All shares are assumed to be as large as SETUP's.
 std::vector<JobSetup> others_on_host(const JobSetup& setup, const runtime::Topology& place) {
     std::set<std::pair<int, int>> seen = {{setup.place.stage, setup.sharing.place.share()}};
     std::vector<JobSetup> others;
@@ -143,8 +143,8 @@ std::optional<plan::HostNeed> need_with(const JobSetup& setup, const runtime::To
     return need_of_host(*other, ranks, program);
 }
 
-// Returns the size of the buffers of a rank's two checkpoint files, for its part of the weights and
-// of the states.
+// Returns the size of the buffers with which a rank writes its two checkpoint files: one for its
+// part of the weights, and one for its part of the states.
 Bytes saving_memory_of_stage(const JobSetup& setup) {
     int64_t numel = 0;
     for (int p = 0; p < std::ssize(setup.info.parameters); ++p) {

@@ -46,8 +46,8 @@ struct AdmissionOptions {
     std::optional<plan::DeviceRoom> device = {};
 };
 
-// Returns the admission of PLACE's host, and of a rank's GPU if SETUP is for GPUs. Throws
-// Error{kDisk} if a folder of nvme_path does not exist.
+// Decides whether the job fits on PLACE's host and, if SETUP is for GPUs, on a rank's GPU. Returns
+// the result. Throws Error{kDisk} if a folder of nvme_path does not exist.
 [[nodiscard]] HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
                                        const AdmissionOptions& options);
 
@@ -73,7 +73,8 @@ class JobRoom {
     // /proc/meminfo) for the 2 ranks of a host". Empty if no limit was checked. Called by a host's
     // first rank.
     [[nodiscard]] std::string text() const;
-    // Returns "202.2 MiB of 22.34 GiB", the first of these limits; empty if no limit was checked.
+    // Returns the first part of text() without the limit's name, "202.2 MiB of 22.34 GiB"; empty if
+    // no limit was checked.
     [[nodiscard]] std::string brief() const;
     // Called by all ranks of the JOB. Replaces the estimate by the largest estimate of all ranks,
     // since other hosts may have different stages of a pipeline.

@@ -50,8 +50,8 @@ std::string JobSaving::own_root() const {
                   : options_.output + "/checkpoints";
 }
 
-// Claims the folder before a checkpoint is read from it, so that no other run can save there
-// meanwhile.
+// Claims the folder before a checkpoint is read from it, so that from then on no other run can save
+// there.
 void JobSaving::claim() {
     if (!saves() || place().rank() != 0) return;
     storage::CheckpointClaim claim;
@@ -139,9 +139,9 @@ void JobSaving::require_same_masks() const {
          reader_->folder(), printable(options_.model_path), saved, masks_);
 }
 
-// Refuses to resume if the run began with another learning rate, clipping or batch size than the
-// present default, and no value is given now. Normally, the launcher takes the values from the
-// run's run.json, but this file may be elsewhere.
+// Refuses to resume if the config gives no learning rate, clipping or batch size, and the present
+// default differs from the value with which the run began. Normally, the launcher takes the values
+// from the run's run.json, but this file may be elsewhere.
 void JobSaving::require_same_numbers() const {
     const std::vector<std::string> began =
         config::begun_otherwise(setup_.resolved, reader_->checkpoint().config_json);

@@ -83,9 +83,9 @@ class JobSaving {
         return checkpointer_ ? &*checkpointer_ : nullptr;
     }
 
-    // Called by all ranks after the last step, END, once all saves have ended. The first rank
-    // writes the weights of the best checkpoint if the config asks for it and there is one, and
-    // otherwise collects the trained weights and writes them. Throws Error{kDisk}, and
+    // Called by all ranks once all saves have ended. END is the last step. If the config asks for
+    // the best checkpoint and there is one, the first rank writes its weights. Otherwise the first
+    // rank collects the trained weights and writes them. Throws Error{kDisk}, and
     // Error{kCheckpoint} if the best checkpoint is damaged.
     [[nodiscard]] WrittenWeights write_weights(runtime::SavableState& state,
                                                runtime::ModelBuffers& buffers,
@@ -128,7 +128,8 @@ class JobSaving {
     std::string masks_;         // graph::fingerprint_of_masks()
     storage::DataMark data_;    // on rank 0
     bool begins_data_ = false;  // true: the data are not the checkpoint's
-    // On rank 0: the step after which checkpoints are to be set aside; unset: none are.
+    // Only on rank 0: checkpoints of later steps than this one are to be set aside. If it is not
+    // set, no checkpoints are set aside.
     std::optional<int64_t> aside_after_;
     std::optional<runtime::Checkpointer> checkpointer_;
 };

@@ -14,8 +14,8 @@
 namespace dslaunch::job {
 namespace {
 
-// Returns the size of each chunk on the rank on which the chunk is largest, so all ranks get the
-// same result. The chunks are in the order in which they are kept in memory.
+// Returns the size of each chunk, in the order in which chunks are kept in memory. If a chunk has
+// different sizes on the ranks, returns the largest size, so all ranks get the same result.
 std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::ChunkFormat& format) {
     std::vector<Bytes> bytes;
     for (const int c : chunks.keep_order) {

@@ -29,7 +29,8 @@ namespace dslaunch::job {
 
 namespace {
 
-// Longer than a rank can live after it lost its launcher (launch::kLeaseMax).
+// The longest wait for the claim. A rank that has lost its launcher ends earlier than this
+// (launch::kLeaseMax).
 constexpr std::chrono::milliseconds kClaimWaitMax{150'000};
 
 // Throws Error{kDiverged} if no step of the run changed the weights. But if the run was asked to

@@ -55,7 +55,7 @@ class ReduceAndUpdate {
     // Adds the sum of a tied parameter's gradients over its stages. The sum comes at the end of the
     // step, so that no stage waits for another stage while it still has work.
     void add_tie(const TiedParameter& tie);
-    // Begins a new turn of each chunk unless updates are only partial, and adds the updates of
+    // Adds the reads and writes of chunks on disk with which the step begins. Adds the updates of
     // waiting gradients (kUpdateRest) if the step has them.
     void begin_step(const ModelInfo& model);
     // Adds Norm if it is needed, and the updates if they must wait for all reductions.

@@ -27,7 +27,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// A column in the form in which one argument of forward reads it.
+// A column of the file, and the form that one argument of forward needs.
 struct FedColumn {
     std::string name;
     DType dtype = DType::kF32;

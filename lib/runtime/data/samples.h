@@ -39,8 +39,8 @@ struct IndexLimit {
     bool tokens = false;  // true for token ids: ids of another tokenizer cause a warning
 };
 
-// The input for one argument of forward. A batch of B samples is [B] + sample_shape, contiguous, on
-// the CPU.
+// The input for one argument of forward. A batch of B samples has the shape [B] followed by
+// sample_shape, and is contiguous on the CPU.
 struct DataInput {
     std::string argument;
     c10::ScalarType dtype = c10::ScalarType::Float;

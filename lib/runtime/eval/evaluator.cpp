@@ -106,7 +106,8 @@ graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& 
     return boundary;
 }
 
-// Runs the stretches in the model's order on all stages, so that no two stages wait for each other.
+// Runs this stage's stretches in the model's order. All stages keep this order, so they cannot wait
+// for each other in a circle.
 graph::Boundary Evaluator::forward(const EvalBatch& batch,
                                    const std::vector<c10::IValue>& arguments) const {
     constexpr uint32_t kNumber = 0;  // number of the one message between two stages
@@ -158,8 +159,8 @@ EvalShare Evaluator::run(const std::function<void(double share)>& tell) {
         const double counted = targets == nullptr ? rows : targets->of(arguments);
         if (counted == 0) continue;
         const bool by_token = parts_.config->loss.mean == config::LossMean::kToken;
-        // The mean loss of a batch is multiplied by its samples, so that each sample counts once. A
-        // loss by token is a sum already.
+        // The loss of a batch is a mean over its samples. It is multiplied by their number, so that
+        // each sample counts once. With LossMean::kToken, the loss is already a sum over tokens.
         share.loss_sum += by_token ? graph::loss_of(last) : graph::loss_of(last) * rows;
         share.weight += by_token ? counted : rows;
         if (parts_.segmented->lowered().has_rewards)

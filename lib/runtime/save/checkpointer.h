@@ -41,8 +41,8 @@ struct CheckpointerParts {
     std::unique_ptr<storage::FileLock> claim = nullptr;  // rank 0's lock; if null, begin() locks
     storage::Retention keeps = {};                       // the checkpoints that stay
     bool goes_on = false;  // true if a failed save does not end the run
-    // True if hosts share no disk: then all files are collected on rank 0's disk. Each host uses a
-    // path of its own for ROOT, in case some of them share a file system after all.
+    // True if hosts share no disk: then all files are collected on rank 0's disk. ROOT must be a
+    // different path on each host, because some hosts may share a file system after all.
     bool via_first = false;
     const graph::Model* model = nullptr;
     // True if parameters that are not trained are left out, for example with adapters: a resumed

@@ -121,8 +121,8 @@ void CompressedWeights::finish() {
     write_shrunk();
 }
 
-// Writes the smaller weights, without the parts that masks hide. Masks that are not on yet hide
-// nothing.
+// Writes the smaller weights, without the parts that masks hide. Masks whose schedule has not begun
+// are ignored.
 void CompressedWeights::write_shrunk() {
     if (end_.shrinks.empty()) return;
     const std::string folder = folder_ + "/" + kSmallerFolder;

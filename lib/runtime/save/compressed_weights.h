@@ -24,8 +24,8 @@ struct CompressionEnd {
     std::vector<graph::Shrink> shrinks = {};
     std::function<double()> loss = {};  // SmallerWeights::loss
     double tolerance = 0;               // SmallerWeights::tolerance
-    // The type in which layers read parameters. Values of this type are rounded and ranked, not the
-    // fp32 master copies.
+    // The type in which layers read parameters. The final values are rounded and ranked in this
+    // type, and not as fp32 master copies.
     at::ScalarType parameter_dtype = at::kFloat;
 };
 
@@ -38,8 +38,8 @@ struct CompressionEnd {
 class CompressedWeights final : public WeightSink {
   public:
     // MODEL and the objects that END points to must outlive this object. HERE lists the compressed
-    // parameters and scores whose values are in MODEL's tensors; put() is not called for them, and
-    // finish() puts them. Smaller weights are written into FOLDER/smaller.
+    // parameters and scores whose values are in MODEL's tensors: finish() takes these values from
+    // there, so put() must not be called for them. Smaller weights are written into FOLDER/smaller.
     CompressedWeights(graph::Model& model, CompressionEnd end, std::vector<int> here,
                       std::string folder, std::unique_ptr<WeightSink> sink);
 

@@ -39,8 +39,8 @@ bool is_first_share(const FinalWeights& weights) {
     return weights.tensor == nullptr || weights.tensor->group->rank() == 0;
 }
 
-// Returns the parameters whose values must be brought to the writing rank, since MODEL's tensors on
-// that rank do not hold them. It leaves out parameters that an earlier stage brings.
+// Returns the parameters whose values must be brought to the writing rank, because MODEL's tensors
+// on that rank do not have them. Leaves out parameters that an earlier stage brings.
 std::vector<int> brought(const FinalWeights& weights) {
     std::vector<int> parameters = weights.state->parameters_elsewhere();
     for (int i = 0; i < weights.layout->trained_slices; ++i) {
@@ -210,8 +210,8 @@ class Writer {
     explicit Writer(const FinalWeights& weights) : weights_(weights) {}
 
     void write() {
-        // Without a tensor group, the model's tensors hold all values that the state does not
-        // bring.
+        // Without a tensor group, the model's tensors have all values except for
+        // parameters_elsewhere().
         const bool holds = weights_.tensor == nullptr;
         std::vector<int> elsewhere =
             holds ? weights_.state->parameters_elsewhere() : brought(weights_);

@@ -184,8 +184,8 @@ void WeightWriter::finish() {
             read_from(weights, weights_->offset(homes_[i].entry), model_.parameters()[i].tensor);
         }
     }
-    // Moves the model to the CPU, so that the file can be loaded on any machine. All tensors that
-    // are still on a device have values.
+    // Moves the model to the CPU, so that the file can be loaded on any machine. Tensors whose
+    // values came by put() are already mapped from the written files.
     graph::move_to_device(model_, c10::kCPU);
     model_.renew_views();
     graph::save_archive(

@@ -12,8 +12,8 @@ class ReadableState {
     virtual ~ReadableState() = default;
 
     // Makes PARAMETERS (indices into the model's parameters) readable through their tensors until
-    // let_go(). Every rank calls hold(), outside of a step, but only ranks with KEEP can read
-    // afterwards. There is only one hold at a time.
+    // let_go(). Every rank calls hold(), outside of a step, but only ranks that pass KEEP = true
+    // can read afterwards. REQUIRES: let_go() was called after an earlier hold().
     virtual void hold(std::span<const int> parameters, bool keep) = 0;
     virtual void let_go() = 0;
     // Returns true if parameters are whole only while they are held.

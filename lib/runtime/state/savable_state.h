@@ -40,8 +40,8 @@ class SavableState {
     // outside of a step.
     [[nodiscard]] virtual std::vector<SavedPiece> saved_pieces() = 0;
     // Returns the names of states that the ZeRO state keeps in addition to the optimizer's states.
-    // All ranks return the same names. Indices of these states start after the optimizer's last
-    // index. The default is none.
+    // All ranks return the same names. The indices of these states continue the indices of the
+    // optimizer's states. The default is none.
     [[nodiscard]] virtual std::vector<std::string> further_states() const { return {}; }
     // Returns the number of elements of each state of a trained PARAMETER. The numbers depend only
     // on the parameter's shape (storage::CheckpointTensor::state_numel). By default all states have

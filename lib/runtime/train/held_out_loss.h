@@ -43,9 +43,9 @@ class HeldOutLoss {
 
     // Computes the held-out loss after STEP steps, of which UPDATES changed the weights. All ranks
     // call it and get the same loss, or nullopt if the evaluation was cut short. If COUNTS is true,
-    // judge() takes the loss into account. Rank 0 reports the loss. Shows the progress by calls of
-    // TELL with a share from 0 to 1. Throws the errors of Evaluator::run, Error{kInput} if no
-    // target counts, and Error{kDiverged} if the loss is not finite.
+    // judge() takes the loss into account. Rank 0 reports the loss. Calls TELL again and again with
+    // the fraction that is done, from 0 to 1. Throws the errors of Evaluator::run, Error{kInput} if
+    // no target counts, and Error{kDiverged} if the loss is not finite.
     [[nodiscard]] std::optional<double> evaluate(int64_t step, int64_t updates, bool counts,
                                                  const std::function<void(double share)>& tell);
     [[nodiscard]] const EvalJudge& judge() const { return judge_; }

@@ -45,7 +45,7 @@ struct StepFacts : RankFacts {
 // Measures what a rank used since the end of the last step.
 class RankMeter {
   public:
-    // RUNNER and LOADER must outlive the meter. LOADER is null if batches need no wait.
+    // RUNNER and LOADER must outlive the meter. LOADER is null if the rank has no data loader.
     // TELLS_PLANNED is true if this rank reports how many bytes the plan sends to other hosts.
     RankMeter(const StepRunner& runner, const BatchLoader* loader, bool tells_planned)
         : runner_(runner), loader_(loader), tells_planned_(tells_planned) {}

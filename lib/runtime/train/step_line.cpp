@@ -33,8 +33,8 @@ void StepLine::begin_step(int64_t step) {
 }
 
 // Updates the mean time of steps. The first step takes longer than others, so its time counts only
-// until the second step has ended. Further steps have equal weights at first; later, new ones weigh
-// more than old ones.
+// until the second step has ended. At first, all further steps have the same weight. Later, recent
+// steps have more weight than old steps.
 void StepLine::end_step(const DoneStep& done) {
     const std::lock_guard lock(mutex_);
     const auto others = static_cast<double>(steps_done_++);

@@ -76,8 +76,8 @@ class StepRunner final : private InstructionRunner {
     // Switches to PLAN, which must outlive the runner. STEPS is the number of steps that this run
     // has done. Called between steps.
     void change_plan(const plan::StepPlan& plan, int64_t steps);
-    // Notes that this rank has reached the end of a step. Other ranks may still be waiting for a
-    // rank that has not, and position() then shows which one.
+    // Notes that this rank has reached the end of a step. This counts in position(), so that the
+    // positions of all ranks show for which rank the others wait.
     void reach_end() { ++ends_reached_; }
 
     // Return the present plan, the time of each of its instructions in the last step, and the time

@@ -202,8 +202,8 @@ StepFacts Trainer::take_step() {
 }
 
 double Trainer::evaluate() {
-    // The result always has a value: a caller with its own loop does not let its evaluator end an
-    // evaluation early (EvaluatorParts::leaves).
+    // evaluate() returns nullopt only if an evaluation ends early. A caller with its own loop does
+    // not allow that (EvaluatorParts::leaves).
     return evaluate(step_, /*counts=*/false, /*writes=*/false).value();
 }
 

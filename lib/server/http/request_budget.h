@@ -76,9 +76,9 @@ class MemoryLease {
     int64_t bytes_ = 0;
 };
 
-// Returns the bytes that reserve() takes from the budget to move BUFFER to larger memory; 0 if
-// BUFFER already has room for NUMEL elements. After the move, reserve() gives back the bytes of the
-// old memory.
+// Returns how many bytes reserve() takes from the budget if BUFFER needs larger memory; 0 if BUFFER
+// already has room for NUMEL elements. Once the elements are in the larger memory, reserve() gives
+// back the bytes of the old memory.
 template <typename Buffer>
 [[nodiscard]] int64_t growth_of(const Buffer& buffer, size_t numel, size_t numel_max = SIZE_MAX) {
     if (numel <= buffer.capacity()) return 0;

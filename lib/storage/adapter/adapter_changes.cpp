@@ -361,8 +361,8 @@ void AdapterChanges::add_pair(const std::string& path, const LowRankPair& pair) 
                "changes a layer that another tensor also changes: the file contains two adapters, "
                "or one layer under two names");
     change.pair = pair;
-    // If the file contains the whole base weight, the initialization has already changed this
-    // weight. If not, the model's base weight must be changed as it was at the start of training.
+    // If the file contains the whole base weight, this weight already includes the change that the
+    // initialization made. If not, the same change must be made to the model's base weight.
     if (!change.whole && !pair.is_of_table && pair.experts == 1) change.init = config_.init;
     if (!config_.is_dora) return;
     const int64_t numel = pair.is_of_table ? pair.in() : pair.out();
@@ -507,9 +507,9 @@ void AdapterChanges::require_saved() const {
 
 // Completes the changes of a model whose output layer is tied to the token table. The file may have
 // the tensors of only one of these two modules. If rows of the table change, the output layer
-// changes too. If one module gets a whole new weight, the other module gets the same weight, unless
-// modules_to_save names the module with the new weight. A table with a different number of rows
-// always replaces the output layer too.
+// changes too. A new weight of one module also replaces the weight of the other, unless
+// modules_to_save names the changed module. A table with a different number of rows always replaces
+// the output layer too.
 void AdapterChanges::settle_tied() {
     const std::string table_name = table_of(*model_), head_name = head_of(*model_);
     const bool has_any = changes_.contains(table_name) || changes_.contains(head_name);

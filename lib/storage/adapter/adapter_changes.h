@@ -28,8 +28,8 @@ struct LowRankPair {
     double scale = 1;
     // One parameter may contain the weights of several experts. An adapter of this parameter is
     // split into one pair for each expert. This pair belongs to expert number `expert` of
-    // `experts`. It uses r rows of A and, from the rows `outputs` of B, every column with the
-    // number `expert + i * experts`.
+    // `experts`. Its matrices are r rows of A, and a part of B: the rows `outputs`, and in them the
+    // columns number `expert + i * experts`.
     int64_t expert = 0, experts = 1;
     Range outputs;
 

@@ -13,7 +13,7 @@ namespace dslaunch::storage {
 // B.
 inline constexpr std::string_view kAdapterA = ".lora_A.weight", kAdapterB = ".lora_B.weight";
 
-// The role of a tensor in an adapter, with its shape.
+// The role of a tensor in an adapter. The comments give the tensor's shape.
 enum class AdapterRole {
     kWhole,      // a parameter that replaces the model's
     kA,          // [r, in] of a pair

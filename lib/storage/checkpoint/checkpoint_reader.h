@@ -50,8 +50,8 @@ class CheckpointReader {
 };
 
 // The checkpoints that a user's path means. The path may be a step folder, a folder that contains
-// step folders, or an --output folder with checkpoints/ in it. A user may append /best or /latest
-// to a path of the latter two kinds, and thereby choose one step folder.
+// step folders, or an --output folder with checkpoints/ in it. If it is not a step folder itself,
+// the user may append /best or /latest to choose one.
 struct CheckpointPlace {
     std::string root;         // the folder of the step folders; empty if step_folder is set
     std::string step_folder;  // the one step folder that the path leads to; empty if root is set

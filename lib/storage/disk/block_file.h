@@ -42,7 +42,7 @@ struct [[nodiscard]] IoResult {
     int error_number = 0;      // negative errno of the first part that failed; 0 if none did
     int64_t moved_bytes = 0;   // fewer than requested without an error: a short transfer
     int64_t failed_bytes = 0;  // offset in the block file of the first part that failed or was
-                               // short; without meaning if there is no such part
+                               // short; without meaning if all parts were whole
 
     // Returns true if all ASKED_BYTES were transferred without an error.
     [[nodiscard]] bool has_moved(int64_t asked_bytes) const {

@@ -66,9 +66,9 @@ void RequestTable::book_failure(Entry& entry, const Piece& piece, int error_numb
 
 void RequestTable::book_moved(Entry& entry, Moved moved) {
     entry.moved.push_back(moved);
-    // Extends the transferred bytes at the beginning of the request by each range that begins at
-    // their end. Searches the whole list again after each such range. The list is short, because it
-    // has at most one range for each piece in flight.
+    // A moved range that begins at front_bytes continues the bytes that are transferred without a
+    // gap. Appends each such range, and then searches the list again from its beginning. The list
+    // is short, because it has at most one range for each piece in flight.
     for (size_t i = 0; i < entry.moved.size();) {
         if (entry.moved[i].begin_bytes != entry.front_bytes) {
             ++i;

@@ -107,7 +107,7 @@ struct ExportedOutput {
     ExportedValue value;
 };
 
-// All that the record of a program says.
+// The whole content of a program's record.
 struct ExportedProgram {
     ExportedGraph graph;
     std::vector<ExportedInput> inputs;    // in the order of graph.inputs

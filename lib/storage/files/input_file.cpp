@@ -28,8 +28,8 @@ bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(path, unreadable);
 }
 
-// Returns advice on the weights at PATH. Names the model to which the weights belong, judging by
-// the files next to them; otherwise says how to make a model in Python.
+// Returns advice on the weights at PATH. If files next to them show to which model the weights
+// belong, the advice names this model. Otherwise it says how to make a model in Python.
 std::string model_of_weights(const std::string& path) {
     const std::filesystem::path file(path);
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
@@ -218,8 +218,8 @@ bool has_token_name(std::string_view path) {
            path.ends_with(".bin");
 }
 
-// Returns why a file of KIND cannot be data; nothing if it can be, or if its reader reports the
-// fault.
+// Returns why a file of KIND cannot be data. Returns nothing if the file may be data, or if the
+// code that reads it will report the fault.
 std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
                                        const std::string& model, std::span<const std::byte> bytes) {
     const bool rows = is_row_file(path);

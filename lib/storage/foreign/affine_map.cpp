@@ -88,7 +88,7 @@ class Map {
     }
 
     // Returns the runs in the order of the whole tensor. If several ranks have the same run,
-    // returns it once, and adds a pair of this run and each further copy to COPIES.
+    // returns only the first one. For each other copy, adds the pair (first run, copy) to COPIES.
     std::vector<Joining::Run> in_order(int64_t numel,
                                        std::vector<std::pair<Joining::Run, Joining::Run>>& copies) {
         std::ranges::stable_sort(runs_, {}, &Placed::at);
@@ -109,7 +109,7 @@ class Map {
     }
 
     // Mark the beginning and the end of one rank's pieces. NUMEL is the number of elements of the
-    // rank's part. end_rank() throws if the pieces together have another number of elements.
+    // rank's part. end_rank() throws if the pieces together do not have NUMEL elements.
     void begin_rank() { held_ = 0; }
     void end_rank(int64_t numel) const {
         if (held_ != numel) bad("a rank's part has another number of elements than its pieces");

@@ -54,9 +54,9 @@ class DeepSpeedModel : public TensorSource {
     void add_frozen(const std::string& name, const PickleValue& value);
     void add_buffer(const std::string& name, const TorchTensor& found);
     void add_aliases();
-    // Compares TENSOR, the values in the module's file, with the master weights of trained tensor
-    // AT. Returns false if the rounded master weights differ from TENSOR. If IS_PADDED, ignores the
-    // rows of TENSOR that the master weights do not have.
+    // Compares TENSOR, a weight from the module's file, with the master weights of the trained
+    // tensor at index AT. Returns false if the rounded master weights differ from TENSOR. If
+    // IS_PADDED, ignores the rows of TENSOR that the master weights do not have.
     [[nodiscard]] bool has_weights(size_t at, TorchTensor tensor, bool is_padded = false) const;
     // Returns the place of the tensor NAME if it is trained; nothing for other names.
     [[nodiscard]] std::optional<size_t> place_of_trained(const std::string& name) const;

@@ -312,9 +312,9 @@ TensorChunks DeepSpeedSplit::mean_of(const std::vector<Part>& parts) {
     return chunks;
 }
 
-// Returns true if LAYER shares its parameter LOCAL, with the rounded values TENSOR, with other
-// layers. This is true if a rank has a parameter of this name in tied_modules whose fp32 weights
-// equal TENSOR after rounding. Throws if only the name and shape agree.
+// Returns true if the parameter LOCAL of LAYER is tied to parameters of other layers. This is so if
+// a rank has a parameter named LOCAL in tied_modules whose fp32 weights equal TENSOR after
+// rounding; TENSOR is the value in LAYER's file. Throws if only the name and shape agree.
 bool DeepSpeedSplit::is_tied(const SplitFiles::Layer& layer, const std::string& local,
                              const TorchTensor& tensor) const {
     bool has_name = false;
@@ -378,8 +378,9 @@ void DeepSpeedSplit::add_layer(const SplitFiles::Layer& layer) {
     }
 }
 
-// Takes a buffer or a frozen parameter from the file of LAYER. Below stage 2 DeepSpeed does not
-// list frozen parameters. They can then be told from trained ones only if all ranks are there.
+// Takes a buffer or a frozen parameter from the file of LAYER. Below stage 2, DeepSpeed does not
+// list frozen parameters. Unless the files of all ranks exist, they can then not be told from
+// trained parameters.
 void DeepSpeedSplit::add_other(const SplitFiles::Layer& layer, const std::string& local,
                                const TorchTensor& tensor) {
     const std::string name = fmt::format("{}.{}", layer.layer, local);

@@ -8,7 +8,7 @@
 
 namespace dslaunch::storage {
 
-// Says how a tensor is made of the parts that the tensor ranks have.
+// The way in which a tensor is joined from the parts of the tensor ranks.
 struct Joining {
     // A range of indices in the dimension that was split, in one rank's part.
     struct Piece {

@@ -11,7 +11,7 @@
 
 namespace dslaunch::storage {
 
-// Says whether a parameter may be at a position.
+// The answer to the question whether a parameter may be at a position.
 enum class PositionFit : uint8_t {
     kNo,
     kYes,

@@ -53,7 +53,7 @@ class UniversalSource : public DeepSpeedModel {
     std::map<std::string, std::vector<int64_t>> shapes_;  // of trained parameters, by name
     std::set<std::string> untrained_;                     // buffers, shared names
     std::vector<std::unique_ptr<TorchFile>> files_;
-    // The files with the models of the other model ranks.
+    // The files of the other model ranks, which contain their parts of the model.
     std::vector<std::unique_ptr<TorchFile>> others_;
     size_t tensor_ranks_ = 1;  // how many model ranks have parts of the same parameters
     std::set<std::string> buffers_, frozen_;

@@ -26,8 +26,8 @@ void put_half(std::byte* to, uint16_t half) {
     to[1] = static_cast<std::byte>(half >> 8);
 }
 
-// Reads the codes of a short block: the lower halves of the bytes at NIBBLES, then the upper ones.
-// BITS has the fifth bit of each code; null if codes have 4 bits.
+// Reads the codes of a short block. First come the lower four bits of all bytes at NIBBLES, then
+// the upper four bits. BITS has the fifth bit of each code; null if codes have 4 bits.
 void unpack_short(const std::byte* nibbles, const std::byte* bits, int offset, BlockCodes& codes) {
     for (size_t i = 0; i < kShortBlock; ++i) {
         const unsigned byte = byte_at(nibbles, i % kHalfShort);

@@ -32,8 +32,8 @@ struct Lanes {
     }
 };
 
-// The search tries several codes for the largest number, in steps of kStep. The codes are up to
-// kAround away from either end of the range. A code outside the range is replaced by the end.
+// For the largest number, the search tries several codes, in steps of kStep: all codes that are at
+// most kAround away from an end of the range. A code beyond this end is replaced by the end.
 constexpr float kAround = 1.0F;
 constexpr float kStep = 0.25F;
 constexpr int kRefinements = 3;

@@ -122,7 +122,8 @@ class LongBlock {
         return bounds_.minimum_max == 0 ? 0 : static_cast<double>(most) / bounds_.minimum_max;
     }
 
-    // Returns the integers around NUMBER / UNIT, in bounds; only the nearest one unless SEARCHES.
+    // Returns the two integers next to NUMBER / UNIT, limited to [LOW, HIGH]. Unless SEARCHES,
+    // returns the nearest integer twice.
     static std::array<int, 2> around(float number, float unit, int low, int high, bool searches) {
         if (unit == 0) return {0, 0};
         const float ratio =

@@ -84,8 +84,8 @@ class ConfigReader {
     }
 
     // Returns the type in which a decoder keeps the matrices: the largest tensor's type, or fp16 if
-    // this tensor is quantized. A quantized number is the product of a small integer and fp16
-    // numbers. From 2^-14 to 65504, fp16 stores it with a relative error of at most 2^-11.
+    // this tensor is quantized. A quantized number is a small integer times fp16 numbers. If it is
+    // between 2^-14 and 65504, fp16 stores it with a relative error of at most 2^-11.
     [[nodiscard]] const char* dtype() const {
         const GgufForm form = std::ranges::max(file_.tensors, {}, [](const GgufTensor& tensor) {
                                   return tensor.bytes.size();
@@ -274,8 +274,8 @@ class ConfigReader {
                            "is not 6, which is not supported");
     }
 
-    // Returns the value that the file must have so that every sixth layer has no window: {6}, or
-    // one flag per layer if the file lists layers.
+    // Returns the required value of sliding_window_pattern, for which every sixth layer has no
+    // window. The value is {6}, or one flag per layer if the file lists layers.
     [[nodiscard]] std::vector<int64_t> gemma3_pattern() const {
         const auto held = values_.integers(key("attention.sliding_window_pattern"));
         if (held.size() == 1) return {6};

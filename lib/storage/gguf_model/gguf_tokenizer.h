@@ -35,7 +35,7 @@ struct GgufPieces {
 // first one with these STEPS. Returns null if no GgufPieces have these STEPS.
 [[nodiscard]] const GgufPieces* gguf_pieces_with(const std::vector<std::string>& steps,
                                                  bool ignores_merges);
-// Returns the way that llama.cpp calls NAME; null if it is not known here.
+// Returns the GgufPieces that llama.cpp calls NAME; null if NAME is not known here.
 [[nodiscard]] const GgufPieces* gguf_pieces_named(std::string_view name);
 
 // Adds the tokenizer in FOLDER, with the chat template and the special tokens, to VALUES.

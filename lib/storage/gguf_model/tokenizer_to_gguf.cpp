@@ -201,7 +201,8 @@ class TokenizerWriter {
     }
 
     // Throws if the merges cannot make every token of the vocabulary from its characters. If they
-    // can, it does not matter whether llama.cpp also merges pieces that are already tokens.
+    // can make every token, the result does not depend on whether llama.cpp merges pieces that are
+    // tokens already.
     void require_merged_tokens(const GgufPieces& pieces) const {
         std::unordered_map<std::string, size_t> ranks;
         for (const auto& [left, right] : merges_) ranks.emplace(left + ' ' + right, ranks.size());

@@ -26,9 +26,9 @@ struct FolderWeight {
     std::shared_ptr<const MappedFile> file;  // shared by the weights in it; null if the
                                              // numbers are in `made`
     SafetensorsEntry entry;                  // F32, BF16 or F16; its bytes may lie unaligned
-    // The converted numbers of a weight that the file has in F64, quantized, or in a form of GGUF;
-    // null for other weights, whose numbers are read in the file. Several tensors may share the
-    // converted numbers.
+    // The weight's numbers, if they had to be converted from F64, a quantized form or a form of
+    // GGUF. Null for other weights, whose numbers are read in the file. Several tensors may share
+    // the converted numbers.
     std::shared_ptr<const std::vector<std::byte>> made = nullptr;
 };
 

@@ -7,7 +7,7 @@ namespace dslaunch::storage {
 
 namespace {
 
-// Combines two matrices, the gate and the projection that it multiplies, into one.
+// Sets an MLP whose gate and up projection are one matrix.
 void fuse_gate(TransformerConfig& model) {
     model.is_gate_fused = true;
     model.has_mlp_bias = false;

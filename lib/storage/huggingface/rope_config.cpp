@@ -132,8 +132,8 @@ Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
         rope.theta = positive_or(*place, "rope_theta", rope.theta);
         if (place->has("type")) type = place->at("type").text();
         if (place->has("rope_type")) type = place->at("rope_type").text();
-        // The type `proportional` rotates whole heads, so its share does not change the width. It
-        // says how many pairs of elements have an angle other than 0.
+        // A partial_rotary_factor of the type `proportional` does not change the width, because
+        // whole heads rotate. It says how many pairs of elements have an angle other than 0.
         if (type != "proportional") part = rotary_share(*place, part);
         if (type == "proportional" && part)
             place->refuse(

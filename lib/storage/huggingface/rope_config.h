@@ -58,8 +58,8 @@ struct RopeDefaults {
 
 // Returns the share of a head's elements that rotate: partial_rotary_factor in PLACE, or AROUND if
 // PLACE has no such field. Throws Error{kInput} naming the field if its value is not above 0 and at
-// most 1. For families that always rotate whole heads, AROUND is not set. A value other than 1 is
-// then an error, because transformers would ignore it.
+// most 1. A family that always rotates whole heads passes no AROUND. For such a family any value
+// but 1 is an error, because transformers would ignore it.
 [[nodiscard]] std::optional<double> rotary_share(const JsonPlace& place,
                                                  std::optional<double> around);
 

@@ -70,9 +70,9 @@ struct HostSlots {
                                                   const HostFilter& filter);
 
 // Returns the number of slots that HOST needs for INCLUDE (the value of --include): the highest
-// slot that INCLUDE names for HOST, plus one; 0 if it names no slot. For a HOST that has no GPUs
-// and whose number of workers the user has not given, so that its slots are plain numbers. Throws
-// as apply_filter() does on malformed text.
+// slot that INCLUDE names for HOST, plus one; 0 if it names no slot. Called if HOST has no GPUs
+// and the user has not given its number of workers, so that its slots are plain numbers. Throws as
+// apply_filter() does on malformed text.
 [[nodiscard]] int named_slots(const std::string& include, const std::string& host);
 
 }  // namespace dslaunch::launch

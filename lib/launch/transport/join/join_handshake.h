@@ -139,9 +139,9 @@ struct JoinRequest {
     std::string token;  // empty only over a Unix socket
     JoinIdentity identity;
     bool removes_socket = false;  // true: the Unix socket, which nobody else uses, is removed after
-                                  // The time for which the agent tries to connect. It tries again
-                                  // after 50 ms to 2 s if no launcher listens yet, or if a
-                                  // different program listens at the endpoint.
+                                  // joining
+    // The time for which the agent tries to connect. It tries again after 50 ms to 2 s if no
+    // launcher listens yet, or if a different program listens at the endpoint.
     std::chrono::milliseconds connect_max{300'000};
 };
 

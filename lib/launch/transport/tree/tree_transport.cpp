@@ -250,8 +250,8 @@ void TreeTransport::hold(size_t index, bool held) {
     if (host.relay) give_credit(host);
 }
 
-// Gives the relay credit for bytes of HOST that the launcher has taken. Waits until there is credit
-// for a quarter of the window, so that few credit frames are sent.
+// Gives the relay credit for the bytes of HOST that the launcher has taken. Does nothing until they
+// are a quarter of the window, so that few credit frames are sent.
 void TreeTransport::give_credit(Host& host) {
     if (host.held || host.owed_bytes < kRelayWindowBytes / 4) return;
     const auto bytes_count = static_cast<uint32_t>(std::exchange(host.owed_bytes, 0));

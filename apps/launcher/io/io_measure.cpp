@@ -1,5 +1,6 @@
 // Measures one figure of a disk: the rate at which a block file moves bytes with one setting, and
-// the processor time that this takes. Threads: the caller's and the engine's.
+// the processor time that this takes. Threads: the thread of the caller, and the threads of the
+// engine.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>

@@ -29,8 +29,8 @@ using PageSource = std::function<HelpPage(const CommandPath& path)>;
 // page_of(PATH).
 [[nodiscard]] HelpPage accepted_page_of(const CommandPath& path);
 
-// Returns the page that TEXT, a result of help_json(), contains. Throws Error{kInternal} if TEXT is
-// something else.
+// Returns the page in TEXT, which must be a result of help_json(). Throws Error{kInternal} for any
+// other text.
 [[nodiscard]] HelpPage read_help_json(std::string_view text);
 
 // Returns the entries under TITLE; none if PAGE has no such group.

@@ -172,8 +172,8 @@ const Option& OptionParser::find(const std::string& typed) const {
          guess ? fmt::format(", did you mean `--{}`?", *guess) : "; --help lists all");
 }
 
-// Returns the option whose name begins with KEY, because names may be shortened, as in argparse.
-// Returns null if there is none.
+// Returns the option whose name begins with KEY; as in argparse, names may be shortened. Returns
+// null if there is no such option.
 const Option* OptionParser::find_beginning(const std::string& key, const std::string& typed) const {
     std::set<const Option*> options;
     std::vector<std::string> names;

@@ -268,8 +268,8 @@ bool has_checkpoint(const launch::JobSpec& spec) {
     return tree->list(root) && !storage::CheckpointStore(*tree, root, 0).list().empty();
 }
 
-// Warns if the run to resume was of a model with another name: the checkpoint's weights are used,
-// not the weights of the model that is named now.
+// Warns if the run to resume had a model with another name. The weights come from the checkpoint,
+// and not from the model that is named now.
 void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec) {
     const std::string path = spec.output_directory + "/run.json";
     if (options.resume != "auto" || spec.output_directory.empty() || !exists(path)) return;

@@ -141,7 +141,7 @@ void RowMaker::add_pair(const text::TokenDocument& chosen, const text::TokenDocu
     add(rejected);
 }
 
-// Returns the length of a row that holds a document of TOKENS tokens, but at most the number of
+// Returns the length of a row for a document of TOKENS tokens. The length is at most the number of
 // positions of the model.
 int64_t RowMaker::holding(int64_t tokens) const {
     const int64_t length = (tokens + kLengthStep - 1) / kLengthStep * kLengthStep;

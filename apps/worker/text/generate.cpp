@@ -120,8 +120,8 @@ runtime::DeviceBackendPtr open_device(const std::string& name) {
     return runtime::open_device_backend(runtime::own_device_plugin(), 0);
 }
 
-// Warns about TEXT, the value of OPTION, if it contains a backslash and an n that may be meant as a
-// newline, or if it is not UTF-8.
+// Warns if TEXT contains a backslash and an n that may be meant as a newline, or if TEXT is not
+// UTF-8. TEXT is the value of OPTION.
 void warn_of_text(const char* option, const std::string& text) {
     if (const size_t end = text::valid_utf8_prefix(text); end < text.size())
         log_warn("generate", "{}: byte {} is not valid UTF-8", option, end + 1);

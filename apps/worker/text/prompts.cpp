@@ -107,7 +107,7 @@ text::jinja::Values messages_in(const std::string& text) {
     return messages;
 }
 
-// Warns if TEXT, the value of OPTION, is the name of a file.
+// Warns if TEXT is the name of a file. TEXT is the value of OPTION.
 void warn_of_file(const char* option, const std::string& text) {
     std::error_code unreadable;
     if (text.empty() || !std::filesystem::is_regular_file(text, unreadable)) return;
@@ -122,7 +122,7 @@ Prompt chat_prompt(const text::ChatInput& chat, const TextFiles& files) {
             /*answers=*/!chat.continue_final_message};
 }
 
-// Returns the entries of KWARGS, an object, as template variables. WHERE names it in messages.
+// Converts KWARGS, which is an object, to template variables. WHERE names KWARGS in messages.
 // Throws Error{CODE}.
 TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* where) {
     TemplateVariables variables;

@@ -275,8 +275,9 @@ class TrainRole {
     RankProgress progress_;
     job::TrainingRank rank_;
     std::optional<job::JobVerifier> verifier_;
-    // Its destructor waits for the thread that hashes the archive. It is a member, not a local
-    // variable, so that a rank that fails reports its error and leaves before the destructor runs.
+    // The destructor of archive_ waits for the thread that hashes the archive. archive_ is a
+    // member, not a local variable, so that a rank that fails reports its error and leaves before
+    // the destructor runs.
     std::optional<job::IdentifiedArchive> archive_;
 };
 
@@ -291,8 +292,8 @@ int train_main(int argc, char** argv) {
     runtime::hide_other_gpus(environment);
     if (!log_enabled(LogLevel::kDetail) && log_enabled(LogLevel::kInfo))
         set_log_level(LogLevel::kDetail);  // the log files contain details
-    // In a job the launcher marks each line with rank and host; without a launcher this is done
-    // here.
+    // In a job, the launcher marks each line with rank and host. Without a launcher, the rank marks
+    // its lines here.
     if (environment.control_fd < 0)
         set_log_speaker(fmt::format("r{}@{}", environment.rank, launch::machine_name()));
     const int threads = at::get_num_threads();

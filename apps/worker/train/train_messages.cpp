@@ -53,7 +53,7 @@ std::string best_text(const runtime::TrainResult& result) {
     return step == 0 ? "" : fmt::format(", best held-out loss {:.4f} at step {}", loss, step);
 }
 
-// Returns PATH, with the name of its host in front if the launcher gave it one.
+// Returns PATH. If the launcher gave this host a name, the name comes before PATH.
 std::string on_host(const std::string& path) {
     const char* const host = std::getenv(launch::kHostVariable);
     return host == nullptr ? path : fmt::format("{}:{}", printable(host), path);

@@ -122,8 +122,8 @@ class ParquetRows final : public TableRows {
         return leaves;
     }
 
-    // Returns a number of rows whose content fits into one block even in the row group whose rows
-    // are the longest on average.
+    // Returns the number of rows in a block: at most kTableRowsOfBlock, and few enough to fit into
+    // the block even in the row group whose rows are the longest on average.
     [[nodiscard]] int64_t rows_of_block(const std::vector<int>& leaves) const {
         const parquet::FileMetaData& facts = *reader_->parquet_reader()->metadata();
         int64_t rows = kTableRowsOfBlock;

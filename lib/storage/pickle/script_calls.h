@@ -16,7 +16,7 @@ struct ScriptCall {
     PickleValue value = {};             // the result, if the call returns no argument
 };
 
-// Returns the result of calling FUNCTION, a value of the pickle, with ARGUMENT.
+// Calls FUNCTION, which is a value of the pickle, with ARGUMENT. Returns the result.
 [[nodiscard]] ScriptCall script_call(const PickleValue& function, const PickleValue& argument);
 
 }  // namespace dslaunch::storage

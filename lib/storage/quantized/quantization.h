@@ -13,7 +13,8 @@
 
 namespace dslaunch::storage {
 
-// The program whose names and layouts a folder uses; auto-round's folders use GPTQ's or AWQ's.
+// The program whose names and layouts a folder uses. Folders of auto-round use the names and
+// layouts of GPTQ or AWQ.
 enum class QuantizationMethod : uint8_t { kCompressedTensors, kGptq, kAwq };
 
 // The rounding of a layer's inputs before the product. Each row (a token) is rounded by itself. If

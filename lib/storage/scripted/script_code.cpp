@@ -34,7 +34,8 @@ std::string qualifier_of(std::string_view record) {
 // Tokens before an open bracket stay open.
 class OpenParts {
   public:
-    // Adds tokens inside the innermost open bracket. Returns the number of all open parts.
+    // Counts TOKENS more tokens as open inside the innermost open bracket. Returns the number of
+    // all open parts.
     int64_t add(int64_t tokens) {
         tokens_ += tokens;
         all_tokens_ += tokens;
@@ -123,7 +124,7 @@ class CodeScan {
         define(indentation);
     }
 
-    // Begins the class or function whose name is the second word of a line without indentation. All
+    // Begins a class or function. Its name is the second word of a line without indentation. All
     // functions of a class belong to one definition, since they may call each other.
     void define(int64_t indentation) {
         const std::string_view line = text_.substr(at_, text_.find('\n', at_) - at_);

@@ -50,7 +50,7 @@ class ExtentStore {
   public:
     // Extents may occupy the whole of FILE, which must outlive this object and be used for nothing
     // else. Transfers use FILE, or another block file over the same backing files, so that each
-    // thread can have its own.
+    // thread can use its own block file.
     explicit ExtentStore(BlockFile& file) : file_(file) {}
 
     // Adds an empty extent of LENGTH, a multiple of kBlockAlignment. NAME describes its content in
@@ -68,9 +68,9 @@ class ExtentStore {
     // of these parts must follow each other in the file, and their memory must be contiguous. All
     // of these parts except the last must fill their extents.
     [[nodiscard]] int32_t parts_together(std::span<const Part> parts) const;
-    // Starts the transfer of PARTS in one request, which must be waited for. REQUIRES:
+    // Starts one request that transfers PARTS; wait() must be called for it. REQUIRES:
     // parts_together() accepts all of PARTS; during the transfer, nothing else writes the extents,
-    // and nothing reads them if this is a write; extents that are read have been written before.
+    // and during a write, nothing reads them; extents that are read have been written before.
     // Throws what BlockFile::submit() throws.
     ExtentTransfer read(std::span<const Part> parts, BlockFile* by = nullptr);
     ExtentTransfer write(std::span<const Part> parts, BlockFile* by = nullptr);

@@ -53,9 +53,9 @@ bool TokenCounts::look_like_bytes() const {
     const int64_t later = sum(0x80, 0xbf);
     const int64_t due = sum(0xc2, 0xdf) + 2 * sum(0xe0, 0xef) + 3 * sum(0xf0, 0xf4);
     const int64_t longer = sum(0x80, 0xf4) - sum(0xc0, 0xc1);
-    // `due` is the number of later bytes that the first bytes of UTF-8 characters announce. The
-    // text has `later` such bytes. The two numbers may differ by up to 3, because the first and the
-    // last character may be cut off.
+    // The first byte of a UTF-8 character announces how many later bytes follow. `due` is the
+    // announced number, and `later` is the actual number. They may differ by up to 3, because the
+    // first and the last character may be cut off.
     return 2 * later >= kTokensMin && std::abs(later - due) <= 3 && ascii + longer == added_;
 }
 

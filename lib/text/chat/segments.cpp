@@ -282,7 +282,8 @@ class AnswerFinder {
         return ranges;
     }
 
-    // Adds RANGE, which belongs to message INDEX, without the parts that belong to other messages.
+    // Adds RANGE, which belongs to message INDEX. Leaves out the parts of RANGE that other messages
+    // have.
     void add_without_others(Ranges& ranges, TextRange range, size_t index) const {
         Ranges others;
         for (const MessageRange& one : whole_.by_message)

@@ -54,8 +54,8 @@ class SimplePattern : public Pattern {
     [[nodiscard]] size_t end_of(Run& run, uint16_t step, size_t at) const;
     [[nodiscard]] size_t end_of_set(Run& run, const SimpleStep& step, size_t at) const;
     [[nodiscard]] uint32_t alternatives_at(std::string_view text, size_t at) const;
-    // Collects the sets that contain the first character of a match of the steps from STEP on.
-    // Returns false if a match may begin with any character.
+    // Collects the character sets with which a match of the steps from STEP on may begin. Returns
+    // false if a match may begin with any character.
     bool collect_first(uint16_t step, std::vector<uint8_t>& sets) const;
 
     SimpleProgram program_;

@@ -41,8 +41,8 @@ void RowPacker::add(const TokenDocument& document) {
     switch (rules_.long_documents) {
         case LongDocuments::kSplit:
             ++counts_.split;
-            // The last token of a piece is also the first of the next one, so that each token is
-            // learned once.
+            // The last token of a piece is also the first token of the next piece, so that each
+            // token is learned once.
             for (size_t begin = 0; begin + 1 < length; begin += row - 1)
                 add_piece(document, begin, std::min(begin + row, length));
             return;

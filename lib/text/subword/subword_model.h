@@ -55,9 +55,9 @@ struct ModelScratch {
 class SubwordModel {
   public:
     virtual ~SubwordModel() = default;
-    // Appends the tokens of PIECE to OUT, and sets `ends` of SCRATCH to the places in PIECE where
-    // the tokens end; each token begins where the one before it ends. REQUIRES: PIECE is not empty;
-    // it consists of bytes of UTF-8 text if the model takes bytes, otherwise of whole characters.
+    // Appends the tokens of PIECE to OUT. Sets `ends` of SCRATCH to the places in PIECE where the
+    // tokens end; each token begins where the previous token ends. REQUIRES: PIECE is not empty. If
+    // the model takes bytes, PIECE consists of bytes of UTF-8 text, otherwise of whole characters.
     // Throws Error{kInput} if the model has no token for a part of PIECE, not even an unknown
     // token.
     virtual void encode(std::string_view piece, ModelScratch& scratch,

@@ -34,8 +34,8 @@ class StageOutput {
 class DecoderStage {
   public:
     virtual ~DecoderStage() = default;
-    // Processes TEXT, the next part of a token. A token comes in one or more parts, each of whole
-    // characters; ENDS is true for the last one.
+    // Processes TEXT, the next part of a token. A token comes in one or more parts, and each part
+    // has whole characters. ENDS is true for the last part.
     virtual void push(StageState& state, std::string_view text, bool ends,
                       StageOutput& out) const = 0;
     // Processes the end of the tokens.

@@ -45,10 +45,10 @@ class CompressedExchange {
 
     // These calls make up the exchange of one bucket. Every rank makes them in this order, and all
     // ranks take the buckets in the same order. begin() waits until no rank of this host reads the
-    // values of the last exchange, and returns the memory for the next one, [numel]. Each of its
-    // elements is written by one rank. average() reports that this rank has written its elements;
-    // on a bridge it also exchanges the bridge's part. averaged() waits for all bridges and returns
-    // the averages, which are valid until end().
+    // values of the last exchange, and returns the memory for the next values, [numel]. Each value
+    // is written by one rank. average() reports that this rank has written its values; on a bridge
+    // it also exchanges the bridge's part. averaged() waits for all bridges and returns the
+    // averages, which are valid until end().
     [[nodiscard]] std::span<float> begin(int bucket);
     void average(int bucket);
     [[nodiscard]] std::span<const float> averaged(int bucket);

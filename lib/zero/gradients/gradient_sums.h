@@ -58,7 +58,7 @@ struct SumScope {
 class GradientSums {
   public:
     // Adds the buckets and their memory to an arena. BUFFER_OF_BUCKET and BUFFER_NUMEL are the
-    // StepPlan's. If they are empty, every bucket has memory of its own.
+    // members of StepPlan with these names. If they are empty, every bucket has memory of its own.
     [[nodiscard]] static std::vector<runtime::BucketId> add_slices(
         const plan::FlatLayout& layout, std::span<const int> buffer_of_bucket,
         std::span<const int64_t> buffer_numel, runtime::ArenaLayout& arena);
@@ -122,8 +122,8 @@ class GradientSums {
 
     // Gathers fp32 values from all ranks' pieces, bucket by bucket. put(bucket, whole) writes this
     // rank's pieces at their places in WHOLE, in the device's memory. use(bucket, whole) gets the
-    // whole bucket, in the host's memory, on every rank. If BUCKETS is given, only these are
-    // gathered. Every rank calls it, outside of a step.
+    // whole bucket, in the host's memory, on every rank. If BUCKETS is given, gathers only these
+    // buckets. Every rank calls this function, outside of a step.
     template <typename Put, typename Use>
     void collect(Put&& put, Use&& use, const std::set<int>* buckets = nullptr);
 

@@ -31,8 +31,8 @@ struct ChunkSection {
 // checksum.
 using SectionLengths = std::array<int64_t, kMomentsMax + 1>;
 
-// The errors of packing the moments in one step. Also the number of bytes that were compressed
-// since the start, before and after the compression; moments are not among them.
+// The errors of packing the moments in one step. Also the size of all compressed data since the
+// start, before and after compression, without the moments.
 struct PackingAccount {
     // The errors of packing one moment.
     struct Errors {

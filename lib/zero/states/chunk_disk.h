@@ -15,8 +15,8 @@
 
 namespace dslaunch::zero {
 
-// The part of a chunk in one extent. If it is packed, the extent contains an image of its sections,
-// otherwise the same bytes as in memory.
+// The part of a chunk in one extent. If the part is packed, the extent contains an image of the
+// part's sections. Otherwise it contains the same bytes as in memory.
 struct StoredPart {
     storage::ExtentId extent;
     std::vector<ChunkSection> sections;

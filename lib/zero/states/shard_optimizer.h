@@ -40,10 +40,10 @@ class ShardOptimizer {
     [[nodiscard]] static float initial_state(const config::OptimizerConfig& config);
 
     // Updates the elements of RANGE and their states, with the learning rate LR. This is the
-    // slice's update number STEP (from 1). BETAS, if given, replace the config's. EXCHANGE is the
-    // step's exchange between hosts. Unless it is kExact, 1-bit Adam and 0/1 Adam leave the
-    // variance unchanged. If it is kMomentum, RANGE has the next momentum in place of gradients.
-    // One thread at a time may call it. REQUIRES: the config needs no whole tensors.
+    // slice's update number STEP (from 1). BETAS, if given, replace the betas of the config.
+    // EXCHANGE is the step's exchange between hosts. Unless it is kExact, 1-bit Adam and 0/1 Adam
+    // leave the variance unchanged. If it is kMomentum, RANGE has the next momentum in place of
+    // gradients. One thread at a time may call it. REQUIRES: the config needs no whole tensors.
     void update(kernels::FlatRange range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {},
                 plan::Exchange exchange = plan::Exchange::kExact);

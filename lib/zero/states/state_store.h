@@ -118,9 +118,9 @@ class StateStore {
         overlay_ = std::move(use);
     }
 
-    // Copies this rank's elements of BUCKET, whose parameters are offloaded, from disk or from the
-    // swap buffers that contain them. Each element goes to its position in the bucket, counted from
-    // BASE.
+    // Copies this rank's elements of BUCKET to memory. The parameters of BUCKET must be offloaded:
+    // the elements come from disk, or from swap buffers that contain them. Each element goes to its
+    // position in the bucket, counted from BASE.
     void read_parameters(int bucket, std::byte* base);
     // Copies the master copy of a bucket's pieces, from memory or disk. Each piece goes to position
     // piece.range.begin after BASE, which is in the device's memory. REQUIRES: there are master

@@ -119,8 +119,8 @@ void TensorOptimizer::move(const kernels::FlatRange& range, const kernels::SgdSt
     queue_.sgd_step(moved, step);
 }
 
-// Adds the weight decay to the direction. Returns the ratio of the parameters' norm to the
-// direction's.
+// Adds the weight decay to the direction. Returns the norm of the parameters divided by the norm of
+// the direction.
 TensorOptimizer::Ratio TensorOptimizer::decayed(const kernels::FlatRange& range,
                                                 const config::OptimizerConfig& config) {
     const float* const parameters = range.parameters.data();

@@ -28,7 +28,7 @@ class UpdatePath {
 
     // Prepares the step NEXT. The parts' current step is still the last step.
     virtual void begin_step(const runtime::StepSettings& /*next*/) {}
-    // Reads a chunk's SUMS, the reduced gradients of the step, if the plan keeps them.
+    // Reads SUMS, the reduced gradients of CHUNK in this step, if the plan keeps them.
     virtual void take_sums(int /*chunk*/, const float* /*sums*/) {}
     // Reports whether the step's gradients are FINITE, if the plan computes their norm.
     virtual void know_norm(bool /*finite*/) {}

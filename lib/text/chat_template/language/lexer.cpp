@@ -137,7 +137,7 @@ class Lexer {
         at_ = to;
     }
 
-    // Checks whether MARK, which closes a tag (such as "%}"), is at AT. Returns where the text
+    // Checks whether MARK is at AT. MARK closes a tag, for example "%}". Returns where the text
     // after the tag begins, or kNoPlace if MARK is not there. With LINE_END, a line end after MARK
     // belongs to the tag.
     [[nodiscard]] size_t past_closing(size_t at, std::string_view mark, bool line_end,

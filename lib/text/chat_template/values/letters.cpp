@@ -126,8 +126,8 @@ void append_small(std::string& text, std::string_view source, size_t begin, size
     }
 }
 
-// Returns TEXT with capitals for the code points for which IS_FIRST(point) is true, and small
-// letters for the others. IS_FIRST is called once for each code point, in order.
+// Returns TEXT with some code points as capitals: those for which IS_FIRST(point) is true. All
+// other code points become small. IS_FIRST is called once for each code point, in order.
 template <typename IsFirst>
 std::string with_capitals(std::string_view text, const IsFirst& is_first) {
     std::string result;

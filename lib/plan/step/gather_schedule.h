@@ -42,9 +42,9 @@ struct GatherSchedule {
 };
 
 // Returns the schedule. BUCKETS_OF[s] lists the gathered buckets that segment s reads; POSITIONS
-// come from compute_positions. A bucket is kept until its next use only if that stays within
-// LIMITS: the reuse distance, and the number of elements that are gathered at once. More elements
-// are gathered only if two neighbouring segments need them at the same time.
+// come from compute_positions. LIMITS bound the reuse distance and the number of elements that are
+// gathered at once: only within these limits is a bucket kept until its next use. More elements are
+// gathered at once only if two neighbouring segments need them.
 [[nodiscard]] GatherSchedule make_gather_schedule(const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of,
                                                   std::span<const int> positions,

@@ -53,7 +53,7 @@ void ParameterGathers::add_gathers(int m) {
         sums_.count_gather(gather);
         if (options_.keeps_gathered()) kept_gathers_.push_back(use);
     }
-    // A bucket is never in two buffers at once, so readers use its newest gather.
+    // A bucket is never in two buffers at once, so its readers use the buffer of its newest gather.
     for (const GatherUse& use : schedule_->uses)
         if (use.begin == position_) buffer_of_bucket_[use.bucket] = use.buffer;
 }

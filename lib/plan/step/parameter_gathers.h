@@ -35,13 +35,13 @@ class ParameterGathers {
     // gathers of this work.
     void begin_work(size_t part, GatherSchedule PartGathers::*schedule);
 
-    // Adds waits for the buckets of SEGMENT that the step uses for the first time. A wait ends when
+    // Adds a wait for each bucket of SEGMENT that the step has not used before. The wait ends when
     // every local rank has written its part of the bucket's parameters.
     void add_awaits(int segment);
     // Adds the gathers that are due before the compute lane's next segment, in micro step M.
     void add_gathers(int m);
-    // Adds the parameters of SEGMENT to the reads of INSTRUCTION. A gathered bucket is read from
-    // its gather buffer, any other bucket in place.
+    // Adds the parameters of SEGMENT to the reads of INSTRUCTION. Gathered buckets are read from
+    // their gather buffers, and other buckets in place.
     void join(int segment, Instruction& instruction) const;
     // Called when the compute lane has run a segment. Adds the releases that are due.
     void end_position(int m);

@@ -290,8 +290,8 @@ class Checker {
 };
 
 // Simulates the plans of one host's ranks as tasks that take no time. A task stands for one
-// instruction. It waits for the tasks of all instructions for which its instruction waits, in the
-// same plan and in other ranks' plans.
+// instruction. It waits for the tasks of all instructions that must end first, in the same plan and
+// in other ranks' plans.
 class Rehearsal {
   public:
     Rehearsal(std::span<const StepPlan> plans, size_t ranks) : plans_(plans), ranks_(ranks) {

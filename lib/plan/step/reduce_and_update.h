@@ -37,7 +37,7 @@ void check_options(const StepPlanOptions& options);
 class ReduceAndUpdate {
   public:
     // All calls add to PLAN. MODEL is needed only here; all other arguments must outlive this
-    // object. KEPT must be filled before the first call other than choose_buffers().
+    // object. KEPT must be filled before any function except choose_buffers() is called.
     ReduceAndUpdate(const ModelInfo& model, const FlatLayout& layout,
                     const StepPlanOptions& options, const PersistentBuffers& kept, StepPlan& plan,
                     ChunkPasses& chunk_passes);

@@ -125,8 +125,8 @@ struct StepPlanOptions {
     // Returns true if no update may begin before all gradients of the step are known. If updates
     // lag, the important units are chosen from all gradients.
     [[nodiscard]] bool norm_first() const { return clip || check_overflow || lag.on; }
-    // Returns true if the step's reduced gradients are kept in buffers outside the buckets, where
-    // they may be added up. These buffers are where the states are, in memory or on disk.
+    // Returns true if the step's reduced gradients are kept, and added up if necessary, in separate
+    // buffers outside the buckets. These buffers are in memory or on disk, like the states.
     [[nodiscard]] bool keeps_reduced() const {
         return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
     }

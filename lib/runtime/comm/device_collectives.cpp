@@ -140,7 +140,8 @@ class DeviceCollectives final : public Collectives {
         control_.poison(text);
         backend_.abort();
     }
-    // Returns the traffic as computed from the sizes of the collectives. NCCL may choose any path.
+    // Returns the traffic. It is computed from the sizes of the collectives, because NCCL may
+    // choose any path.
     TrafficTable traffic() const override { return meter_.table(); }
 
   private:

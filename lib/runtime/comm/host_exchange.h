@@ -55,8 +55,8 @@ template <typename T>
 // (wire_bytes). For each other host, a bridge needs memory for two chunks to send and two to
 // receive.
 inline constexpr int64_t kChunkNumel = 1 << 20;
-// Return the number of chunks of a stream of NUMEL elements, and the elements of chunk CHUNK, from
-// 0. The last chunk of a stream may be shorter.
+// Return the number of chunks of a stream of NUMEL elements, and the range of the elements in chunk
+// number CHUNK (counted from 0). The last chunk of a stream may be shorter than its range.
 [[nodiscard]] constexpr int64_t chunks_of(int64_t numel) {
     return (numel + kChunkNumel - 1) / kChunkNumel;
 }

@@ -30,8 +30,8 @@ constexpr size_t kChunkWords = 32 << 10;
 // to lose large packets.
 constexpr int64_t kStuckBytes = 4096;
 constexpr int kLargeBursts = 3;
-// A burst has two rates. The measured rate includes the time that the ends waited for a processor;
-// the other rate leaves it out, and is at most this many times the measured rate.
+// The rate of a burst is measured in two ways: with and without the time that the ends waited for a
+// processor. The second rate is limited to this many times the first rate.
 constexpr int64_t kBusyPartMost = 8;
 
 enum class Kind : uint64_t { kExchange = 1, kBurst = 2, kMangled = 3 };

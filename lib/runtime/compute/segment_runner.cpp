@@ -169,8 +169,8 @@ void SegmentRunner::forward(const Place& place) {
     end_forward(place, boundary);
     if (group != nullptr) {
         boundary.producers.clear();
-        // A group keeps only its first inputs, and the leaves of its last outputs, which receive
-        // the next segment's gradients.
+        // A group keeps only the inputs of its first segment and the leaves after its last segment.
+        // These leaves will receive the gradients of the next segment.
         if (place.in_plan > static_cast<size_t>(group->begin)) held.inputs[place.segment].clear();
         if (place.in_plan + 1 < static_cast<size_t>(group->end)) boundary.leaves.clear();
     } else if (!backward && place.segment > 0) {

@@ -73,9 +73,9 @@ class SegmentRunner {
     // Error{kDiverged} for a loss that is not finite.
     void run(const plan::Instruction& instruction);
 
-    // take_values() returns the values that SEND sends: the live values after a part, just as the
-    // part left them, so each tensor says whether it needs gradients. put_values() stores the
-    // values that RECEIVE has received, the live values before a part, and owns them from then on.
+    // take_values() returns the live values after a part, which SEND sends. Each tensor still says
+    // whether it needs gradients. put_values() stores the live values before a part, which RECEIVE
+    // has received, and owns them from then on.
     [[nodiscard]] std::vector<c10::IValue> take_values(const plan::Instruction& send);
     void put_values(const plan::Instruction& receive, const std::vector<c10::IValue>& values);
     // Returns one gradient for each tensor that was sent and needs one, in the order of the

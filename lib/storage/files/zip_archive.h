@@ -79,8 +79,9 @@ struct PackOptions {
 // Copies the archive IN to OUT (which may be the same path). For each entry of EXTRAS, adds or
 // replaces extra/NAME with the given content, uncompressed; all other records are kept. Contents
 // are aligned to 64 bytes. At any moment OUT is the old file or the complete new one, durably.
-// Throws Error{kInput} for a bad IN or NAME (empty, a "." or ".." or empty part, control
-// characters, over 200 bytes), and Error{kDisk} if writing fails. Blocks on the disk.
+// Throws Error{kInput} if IN is damaged or a NAME is not allowed, and Error{kDisk} if writing
+// fails. A NAME has at most 200 bytes, no control characters, and no part that is empty, "." or
+// "..". Blocks on the disk.
 void pack_archive(const std::string& in, const std::string& out,
                   const std::map<std::string, std::string>& extras,
                   const PackOptions& options = {});

@@ -79,8 +79,8 @@ class DeepSpeedModel : public TensorSource {
 };
 
 // Opens the DeepSpeed checkpoint in PATH: the folder that contains `latest`, or the folder of a
-// tag. If TAG is empty, the tag in `latest` is used, or the one in `latest_universal` if there is
-// no `latest`. DeepSpeedOptions explains FROZEN and WEIGHTS_ALONE. Throws Error{kInput} naming the
+// tag. If TAG is empty, reads the tag from `latest`, or from `latest_universal` if there is no
+// `latest`. DeepSpeedOptions explains FROZEN and WEIGHTS_ALONE. Throws Error{kInput} naming the
 // file and its fault.
 [[nodiscard]] std::unique_ptr<DeepSpeedModel> open_deepspeed(const std::string& path,
                                                              const std::string& tag,

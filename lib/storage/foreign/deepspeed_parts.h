@@ -38,8 +38,8 @@ template <typename... Args>
 [[nodiscard]] const PickleValue& need(const TorchFile& file, const PickleValue& dict,
                                       const char* key);
 
-// Returns the ZeRO stage in STATE, the state of an optimizer: -1 if the entry has an unknown form;
-// nothing if there is no entry.
+// Returns the ZeRO stage that an optimizer's STATE contains; -1 if its entry for the stage has an
+// unknown form; nothing if STATE has no such entry.
 [[nodiscard]] std::optional<int64_t> zero_stage_in(const PickleValue& state);
 
 // Returns ELEMENTS of CHUNKS; fewer if CHUNKS end earlier. The elements are counted across all

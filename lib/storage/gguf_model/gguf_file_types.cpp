@@ -116,7 +116,8 @@ class Chooser {
         return type_ == GgufFileType::kQ2K ? GgufForm::kQ3K : form_;
     }
 
-    // Returns FORM, or a form with shorter blocks if a row of ROW elements has no whole blocks.
+    // Returns FORM if a row of ROW elements consists of whole blocks of FORM, else a form with
+    // shorter blocks.
     static GgufForm fitting(GgufForm form, int64_t row) {
         if (row % facts_of(form).numel == 0) return form;
         GgufForm other = GgufForm::kF16;

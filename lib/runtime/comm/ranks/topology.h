@@ -17,9 +17,9 @@ struct Topology {
 
     // Throws Error{kSetup} if sizes are empty or below 1, or if RANK is not one of the ranks.
     [[nodiscard]] static Topology of_rank(std::vector<int> node_sizes, int rank);
-    // Returns the topology of a group and RANK's place in it. MEMBERS are the group's ranks; the
-    // hosts of NODE_SIZES have further ranks. Hosts without a member are left out. REQUIRES:
-    // MEMBERS ascend, and RANK is one of them.
+    // Returns the topology of a group and RANK's place in it. MEMBERS are the ranks of the group.
+    // NODE_SIZES has the number of all ranks on each host. Hosts without a member are left out.
+    // REQUIRES: MEMBERS ascend, and RANK is one of them.
     [[nodiscard]] static Topology of_member(const std::vector<int>& node_sizes,
                                             const std::vector<int>& members, int rank);
 

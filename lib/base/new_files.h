@@ -20,19 +20,19 @@ struct TemporaryFile {
 };
 
 // Opens a new, empty file next to PATH, for content that will replace PATH. The new file gets the
-// mode of the file at PATH. If there is no file at PATH, the new file gets MODE less the umask.
-// Never opens a file or link that already exists.
+// mode of the file at PATH. If there is no file at PATH, the new file gets `MODE & ~umask`. Never
+// opens a file or link that already exists.
 [[nodiscard]] TemporaryFile open_temporary(const std::string& path, mode_t mode);
 
 // Writes a file through open_temporary(), fsync and rename: PATH has either the old content or the
-// new one, never a part of it, even after a power cut. A new file has MODE less the umask. Throws
+// new one, never a part of it, even after a power cut. A new file has `MODE & ~umask`. Throws
 // Error{kDisk}; its message gives the path, the cause and the number of bytes needed.
 void write_file_atomically(const std::string& path, std::string_view content, mode_t mode = 0644);
 
 // Returns the permissions of the file at PATH; nothing if there is no file.
 [[nodiscard]] std::optional<mode_t> mode_of(const std::string& path);
 
-// Makes FOLDER and its missing parents with MODE less the umask, and flushes the parent of each new
+// Makes FOLDER and its missing parents with `MODE & ~umask`, and flushes the parent of each new
 // folder. Returns 0, or the errno of the step that failed.
 [[nodiscard]] int make_folders(const std::string& folder, mode_t mode = 0777);
 

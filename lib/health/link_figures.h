@@ -13,7 +13,8 @@ namespace dslaunch::health {
 [[nodiscard]] std::string rate_text(double bytes_per_second);
 // Returns a text such as "62 us", "5.1 ms" or "2.0 s".
 [[nodiscard]] std::string time_text(double nanoseconds);
-// Returns the median, or the upper one of two values in the middle; 0 if there are no values.
+// Returns the median; if two values are in the middle, the upper one. Returns 0 if there are no
+// values.
 [[nodiscard]] double middle_of(std::vector<double> values);
 // Returns the PARTS of a finding's text, separated by "; ".
 [[nodiscard]] std::string join_parts(const std::vector<std::string>& parts);

@@ -50,7 +50,7 @@ class JsonPlace {
         expect(json_->is_array(), "a list");
         for (const Json& element : *json_) use(to(element));
     }
-    // Throws Error{kInput} with the place and WHY.
+    // Throws Error{kInput}. The message gives the value's place in the document, and WHY.
     [[noreturn]] void refuse(const std::string& why) const;
 
   private:

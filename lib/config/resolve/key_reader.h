@@ -68,9 +68,9 @@ class KeyReader {
     double number_or(const std::string& path, double value, const std::string& whose);
     int64_t integer_or(const std::string& path, int64_t value, const std::string& whose);
 
-    // Adds a note that will be printed: TEXT about the value given at PATH.
+    // Adds a note about the value given at PATH. The note will be printed as TEXT.
     void note(const std::string& path, const std::string& text);
-    // Adds a warning: TEXT about the value given at PATH, which is probably a mistake.
+    // Adds a warning TEXT about the value given at PATH, because the value is probably a mistake.
     void warn(const std::string& path, const std::string& text);
     // If PATH was given, adds a note that it has no effect in this run, because of REASON.
     void unread(const std::string& path, const std::string& reason);

@@ -255,8 +255,7 @@ void samples(KeyReader& keys, RunConfig& run) {
                      "and use `dslaunch generate` on the exported weights");
 }
 
-// Reads the clipping norm. DeepSpeed has two names for it, one of them among the optimizer's
-// parameters.
+// Reads the clipping norm. DeepSpeed has two keys for it; one is a parameter of the optimizer.
 void clipping(KeyReader& keys, RunConfig& run) {
     double& norm = run.gradient_clipping;
     const std::string path = "gradient_clipping", other = "optimizer.params.max_grad_norm";

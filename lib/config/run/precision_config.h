@@ -17,8 +17,8 @@ struct LossScaleConfig {
     int64_t window = 1000;   // dynamic: steps without overflow between two doublings
     int64_t hysteresis = 2;  // dynamic: overflows until the scale halves
     bool consecutive_hysteresis = false;  // dynamic: every clean step refills the hysteresis
-    // The number of clean steps after which a dynamic scale doubles: `window` if true, as in
-    // torch.amp.GradScaler, or `window + 1` if false.
+    // If true, a dynamic scale doubles at the last of each `window` clean steps, as in
+    // torch.amp.GradScaler. If false, it doubles one clean step later.
     bool grows_in_window = false;
 
     bool operator==(const LossScaleConfig&) const = default;

@@ -136,7 +136,8 @@ struct DataConfig {
     bool operator==(const DataConfig&) const = default;
 };
 
-// The times at which checkpoints are saved, the number that is kept, and the treatment of failures.
+// The rules for checkpoints: the steps at which they are saved, the number that is kept, and the
+// treatment of failures.
 struct SaveConfig {
     int64_t interval = 0;      // steps between two saves; 0 for only at the end
     int64_t keep = 0;          // checkpoints kept; 0 for all

@@ -247,8 +247,8 @@ class Lifter {
                    torch::jit::tryInsertConstant(graph_, tensor.detach()).value_or(nullptr);
     }
 
-    // Adds VALUE, the value of an attribute, to the graph at the insert point, and returns it.
-    // Returns null if the attribute can be reached only through the module.
+    // Adds an attribute's VALUE to the graph at the insert point, and returns it as a value of the
+    // graph. Returns null if the attribute can be reached only through the module.
     Value* materialize(const IValue& value, const c10::TypePtr& type) {
         if (value.isTensor() && value.toTensor().defined()) {
             if (Value* input = tensor_input(value.toTensor())) return input;

@@ -26,7 +26,8 @@ Value* loss_value(Graph& graph, const config::LossConfig& loss, Value* output, V
     Value* mean = graph.insertConstant(static_cast<int64_t>(reduction));
     switch (loss.kind) {
         case config::LossKind::kCrossEntropy: {
-            // Rows [.., classes] and targets [..]; a 2-d output has this shape already.
+            // Flattens OUTPUT to rows, [rows, classes], and the targets to [rows]. An output with
+            // two dimensions has this shape already.
             Value* rows = graph.insert(aten::flatten, {output, 0, -2});
             Value* labels = graph.insert(aten::flatten, {target});
             Value* none = graph.insertConstant(IValue());

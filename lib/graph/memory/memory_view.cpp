@@ -50,8 +50,8 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
     return places;
 }
 
-// Returns the distance in memory from the first to the last element of a tensor with these
-// dimensions, in elements, counting both and the gaps between them.
+// Returns the number of elements of memory that a tensor with these dimensions spans, with all gaps
+// between its elements.
 int64_t reach(std::vector<Dimension>::const_iterator begin,
               std::vector<Dimension>::const_iterator end) {
     int64_t last = 0;

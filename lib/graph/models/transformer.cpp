@@ -393,8 +393,8 @@ at::Tensor with_factors(const Rope& rope, const std::vector<double>& factors) {
     return 1.0 / (at::tensor(factors, at::kFloat) * at::pow(rope.theta, pair_exponents(rope)));
 }
 
-// Returns ROPE's frequencies. IS_LONG: returns the frequencies for sequences beyond the original
-// context, if the formula distinguishes such sequences.
+// Returns ROPE's frequencies. Some formulas have separate frequencies for sequences beyond the
+// original context; IS_LONG selects these.
 at::Tensor frequencies(const Rope& rope, bool is_long) {
     switch (rope.kind) {
         case RopeKind::kDefault:

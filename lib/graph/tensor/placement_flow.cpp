@@ -173,7 +173,7 @@ bool PlacementFlow::apply_rule(Node& node) {
     }();
     if (const PlacementRule rule = rules.find(node.kind())) return rule(state_, node);
 
-    // The result of a node that reads only copies is a copy; a split input needs a rule.
+    // If NODE reads only copies, its result is a copy. If an input is split, NODE needs a rule.
     int parameter = -1;
     for (size_t i = 0; i < node.inputs().size(); ++i)
         for (const TensorPlacement& placement : state_.parts_of_input(node, i))

@@ -36,8 +36,8 @@ class MemorySets {
 // with each other.
 [[nodiscard]] std::set<const Value*> find_written_values(const Graph& graph);
 
-// Returns the inputs of GRAPH that its nodes both write and read. A read uses their elements to
-// compute another value.
+// Returns the inputs of GRAPH that some node writes and some node reads. A node reads an input if
+// it uses the input's elements to compute another value.
 [[nodiscard]] std::set<const Value*> find_inputs_written_and_read(const Graph& graph);
 
 }  // namespace dslaunch::graph

@@ -64,9 +64,9 @@ struct ComparedMemory {
 // estimate was. Used by one thread.
 class JobRoom {
   public:
-    // Called by the first rank of each host, at PLACE, for all ranks of that host; on GPUs, every
-    // rank calls it for itself. Throws what require_admission() throws. SAVES is true if the job
-    // saves checkpoints. DEVICE is null on the CPU.
+    // On CPUs, called by the first rank of each host for all ranks of the host. On GPUs, every rank
+    // calls it for itself. PLACE is the caller's place. Throws what require_admission() throws.
+    // SAVES is true if the job saves checkpoints. DEVICE is null on the CPU.
     void check_host(const JobSetup& setup, const runtime::Topology& place, bool saves,
                     runtime::DeviceBackend* device);
     // Returns a text with one part for each limit, such as "202.2 MiB of 22.34 GiB (MemAvailable of

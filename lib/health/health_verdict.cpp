@@ -64,9 +64,10 @@ double deviation(const std::vector<double>& values) {
 
 using Measure = std::function<double(const LinkSample&)>;
 
-// One measure's values on other links of the same pass, with which LINK is compared. `all` has all
-// other links; `apart` has only the links that share no host with LINK. `apart` is better if a host
-// of LINK is bad, and `all` if another host is bad, so best() takes the better of the two medians.
+// The values with which a measurement of LINK is compared: the same measure on the other links of
+// the same pass. `all` has all other links; `apart` has only the links that share no host with
+// LINK. `apart` is better if a host of LINK is bad, and `all` if another host is bad, so best()
+// takes the better of the two medians.
 struct Elsewhere {
     std::vector<double> all;
     std::vector<double> apart;

@@ -13,8 +13,9 @@ namespace dslaunch {
 // m.py:11: self.fc(h)".
 [[nodiscard]] std::string torch_reason(std::string_view text);
 
-// Finds the reason in the text of ERROR in the same form. Returns the text of dslaunch's own Error
-// unchanged. If a part of the text is not returned, logs the whole text at level debug.
+// Returns the reason in the text of ERROR, in the same form as the function above. Returns the text
+// of dslaunch's own Error unchanged. If a part of the text is not returned, logs the whole text at
+// level debug.
 [[nodiscard]] std::string torch_reason(const std::exception& error);
 
 }  // namespace dslaunch

@@ -203,7 +203,7 @@ class Model {
     void note_classes();
     void note_modes();
 
-    // A pointer, because all copies of this object share one module.
+    // A pointer, because copies of this object share one module.
     std::shared_ptr<Module> module_;
     std::vector<ModelParameter> parameters_;
     std::vector<ModelBuffer> buffers_;

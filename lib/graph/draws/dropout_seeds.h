@@ -17,9 +17,9 @@ struct DrawKey {
     uint64_t seed = 0;
     int64_t step = 0;         // optimizer step, from 0
     int64_t micro_batch = 0;  // index in the global batch: micro_step * data_parallel_size +
-                              // The number of completed updates, on which compression depends
-                              // (graph/compress). -1 stands for any number after the last change of
-                              // the compression.
+                              // data_parallel_rank
+    // The number of completed updates, on which compression depends (graph/compress). -1 stands for
+    // any number after the last change of the compression.
     int64_t updates = -1;
 };
 

@@ -14,8 +14,8 @@
 
 namespace dslaunch::graph {
 
-// The parts of a graph in which ranks share positions. A position is a place of a token in a sample
-// of forward's tokens.
+// The parts of a graph in which ranks share the positions of samples. A position is the index of a
+// token in its sample.
 enum class PositionSplit {
     kNone,
     kBetweenLayers,  // weights are split, and positions between split layers

@@ -33,9 +33,9 @@ class Rewriter {
         pair_twins(*lowered.graph->block(), *made_.lowered.graph->block(), made_.twins);
     }
 
-    // Carries out the edits. MIXED: parameters that some nodes read to compute a rank's share of
-    // the work, and other nodes to compute the whole work. The nodes of the first kind then read
-    // the parameter through tensor_copy, so that the parameter's gradient is complete.
+    // Carries out the edits. MIXED: the parameters that some nodes read to compute a rank's share
+    // of the work, and other nodes read to compute the whole work. A node that computes a share
+    // then reads the parameter through tensor_copy, so that the parameter's gradient is complete.
     void run(const std::set<const Value*>& mixed) {
         for (const TensorEdit& edit : flow_.edits()) {
             const bool copy =

@@ -221,7 +221,7 @@ std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup, const plan::S
     return plans;
 }
 
-// Ranks whose plans differ would wait for each other for ever.
+// Fails if the plans of the ranks differ: such ranks would wait for each other for ever.
 void compare_plans(runtime::Collectives& collectives, const plan::StepPlan& plan) {
     const std::vector<std::string> hashes =
         collectives.all_gather(fmt::format("{:016x}", plan.hash()));

@@ -30,8 +30,8 @@ void lion_step(const FlatRange& range, const LionStep& step, Isa isa = isa_in_us
 // REQUIRES: range.first is given if step.momentum is not 0. If it is 0, range.first is not used.
 void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa = isa_in_use());
 
-// Sets out[i] = ((sources[0][i] + sources[1][i]) + …) * scale. The sum has this fixed order so that
-// all ranks get equal bits (docs/scale/zero.md). OUT may be one of the sources.
+// Sets out[i] = ((sources[0][i] + sources[1][i]) + …) * scale. The order of the sum is fixed, so
+// that all ranks get equal bits (docs/scale/zero.md). OUT may be one of the sources.
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
                  Isa isa = isa_in_use());
 
@@ -40,9 +40,9 @@ void ordered_sum(std::span<const float* const> sources, float scale, float* out,
 void ordered_half_sum(std::span<const uint16_t* const> sources, uint16_t* out, int64_t numel,
                       DType dtype, Isa isa = isa_in_use());
 
-// Sets into[i] = into[i] + (((sources[0][i] + sources[1][i]) + …) * scale) in one pass. The result
-// has the same bits as if ordered_sum() wrote to a temporary array that is then added to `into`.
-// REQUIRES: `into` overlaps no source.
+// Sets into[i] = into[i] + (((sources[0][i] + sources[1][i]) + …) * scale) in one pass. Gives the
+// same bits as if ordered_sum() wrote to a temporary array that is then added to `into`. REQUIRES:
+// `into` overlaps no source.
 void accumulate_sum(std::span<const float* const> sources, float scale, float* into, int64_t numel,
                     Isa isa = isa_in_use());
 

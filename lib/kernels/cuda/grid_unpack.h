@@ -1,9 +1,9 @@
 // Unpacks weights to plain numbers with a grid of threads. As in grid_kernels.h, the code compiles
-// for GPUs and for processors. It gives the same bits as dequantize(), rounded to nearest even if
-// the output has 16 bits. For each 4-bit weight in a group of 32, a thread reads 0.56 bytes and
-// writes 2 bytes of bf16. A thread writes eight neighbouring numbers of a row. Neighbouring threads
-// write neighbouring rows of a panel, whose codes are next to each other, and the two halves of a
-// warp write 32 bytes of each row.
+// for GPUs and for processors. It gives the same bits as dequantize(); an output of 16 bits
+// is rounded to nearest, ties to even. For each 4-bit weight in a group of 32, a thread reads 0.56
+// bytes and writes 2 bytes of bf16. A thread writes eight neighbouring numbers of a row.
+// Neighbouring threads write neighbouring rows of a panel, whose codes are next to each other, and
+// the two halves of a warp write 32 bytes of each row.
 #pragma once
 
 #include <cstdint>

@@ -101,7 +101,7 @@ class Parser {
                                         fmt::format(format, std::forward<Args>(args)...)));
     }
     void parse_line(std::string_view line);
-    // Reports a problem and returns true if LINE contains a byte that is not ASCII.
+    // If LINE contains a byte that is not ASCII, reports a problem and returns true.
     bool is_odd(std::string_view line);
     void read_keys(std::span<const Token> tokens, Host& host,
                    std::map<std::string, size_t>& columns);

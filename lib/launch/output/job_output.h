@@ -50,8 +50,8 @@ class JobOutput {
     // Writes LINE, a line of the launcher itself, to the log files and the record. Also writes it
     // on stderr if debug lines are shown.
     void detail(std::string_view line);
-    // Writes one or more lines of the launcher itself on stderr; on a terminal they are wrapped
-    // between words at its width.
+    // Writes one or more lines of the launcher itself on stderr. If stderr is a terminal, the lines
+    // are wrapped between words at the terminal's width.
     void note(std::string_view line);
 
     // Returns the lines of the ranks.

@@ -27,8 +27,8 @@ class LinePrinter {
     [[nodiscard]] std::string cut_to_width(int fd, std::string text) const;
     // Writes one or more lines, without the last newline, as they are.
     void print(int fd, const std::string& line) { streams_.write(fd, line + "\n"); }
-    // Writes one or more lines of the launcher itself on stderr; on a terminal they are wrapped
-    // between words at its width.
+    // Writes one or more lines of the launcher itself on stderr. If stderr is a terminal, the lines
+    // are wrapped between words at the terminal's width.
     void note(std::string_view line);
 
     // Return the streams, which keep text that cannot be written now.

@@ -117,7 +117,7 @@ class FrameStream {
     void append(std::string_view bytes);
     // Returns the bytes before the greeting, or all bytes so far if the greeting has not arrived.
     [[nodiscard]] const std::string& noise() const { return is_greeted_ ? noise_ : buffer_; }
-    // Returns true after the greeting, or if there is none.
+    // Returns true after the greeting, or if the stream has no greeting.
     [[nodiscard]] bool greeted() const { return is_greeted_; }
 
   protected:

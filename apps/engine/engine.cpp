@@ -110,8 +110,8 @@ class Engine::Session {
             throw_failure();
         }
     }
-    // Calls USE to check arguments before a call. Errors break the engine. But if this rank is the
-    // only one, kInput and kUsage do not break it.
+    // Calls USE to check arguments before a call. An error breaks the engine, except kInput and
+    // kUsage in a job with only one rank.
     template <typename Use>
     void check(const Use& use) {
         require_open();

@@ -77,8 +77,8 @@ class Bench {
           const std::function<void()>& check)
         : options_(options), files_(files), check_(check) {}
 
-    // Writes the whole file once. Without this, reading would be faster than any disk, because the
-    // blocks have no contents, and the first write of a block would be slower than later ones.
+    // Writes the whole file once. Blocks that were never written have no contents: reading them
+    // would seem faster than any disk can be, and the first write of each block takes longer.
     void write_all(const std::vector<IoRow>& rows) {
         Bytes need{0};
         for (const IoRow& row : rows)

@@ -82,8 +82,8 @@ std::vector<std::string> words_of(const Json& node, std::initializer_list<const 
     return words;
 }
 
-// Returns the set values of a resolved config, the values derived from them, and the notes, as a
-// text.
+// Returns a text about a resolved config: the values that were set, the values derived from them,
+// and the notes.
 std::string config_text(const Json& config) {
     std::vector<std::vector<std::string>> rows = {{"key", "value", "origin"}};
     for (const Json& value : config.value("values", Json::array())) {

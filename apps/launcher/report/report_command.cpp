@@ -59,8 +59,7 @@ void refuse_other_ending(const std::string& output, bool is_page) {
     }
 }
 
-// Returns ARGUMENTS with the two options that people mean by `--html=FILE`: `--html` and the output
-// option.
+// Returns ARGUMENTS, but replaces `--html=FILE` by the two options `--html` and `--output=FILE`.
 std::vector<std::string> plain_words(std::span<const std::string> arguments) {
     constexpr std::string_view kPage = "--html=";
     std::vector<std::string> words;

@@ -288,7 +288,7 @@ void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec)
 }
 
 // Returns the step of the newest checkpoint in SPEC's output if a resumed run of STEPS has nothing
-// left to do, because the run has written its weights too. Otherwise returns 0.
+// left to do: all steps are done, and the weights are written. Otherwise returns 0.
 int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, int64_t steps) {
     if (options.resume != "auto" || steps <= 0 || spec.output_directory.empty()) return 0;
     const std::string& output = spec.output_directory;

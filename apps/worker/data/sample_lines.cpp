@@ -111,8 +111,8 @@ bool is_named_text(const std::string& path) {
     });
 }
 
-// Returns true if the name of the file is the name of a plain text, and LINE, the file's first
-// line, does not begin like JSON.
+// Returns true if the file is named like a plain text, and its first line, LINE, does not begin
+// like JSON.
 bool is_plain_text(const std::string& path, const std::string& line) {
     return is_named_text(path) && !trim(line).starts_with('{');
 }

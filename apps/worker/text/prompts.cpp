@@ -179,7 +179,7 @@ void require_json_lines(std::string_view line, const PromptArguments& arguments,
         if (trim(line).starts_with("{'"))
             fail(ExitCode::kInput, "{} {}: line 1: {}", arguments.file_option, printable(path),
                  printable(fault.what()));
-        // If the first line begins in another way, it is not JSON at all, and is reported below.
+        // The error below reports every other kind of first line.
     }
     fail(ExitCode::kInput,
          "{} {}: its first line is not a JSON object, but each line must be one: {}. The file is "

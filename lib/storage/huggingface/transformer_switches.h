@@ -108,8 +108,8 @@ struct TransformerConfig {
     int64_t shared_expert_width = 0;      // an expert that computes every token; 0 if none
     bool has_shared_expert_gate = false;  // its output is multiplied by a sigmoid of the token
 
-    // The module names of this family of models, by the placeholders in
-    // graph/models/transformer.torchscript ($embed, $query, …).
+    // The names of modules in this family of models, for the placeholders ($embed, $query, …) in
+    // graph/models/transformer.torchscript.
     std::map<std::string, std::string> names;
 
     // Return true if any layer has a window, experts, or positions that rotate.

@@ -32,7 +32,8 @@ void refuse_if_given(const JsonPlace& place, const char* key, const char* why) {
     if (!is_empty) given.refuse(why);
 }
 
-// Returns the number of inputs that share a scale; 0 if the file has -1: one scale for a whole row.
+// Returns the number of inputs that share a scale. Returns 0 for -1, which means one scale for a
+// whole row.
 int64_t group_or_row(const JsonPlace& group) {
     if (group.integer() != -1 && (group.integer() < 1 || group.integer() > kGroupMax))
         group.refuse("a group has 1 input or more; -1 is the whole row");
@@ -171,8 +172,8 @@ void require_integers(const JsonPlace& place) {
 }
 
 Quantization read_auto_round(const JsonPlace& place) {
-    // The field `packing_format` names the layout of GPTQ or of AWQ. Older versions call this field
-    // `backend`.
+    // The field `packing_format` says whether the layout comes from GPTQ or from AWQ. Older
+    // versions call this field `backend`.
     const char* const key = place.has("packing_format") ? "packing_format" : "backend";
     const std::string layout = place.has(key) ? place.at(key).text() : "auto_round:auto_gptq";
     const auto is_any_of = [&](std::initializer_list<std::string_view> names) {

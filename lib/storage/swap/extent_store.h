@@ -57,9 +57,9 @@ class ExtentStore {
     // messages ("layers.3 exp_avg, rank 1"). REQUIRES: the file has room for it.
     [[nodiscard]] ExtentId add(std::string name, Bytes length);
 
-    // One piece of a transfer: an extent, and the memory to write to it or to read into. The memory
-    // must be whole blocks, aligned to kBlockAlignment. A write is at most as long as the extent; a
-    // read is exactly as long as the last write (content_bytes()).
+    // One piece of a transfer: an extent, and the memory that is written to the extent or read from
+    // it. The memory must be whole blocks, aligned to kBlockAlignment. A write is at most as long
+    // as the extent; a read is exactly as long as the last write (content_bytes()).
     struct Part {
         ExtentId extent;
         std::span<std::byte> memory;

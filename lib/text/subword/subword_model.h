@@ -28,8 +28,8 @@ struct ModelScratch {
         uint64_t order = 0;  // rank, then place
         int32_t id = kNoToken;
     };
-    // The best division of the beginning of the piece, up to one place, into tokens (Unigram).
-    // `score` is the sum of the tokens' scores; `begin` and `id` belong to the last token.
+    // The best division of the piece's first bytes into tokens (Unigram). `score` is the sum of the
+    // tokens' scores; `begin` and `id` belong to the last token.
     struct Node {
         double score = 0;
         int64_t begin = -1;
@@ -64,8 +64,8 @@ class SubwordModel {
                         std::vector<int32_t>& out) const = 0;
     // Returns all tokens of the model; the added tokens are not among them.
     [[nodiscard]] virtual const Vocabulary& vocabulary() const = 0;
-    // Returns true if a piece may be cut at each U+2581 that follows another character, because its
-    // tokens stay the same.
+    // Returns true if cutting a piece does not change its tokens. Cuts are made at each U+2581 that
+    // follows another character.
     [[nodiscard]] virtual bool may_cut_words() const { return false; }
 };
 

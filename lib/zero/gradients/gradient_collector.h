@@ -20,7 +20,7 @@ namespace dslaunch::zero {
 // Collects gradients; see the top of this file.
 class GradientCollector {
   public:
-    // VIEWS[i] is the place in the bucket where the gradient of layout.slices[i], a trained slice,
+    // VIEWS[i] is the place in the bucket where the gradient of the trained slice layout.slices[i]
     // is summed. It has the shape and strides of the parameter. REQUIRES: the views are aligned to
     // 64 bytes if the lender is used.
     GradientCollector(const graph::Model& model, const plan::FlatLayout& layout,

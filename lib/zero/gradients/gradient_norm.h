@@ -60,7 +60,7 @@ class GradientNorm {
     // from 1. All ranks of all pipeline stages and of the tensor group must call it. TENSOR is null
     // if there is no tensor group. A parameter that is whole on all ranks of the group is counted
     // once. If OVER_HOSTS is true, the hosts have different gradients, and the result is the mean
-    // of their squares.
+    // of the hosts' results.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
                                  const PipelineScope& pipeline, const graph::TensorRank* tensor,
                                  bool over_hosts);

@@ -122,8 +122,9 @@ void GradientSums::post(int b) {
     collectives_.post(held.id, held.generation);
 }
 
-// Sums gradients of bucket B over the tensor ranks: the gradients of which each rank has computed
-// only a summand. One collective sums all these gradients. A rank without a gradient sends zeros.
+// Sums the gradients of kind TensorGradient::kSummand in bucket B over the tensor ranks: each rank
+// has computed one summand. One collective sums all these gradients. A rank without a gradient
+// sends zeros.
 void GradientSums::sum_over_tensor_ranks(int b) const {
     constexpr int64_t kGradientSites = int64_t{1} << 32;  // above the sites of any graph
     std::vector<at::Tensor> mine;
@@ -176,7 +177,7 @@ void GradientSums::reduce(const plan::Instruction& reduce, int64_t step) {
     held.sources = collectives_.await_sources(held.id, held.generation);
     if (held.sources.size() == 1) return;  // this source is the sum
     // This rank owns these elements, and no other rank reads its gradients now, so the sums may
-    // overwrite them.
+    // overwrite the gradients.
     for (const OwnedPiece& piece : map_.pieces(b)) {
         std::vector<const float*> terms;
         for (const float* source : held.sources) terms.push_back(source + piece.range.begin);

@@ -46,7 +46,8 @@ class LaggingPath final : public UpdatePath {
     void add_memory(runtime::MemoryAccount& account) const override;
 
   private:
-    // Neighbouring elements of a slice, in one part of a chunk, that are all important or all not.
+    // Neighbouring elements of a slice, in one part of a chunk. Either all of them are important,
+    // or all are unimportant.
     struct Span {
         Range range;           // within the bucket
         int64_t in_chunk = 0;  // the span's begin in the chunk

@@ -14,7 +14,8 @@
 namespace dslaunch::text::jinja {
 namespace {
 
-// Writes JSON as Python does. nlohmann's output has no blanks after separators, and other floats.
+// Writes JSON as Python does. nlohmann's output lacks the blanks after separators, and its floats
+// look different.
 class PythonJson {
   public:
     PythonJson(Meter& meter, const JsonStyle& style) : meter_(meter), style_(style) {}

@@ -142,8 +142,8 @@ std::string with_capitals(std::string_view text, const IsFirst& is_first) {
     return result;
 }
 
-// Removes code points for which IS_OUT is true from the ends of TEXT that SIDES chooses, until
-// IS_OUT is false. Returns the rest.
+// Removes code points at the ends of TEXT while IS_OUT(point) is true, and returns the rest. SIDES
+// chooses the ends.
 template <typename IsOut>
 std::string_view stripped(std::string_view text, StripSides sides, const IsOut& is_out) {
     while (sides.left && !text.empty() && is_out(point_at(text, 0)))

@@ -13,11 +13,12 @@ namespace dslaunch::plan {
 
 // The treatment of the rest in a step.
 enum class Lag : uint8_t {
-    kWhole,    // everything is updated. The rest uses the mean of this step's gradients and the
-               // waiting gradients, if any wait
+    kWhole,    // all units are updated. The update of the rest uses the mean of this step's
+               // gradients and all waiting gradients
     kPartial,  // this step's gradients of the rest are added to its waiting gradients
-    kLate,     // waiting gradients become an update while the step computes. This update takes
-               // effect with the step's other updates; this step's gradients of the rest wait
+    kLate,     // while the step computes, the waiting gradients of the rest become an update,
+               // which takes effect with the step's other updates. This step's gradients of the
+               // rest begin to wait
 };
 inline constexpr int kLags = 3;
 

@@ -68,7 +68,7 @@ struct SweepShape {
     int64_t receive_numel = 0;
     int64_t bytes = 0;  // bytes as nccl-tests counts them
 };
-// Returns the elements that a rank sends and receives in OP at a size of BYTES.
+// Returns the numbers of elements that a rank sends and receives in OP, for a message of BYTES.
 [[nodiscard]] SweepShape sweep_shape(health::HealthOp op, int64_t bytes, int world_size);
 // The rank and the iteration for which a value is computed.
 struct SweepPlace {

@@ -19,7 +19,8 @@ class MemoryLender {
     // memory is aligned to 64 bytes, is not lent already (is_lent), and no other code reads or
     // writes it while tensors use it.
     [[nodiscard]] virtual void* lend(size_t bytes) = 0;
-    // Notes that the allocation which lend() has just declined got ordinary memory at MEMORY.
+    // Called after lend() has returned nullptr. MEMORY is the ordinary memory that the allocation
+    // got instead.
     virtual void note(const void* memory) = 0;
 };
 

@@ -284,8 +284,8 @@ bool Checkpointer::open_folder(Save& save) {
     return !parts_.via_first || open_own_folder(save, Bytes{own});
 }
 
-// If hosts share no file system, opens a folder on each host, which is used until rank 0 has the
-// files.
+// If hosts share no file system, opens a folder on each host. The host's ranks write to this
+// folder, and rank 0 collects the files later.
 bool Checkpointer::open_own_folder(Save& save, Bytes own) {
     const Topology& topology = parts_.collectives->topology();
     std::string failure;

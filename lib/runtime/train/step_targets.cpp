@@ -29,9 +29,9 @@ StepTargets TargetWeights::of(int64_t step) {
 }
 
 // Counts the targets on all ranks of the first stage, and the micro batches with at least one
-// target. If several ranks load the same micro batch, each counts it, so all sums are multiples of
-// the number of such ranks. In a pipeline, the last stage computes the losses but has not seen the
-// targets, so it learns from this call which micro batches are empty.
+// target. If N ranks load the same micro batch, each of them counts it, so all sums are multiples
+// of N. In a pipeline, the last stage computes the losses but has not seen the targets, so it
+// learns from this call which micro batches are empty.
 StepTargets TargetWeights::count(int64_t step) const {
     const SegmentRunnerOptions& rows = segments_.options();
     const auto micro_steps = static_cast<size_t>(rows.accumulation_steps);

@@ -58,7 +58,7 @@ class ConnectionClient final : public ReplySink {
 // Sends the reply `100 Continue`, for which a client waits before it sends the body of its request.
 void send_continue(const Connection& connection);
 
-// Prepares CONNECTION after an answer: for the next request, or for being closed.
+// Prepares CONNECTION after an answer: either for the next request, or for its end.
 void settle(Connection& connection);
 
 // Closes only the sending side of CONNECTION, so that a client that is still sending can read its

@@ -121,7 +121,8 @@ std::string holder_of(const FileTree& tree, const std::string& path) {
         const std::string_view line = text.substr(0, std::min(text.find('\n'), kHolderBytesMax));
         if (!line.empty()) return printable(line);
     } catch (const Error&) {
-        // The owner has just ended, or it is an older version, which leaves the file empty.
+        // The owner has just ended, or an older version of dslaunch owns the lock and left the file
+        // empty.
     }
     return "a run that did not write its name";
 }

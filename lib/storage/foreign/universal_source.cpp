@@ -322,8 +322,8 @@ void UniversalSource::add_parameter(const std::string& name, const Files& files)
     tensor.shape = shape_of_weights(files.at(kWeightsFile), name, weights, has_states);
     TensorChunks chunks = {Chunks{weights.bytes}};
     tensor.updates = has_states ? updates_in(files) : 0;
-    // A tensor may have one update more than the run, because FP16_Optimizer counts an update of
-    // zeros before the first.
+    // A tensor may have one update more than the run, because FP16_Optimizer makes and counts an
+    // update with zeros before the first real update.
     if (tensor.updates > about_.training.updates + 1)
         refuse(files.at(kWeightsFile),
                "its optimizer has made {} updates, but {} says {}: files from different saves are "

@@ -79,7 +79,7 @@ Made make_q8(const BlockNumbers& block) {
     const float scale = most / 127.0F;
     Made made;
     made.codes.scale = half_of(scale).bits;
-    // If the scale is 0 in fp16, so are all numbers.
+    // If the scale becomes 0 in fp16, all numbers of the block become 0.
     const float factor = half_of(scale).value == 0 ? 0 : 1 / scale;
     for (size_t i = 0; i < kShortBlock; ++i)
         made.codes.codes[i] = static_cast<int16_t>(std::round(block.numbers[i] * factor));

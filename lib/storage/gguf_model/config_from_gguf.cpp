@@ -361,7 +361,7 @@ class ConfigReader {
             number("attention.clamp_kqv") > 0)
             json_["clip_qkv"] = number("attention.clamp_kqv");
         if (is("granite")) {
-            // With 0, as without the value, llama.cpp does not scale.
+            // llama.cpp does not scale if the value is 0 or missing.
             const auto scale = [&](const char* name, double otherwise) {
                 const double held = number_or(name, 0);
                 return held == 0 ? otherwise : held;

@@ -117,8 +117,9 @@ class HostExchange {
     // 16 bits in both directions. This host's own term is added unpacked. REQUIRES: CODING.packing
     // is a 16-bit packing, without errors.
     void reduce_packed_for_all(const Pieces& pieces, float scale, const ReduceCoding& coding);
-    // Sends this host's entry of PIECES to all other hosts and receives theirs, in place. REQUIRES:
-    // all hosts have the same number of pieces, of equal lengths above 0.
+    // Sends this host's entry of PIECES to all other hosts, and receives the entries of the other
+    // hosts in place. REQUIRES: PIECES has the same numbers and lengths of pieces on all hosts, and
+    // all lengths are above 0.
     void gather(const std::vector<PiecesOf<std::byte>>& pieces);
     // Does the same for elements of CODING.dtype, which are packed. The pieces of all hosts, this
     // one included, are replaced by their packed values. Hosts may divide their streams into

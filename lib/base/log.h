@@ -15,8 +15,8 @@
 
 namespace dslaunch {
 
-// kDetail lines are always in a job's log files; the launcher and other programs show them only if
-// debug lines are shown.
+// kDetail: always written to a job's log files. The launcher and other programs show it only
+// together with debug lines.
 enum class LogLevel { kError, kWarn, kInfo, kDetail, kDebug };
 
 // Sets the name of this process, the "speaker", that each line contains. An agent sets

@@ -29,8 +29,8 @@ class TextStream {
 class TextCodec {
   public:
     virtual ~TextCodec() = default;
-    // Returns the tokens of TEXT. IS_RENDERED: a chat template wrote TEXT, which then contains the
-    // special tokens already.
+    // Returns the tokens of TEXT. IS_RENDERED: true if a chat template wrote TEXT. TEXT then
+    // contains the special tokens already.
     [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                       bool is_rendered) const = 0;
     // Returns a stream for the tokens that follow BEFORE; the text of BEFORE is not repeated. If

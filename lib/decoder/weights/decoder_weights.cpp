@@ -136,7 +136,7 @@ class DecoderLoader {
         return norm(path, {width}, {0, width}, config_.has_norm_bias);
     }
 
-    // OWN: the range of the weight that this rank holds.
+    // Returns a norm. OWN: the range of its weight that this rank holds.
     NormWeights norm(const std::string& path, const std::vector<int64_t>& sizes, Range own,
                      bool bias) {
         NormWeights made;

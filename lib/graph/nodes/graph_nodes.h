@@ -102,8 +102,8 @@ inline const Node* top_of(const Node* node) {
 // Returns the number in a constant argument; nothing if the argument is computed or None.
 [[nodiscard]] std::optional<double> constant_number(const Node& node, const char* name);
 
-// Adds a node of KIND with ARGUMENTS at the insert point of LIKE's graph, with LIKE's scope and
-// source line.
+// Adds a node of KIND with ARGUMENTS at the insert point of LIKE's graph. The node has LIKE's scope
+// and source line.
 Value* insert_like(const Node& like, Symbol kind, const std::vector<NamedValue>& arguments);
 
 // A map from the values and nodes of a graph to their copies in another graph.

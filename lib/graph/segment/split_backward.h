@@ -1,7 +1,7 @@
 // A backward in two halves, for zero-bubble pipelines: first the gradients of a segment's inputs,
 // for which the previous stage waits; later the gradients of its parameters, for which no stage
-// waits. Nothing is computed twice: if the path to inputs and the path to parameters part at a
-// node, the gradient that arrives there is stored, and the first half leaves out the path to
+// waits. Nothing is computed twice. At a node from which one path leads to inputs and another path
+// to parameters, the gradient that arrives is stored, and the first half leaves out the path to
 // parameters. Works on any autograd graph that is used once. Used by segmented_model.h and the
 // compute lane. Source of the two halves: Qi et al. 2023 (zero bubble), arXiv 2401.10241, section
 // 2.

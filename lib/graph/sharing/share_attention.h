@@ -47,15 +47,16 @@ class AttentionInAutocast {
     bool is_enabled_;
 };
 
-// Returns the attention of PART's share of the heads with the keys and values of those heads, or of
-// PART's share of the queries with all keys and values. Every rank draws the noise of the whole
-// tensor from the thread's generator, and needs memory for this whole noise during the call.
+// Returns the attention of a rank's share. The share is either PART of the heads, with the keys and
+// values of these heads, or PART of the queries, with all keys and values. Every rank draws the
+// noise of the whole tensor from the thread's generator, and needs memory for this whole noise
+// during the call.
 [[nodiscard]] at::Tensor attention_of_share(AttentionOperands operands,
                                             const AttentionOptions& options, PartOf part);
 
-// Returns the factors that dropout multiplies by, for PART's share of a tensor with shape SIZES and
-// X's layout. The factors are equal to the factors that at::dropout draws for the whole tensor.
-// SHARD says how the tensor is split.
+// Returns the factors of dropout for PART's share of a tensor. The whole tensor has the shape SIZES
+// and X's layout, and SHARD says how it is split. The factors are equal to the factors that
+// at::dropout draws for the whole tensor.
 [[nodiscard]] at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                         double dropout, const plan::TensorShard& shard,
                                         PartOf part);

@@ -258,8 +258,8 @@ bool dropout_rule(FlowState& flow, Node& node) {
     return true;
 }
 
-// Places a gather at INDEX along a dimension that is not split. Both tensors may be split in
-// another dimension, in the same way.
+// Places a gather at INDEX along a dimension that is not split. In another dimension, both tensors
+// may be split if their splits are equal.
 bool gather_rule(FlowState& flow, Node& node) {
     const auto dim = dim_argument(flow, node, 1, dims_of(flow, node.input(0)));
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");

@@ -227,8 +227,8 @@ Beside measure_both(const JobSetup& setup, int threads) {
     return beside;
 }
 
-// Returns the fraction of its full speed at which work runs while other work runs. The arguments
-// are rates; swap them if they are times.
+// Returns the speed of work that runs beside other work, as a fraction of its speed alone. BESIDE
+// and ALONE are rates; if they are times, swap them.
 double share_of_speed(double beside, double alone) {
     return alone > 0 ? std::clamp(beside / alone, 0.1, 1.0) : 0.5;
 }

@@ -122,8 +122,8 @@ DType cache_dtype(const std::string& name) {
     return name == "fp16" ? DType::kF16 : DType::kF32;
 }
 
-// Opens the adapter in FOLDER and changes CONFIG accordingly. Returns nullopt if there is no
-// adapter.
+// Opens the adapter in FOLDER, and makes the changes in CONFIG that the adapter requires. Returns
+// nullopt if there is no adapter.
 std::optional<storage::AdapterChanges> open_adapter(const std::string& folder,
                                                     storage::TransformerConfig& config) {
     if (folder.empty()) return std::nullopt;

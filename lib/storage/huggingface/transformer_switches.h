@@ -36,7 +36,7 @@ enum class HeadNormKind {
 // The activation function of an MLP.
 enum class ActivationKind { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSquared };
 
-// The layout of the matrices that make queries, keys and values.
+// The layout of the matrices that compute queries, keys and values.
 enum class ProjectionKind {
     kSeparate,    // queries, keys and values have a matrix each
     kFused,       // one matrix: all queries, then all keys, then all values
@@ -50,7 +50,7 @@ struct TransformerLayer {
     bool turns = true;         // queries and keys rotate with their position
 };
 
-// All sizes and switches of a decoder.
+// All sizes and properties of a decoder.
 struct TransformerConfig {
     std::string architecture;   // "LlamaForCausalLM"
     std::string outer;          // model of texts and images that contains this one; or empty

@@ -13,8 +13,8 @@ constexpr size_t kSetsMax = 32;          // each set has a bit in uint32_t
 constexpr size_t kAlternativesMax = 32;  // each alternative has a bit in uint32_t
 constexpr size_t kPatternStepsMax = 256;
 constexpr int kPatternDepthMax = 4;
-// Pairs of letters that Oniguruma, when it ignores case, also finds in one character: "ss" in ß,
-// for example. This engine cannot do so.
+// Pairs of letters that Oniguruma also finds in one character if it ignores case: for example, "ss"
+// in ß. This engine cannot do so.
 constexpr std::string_view kFoldedPairs[] = {"ss", "ff", "fi", "fl", "st"};
 
 struct BeyondEngine {};  // thrown if this engine does not support the expression

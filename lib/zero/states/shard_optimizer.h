@@ -30,7 +30,7 @@ class ShardOptimizer {
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
     // Returns the optimizer's name, such as "adamw".
     [[nodiscard]] static std::string name(const config::OptimizerConfig& config);
-    // Returns torch.optim's names, such as "exp_avg", of all states that a resumed run needs.
+    // Returns the names of all states that a resumed run needs, as in torch.optim: "exp_avg", …
     [[nodiscard]] static std::vector<std::string> state_names(
         const config::OptimizerConfig& config);
     // Returns true if value K (0 to 2) is a mean or a sum of squares. Such values are never

@@ -246,8 +246,8 @@ void StateStore::take_packed_moments(size_t k) {
     }
 }
 
-// Reads into the swap buffers the chunks that a step of the plan expects there. A chunk that is
-// already in another buffer is not moved: the two buffers swap their places.
+// Reads the chunks that a step of the plan expects in the swap buffers. A chunk that is already in
+// another buffer is not moved: the two buffers swap their places.
 void StateStore::fill_buffers() {
     std::vector<int> last(static_cast<size_t>(plan_->swap_buffers));
     for (size_t t = 0; t < plan_->buffer_of_turn.size(); ++t)

@@ -74,8 +74,8 @@ class StateStore {
     // values. Called before the first step.
     using Fill = std::function<void(const Range& elements, std::byte* into, DType dtype)>;
     void put(int c, DType parameter_dtype, const Fill& fill);
-    // Allocates the memory of the moments, and reads into the swap buffers the chunks that a step
-    // expects there. Called after put() for all chunks, once the memory of their sources is freed.
+    // Allocates the memory of the moments, and reads the chunks that a step expects in the swap
+    // buffers. Called after put() for all chunks, once the memory of their sources is freed.
     void begin();
 
     // Replaces the plan by PLAN, outside of a step. PLAN may differ only in which chunks it keeps

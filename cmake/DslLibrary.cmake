@@ -6,9 +6,9 @@
 # dsl_test(NAME [TORCH|JIT] [EACH_FILE [FIRST files...]] [SECONDS n] [BATCH n] [LABELS labels...]
 # [DEPS targets...]): one Catch2 program test_NAME, made of *_test.cpp in the same way. EACH_FILE makes a test
 # of each file, so that several run at once, those of FIRST before all others. SECONDS is about what it
-# takes: ctest starts the longest first. BATCH: how many files to compile as one, which pays where most
-# of a file's time is that of its headers. The label "long" marks minutes: only `make test-long` runs
-# such a test. Test cases tagged [.long] get a second test NAME_long with that label.
+# takes: ctest starts the longest first. BATCH is how many files to compile as one (6 if it is not given).
+# The label "long" marks minutes: only `make test-long` runs such a test. Test cases tagged [.long] get a
+# second test NAME_long with that label.
 # Warnings, sanitizers and precompiled headers are applied here and nowhere else.
 find_program(DSL_CCACHE ccache)
 if(DSL_CCACHE)
@@ -110,9 +110,9 @@ endfunction()
 # few enough that a change of one of them stays a matter of seconds. Two files of a target therefore
 # must not give helpers in their anonymous namespaces the same name. A batch names its files by the
 # paths that #include uses, so that ccache knows it again in another clone (CMake's own UNITY_BUILD
-# writes absolute ones). DSL_BATCH_FACTOR: clang-tidy, whose time is that of the headers, takes larger
-# ones; 0: each file by itself. REQUIRES: properties of files that stay alone
-# (SKIP_UNITY_BUILD_INCLUSION) are set before.
+# writes absolute ones). A file with definitions of its own stays alone. DSL_BATCH_FACTOR: clang-tidy,
+# whose time is that of the headers, takes larger batches; 0: each file by itself. REQUIRES: properties
+# of files that stay alone (SKIP_UNITY_BUILD_INCLUSION, COMPILE_DEFINITIONS) are set before.
 set(DSL_BATCH_FACTOR 1 CACHE STRING "how many times as many files to compile as one; 0: one")
 function(dsl_use_batches target files)
     math(EXPR files "${files} * ${DSL_BATCH_FACTOR}")
@@ -127,8 +127,9 @@ function(dsl_use_batches target files)
     set(alone)
     foreach(source ${sources})
         get_source_file_property(is_alone ${source} SKIP_UNITY_BUILD_INCLUSION)
+        get_source_file_property(has_definitions ${source} COMPILE_DEFINITIONS)
         cmake_path(IS_PREFIX CMAKE_BINARY_DIR ${source} NORMALIZE is_made)  # by a command of the build
-        if(is_alone OR is_made)
+        if(is_alone OR has_definitions OR is_made)
             list(APPEND alone ${source})
         else()
             list(APPEND remaining ${source})
@@ -216,9 +217,10 @@ function(dsl_test name)
     elseif(ARG_TORCH)
         dsl_use_torch(test_${name} torch_test)
     else()
-        if(ARG_BATCH)
-            dsl_use_batches(test_${name} ${ARG_BATCH})
+        if(NOT ARG_BATCH)
+            set(ARG_BATCH 6)
         endif()
+        dsl_use_batches(test_${name} ${ARG_BATCH})
         dsl_use_pch(test_${name} test)
     endif()
     if(ARG_EACH_FILE)

@@ -14,7 +14,7 @@ namespace dslaunch::client {
 
 namespace {
 
-// Returns true if PATH is an executable file. The folder lib/dslaunch beside the library is not.
+// Returns true if PATH is an executable file, and not a folder such as lib/dslaunch.
 bool is_program(const std::string& path) {
     struct stat info {};
     return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&

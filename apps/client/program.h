@@ -6,8 +6,8 @@
 
 namespace dslaunch::client {
 
-// Returns the path of the program dslaunch. It is GIVEN, or, if GIVEN is empty, the path found in
-// the places that JobRequest::program lists. Throws Error{kSetup} if they have no such program.
+// Returns GIVEN or, if it is empty, the path at which the program dslaunch is found.
+// JobRequest::program lists the places that are searched. Throws Error{kSetup} if it is not found.
 [[nodiscard]] std::string find_dslaunch(const std::string& given);
 
 }  // namespace dslaunch::client

@@ -110,8 +110,8 @@ class Engine::Session {
             throw_failure();
         }
     }
-    // Calls USE to check arguments before a call. Errors break the engine, except kInput and kUsage
-    // if this is the only rank.
+    // Calls USE to check arguments before a call. An error breaks the engine, except kInput and
+    // kUsage in a job with only one rank.
     template <typename Use>
     void check(const Use& use) {
         require_open();
@@ -125,7 +125,7 @@ class Engine::Session {
             throw_failure();
         }
     }
-    // Calls USE with the rank, which does not change, and returns the result.
+    // Calls USE with the rank and returns the result. USE cannot change the rank.
     template <typename Use>
     auto look(const Use& use) const {
         require_open();

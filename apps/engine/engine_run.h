@@ -36,11 +36,13 @@ class EngineRun {
     void take_rows(const std::vector<at::Tensor>& inputs);
     // Takes a step with the rows of take_rows(). REQUIRES: take_rows() was called before.
     [[nodiscard]] StepResult step();
-    // Do the same for an evaluation: check and copy its rows, and compute their mean loss.
+    // These two calls do the same for an evaluation: take_held_out() checks and copies its rows,
+    // and evaluate() returns their mean loss.
     void take_held_out(const std::vector<at::Tensor>& inputs);
     [[nodiscard]] double evaluate();
 
-    // Throws Error{kUsage} if the options name no output folder. The message names the call DOES.
+    // Throws Error{kUsage} if the options name no output folder. DOES is the call's name in the
+    // message.
     void require_output(const char* does) const;
     void save(bool waits);
     void export_weights();

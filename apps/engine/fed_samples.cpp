@@ -14,7 +14,8 @@ namespace dslaunch::engine {
 
 namespace {
 
-// Returns the type to which TENSOR is converted for forward; it is the same as for rows of a file.
+// Returns the type to which TENSOR is converted before forward gets it: bool, fp32 or int64. Rows
+// of a data file are converted by the same rule.
 c10::ScalarType fed_type(const at::Tensor& tensor) {
     if (tensor.scalar_type() == at::kBool) return at::kBool;
     return tensor.is_floating_point() ? at::kFloat : at::kLong;
@@ -29,7 +30,8 @@ std::vector<int64_t> sample_shape(const at::Tensor& tensor) {
     return {tensor.sizes().begin() + 1, tensor.sizes().end()};
 }
 
-// Throws Error{kInput} if TENSOR, the rows for ARGUMENT, is not a dense CPU tensor with elements.
+// Throws Error{kInput} unless TENSOR, which has the rows for ARGUMENT, is a dense CPU tensor with
+// elements.
 void require_rows(const char* where, const std::string& argument, const at::Tensor& tensor) {
     const auto refuse = [&](const std::string& why) {
         fail(ExitCode::kInput, "{}: the tensor for argument '{}' {}", where, printable(argument),

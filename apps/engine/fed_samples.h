@@ -15,8 +15,8 @@
 
 namespace dslaunch::engine {
 
-// The form of the rows: an input for each argument of forward, and limits on integers, which index
-// the model's tables. It is made from the example and checks all later rows.
+// The form that rows must have: one input for each argument of forward, and limits for integers
+// that are indices into the model's tables. It is made from the example, and checks all later rows.
 class FedForm {
   public:
     // Throws Error{kInput} if EXAMPLE does not fit REQUEST.
@@ -45,7 +45,8 @@ struct FedPlace {
     int64_t ranks = 1;
 };
 
-// The rows of this rank, numbered as part of the samples of all ranks; see the top of this file.
+// The rows of this rank. Sample numbers refer to the rows of all ranks together, among which micro
+// batch k belongs to rank `k % ranks`.
 class FedSamples final : public runtime::Samples {
   public:
     // FORM must outlive this object. ROWS come from FORM.take(). REQUIRES: with several ranks, the
@@ -62,7 +63,8 @@ class FedSamples final : public runtime::Samples {
     [[nodiscard]] std::vector<c10::IValue> batch(int64_t first,
                                                  std::span<const int64_t> offsets) const override;
     void check_vocabulary(int64_t) const override {}  // only token files have a vocabulary
-    // Checks the integers of these rows, and makes the form check all later rows.
+    // Checks the integers of the rows for INPUT against LIMIT. Also makes FedForm::take() check all
+    // later rows against LIMIT.
     void check_indices(size_t input, const runtime::IndexLimit& limit) const override;
 
   private:

@@ -80,7 +80,7 @@ int dispatch(int argc, char** argv) {
 
 void print_error(const char* message) {
     std::string line = fitted(fmt::format("dslaunch: error: {}", printable_lines(message, 0)), 2);
-    // If a reader stops reading, this program must still be able to end.
+    // Does not wait for a reader that has stopped reading, so that this program always ends.
     launch::write_last_words((takes_colours(2) ? painted(std::move(line)) : line) + "\n");
 }
 
@@ -102,11 +102,13 @@ int main(int argc, char** argv) {
         if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
         return code;
     } catch (const dslaunch::Error& error) {
-        // The message may quote names and files that others chose.
+        // print_error() makes control characters visible, because the message may quote names and
+        // files that others chose.
         dslaunch::launcher::print_error(error.what());
         return static_cast<int>(error.code());
     } catch (const std::system_error& error) {
-        // The reader of the output is gone: returns the exit code of a program that SIGPIPE ended.
+        // The reader of the output has stopped reading. Returns the exit code that a shell gives to
+        // a program that SIGPIPE has ended.
         if (error.code() == std::errc::broken_pipe) return 128 + SIGPIPE;
         dslaunch::print_message(
             fmt::format("dslaunch: error: cannot write the output: {}", error.what()));

@@ -72,8 +72,9 @@ struct MeantSubcommand {
     size_t distance = 0;  // wrong letters in the typed word
 };
 
-// Returns the subcommand that WORD resembles: its name or, if OTHERS, another word that people use
-// for it. Returns nullopt if there is none.
+// Returns the subcommand whose name WORD resembles. If OTHERS is true, also compares WORD with
+// other words that people use for subcommands, for example `jobs` for `ps`. Returns nullopt if
+// there is none.
 std::optional<MeantSubcommand> meant_subcommand(const std::string& word,
                                                 std::span<const std::string> subcommands,
                                                 bool others) {
@@ -150,9 +151,9 @@ std::string path_of_target(const launch::JobSpec& spec) {
         .string();
 }
 
-// Refuses a program whose name resembles a subcommand's name, unless `run` was written: `dslaunch
-// ls` does not mean /usr/bin/ls on every host. If no program has the name, more wrong letters are
-// allowed, as in `dslaunch gnrtae m.pt`.
+// Refuses a program whose name resembles the name of a subcommand, unless the user has written
+// `run`. For example, `dslaunch ls` does not mean /usr/bin/ls on every host. If there is no such
+// program, also refuses less similar names, as in `dslaunch gnrtae m.pt`.
 void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& options,
                                 bool run_is_named, std::span<const std::string> subcommands) {
     const std::string& target = spec.target;
@@ -168,8 +169,9 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
         storage::refuse_download(target, next);
     }
     refuse_other_tool(spec, options, run_is_named);
-    // `convert` and `list` are programs too, so only subcommands' names compete with a program, and
-    // `kill`, whose arguments would be processes of each host.
+    // Compares the target with the names of subcommands. If the target is not a program, or if it
+    // is `kill`, also compares it with synonyms of subcommands. On other hosts, `kill` as a program
+    // would end unrelated processes with the same numbers.
     const auto guess =
         meant_subcommand(target, subcommands, /*others=*/target == "kill" || !is_in_path(target));
     const bool is_word = (guess && guess->distance == 0) || access(next.c_str(), F_OK) == 0;
@@ -253,8 +255,8 @@ void require_srun(const launch::JobSpec& spec) {
          "PATH, or unset SLURM_JOB_ID, or give --hostfile or --standalone");
 }
 
-// Refuses a file that is not a program, such as a text or weights. Returns 126 for a text, the exit
-// code of a shell for a file that may not be executed, and 0 if the file may be a program.
+// Refuses a file that is not a program, for example a text or weights. For a text, returns 126,
+// which shells return for a file that may not be executed. Returns 0 if the file may be a program.
 int refuse_data_as_program(const launch::JobSpec& spec) {
     constexpr int kNotExecutable = 126;
     const std::string path = path_from_here(path_of_target(spec));
@@ -285,10 +287,10 @@ bool has_data(const RunOptions& options) {
            });
 }
 
-// Prints why no program with the target's name can be started on this machine, and returns 127, as
-// a shell does. Returns 0 if the program exists, or if other machines may have it. Throws
-// Error{kInput} if the target can only be a model: a model's name on a hub, a URL, or a missing
-// file that is a broken link or, if TRAINS, a missing file of any kind.
+// Returns 127, as a shell does, and prints the reason if no program with the target's name can be
+// started on this machine. Returns 0 if the program exists, or if other machines may have it.
+// Throws Error{kInput} if the target can only be a model: the name of a model on a hub, a URL, a
+// broken link or, if TRAINS is true, any missing file.
 int find_program(const launch::JobSpec& spec, bool trains) {
     constexpr int kNotFound = 127;
     if (spec.target_kind != launch::TargetKind::kProgram) return 0;
@@ -395,8 +397,8 @@ void tell_next(const RunOptions& options, const launch::JobSpec& spec) {
         launch::write_last_words(fitted("dslaunch: next: " + command, 2) + "\n");
 }
 
-// Draws the loss of the run in FOLDER, and waits for a short time only: the disk may not answer,
-// and somebody who has interrupted the run is waiting.
+// Draws the loss of the run in FOLDER. Waits at most kDrawMax for this: the disk may not answer,
+// and a user who has interrupted the run should not wait long.
 void draw_loss(const std::string& folder) {
     constexpr std::chrono::seconds kDrawMax{5};
     try {

@@ -32,7 +32,7 @@ void refuse_moved_outputs(CommandWords words) {
     }
 }
 
-// Becomes dsworker in the role that has the subcommand's name; dsworker can read models.
+// Replaces this process by dsworker, which can read models. The role has the subcommand's name.
 int worker_role(CommandWords words) {
     refuse_moved_outputs(words);
     become_worker(words);
@@ -107,7 +107,7 @@ constexpr Subcommand kSubcommands[] = {
     {"man", "shows the man page of a command, or writes all pages", own<man_command>},
     {"links", "makes links by the names of DeepSpeed's programs (deepspeed, ds_report, ds_ssh, ...)", own<links_command>},
     {"report", "prints text for a bug report; --html: a page with the curves of runs", own<report_command>},
-    // The agent reads the token variable itself: it joins with that token.
+    // The agent keeps the token variable, because it joins the job with this token.
     {"agent", "serves one node of a job that waits for this node", own<launch::run_agent_command>, kKeepsToken, kNotOffered},
     {"relay", "", relay, kKeepsToken, kNotOffered},
     {"complete", "", own<complete_command>, kKeepsToken, kNotOffered},

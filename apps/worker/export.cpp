@@ -116,8 +116,8 @@ std::vector<int> match(const storage::TensorSource& source, const std::vector<Wa
     return matched;
 }
 
-// Gives TENSOR the values and the dtype of the tensor INDEX in SOURCE: parameters that were trained
-// in 16 bits are exported in fp32.
+// Replaces TENSOR's values and dtype by the values and dtype of tensor INDEX in SOURCE. The dtype
+// is fp32 even for a parameter that was trained in 16 bits.
 void fill(at::Tensor tensor, const storage::TensorSource& source, int index) {
     const at::NoGradGuard no_grad;
     const storage::CheckpointTensor& from = source.tensors()[index];

@@ -177,8 +177,8 @@ std::unique_ptr<runtime::PairedCollectives> HealthRole::join_gpus(Duration limit
     return runtime::make_device_health_collectives(*device_, all, limit);
 }
 
-// Tries the operations. If bad links were found before, a hang is only noted. Otherwise explain()
-// names the ranks that do not answer.
+// Tries the operations. If an operation hangs, explain() names the ranks that do not answer. But if
+// bad links were found before, they are the likely cause, and the hang is only noted.
 void HealthRole::try_operations(runtime::PairSearchResult search) {
     try {
         const Duration limit = std::min(kOperationMax, left());

@@ -17,9 +17,9 @@ namespace dslaunch::worker {
     return std::max(CPU_COUNT(&set), 1);
 }
 
-// Returns the number of processors whose full time this process gets. In a container, this may be
-// less than the number of processors that it may use, because its control group can have a quota.
-// More threads than this would be paused in turns and wait for each other.
+// Returns the number of processors whose full time this process gets. In a container, the number
+// may be smaller than the number of allowed processors, because the control group can have a quota.
+// More threads than the returned number would be paused in turns and wait for each other.
 [[nodiscard]] inline int processors_granted() {
     const int quota = launch::processors_granted("");
     return quota > 0 ? std::min(quota, processors_allowed()) : processors_allowed();

@@ -15,8 +15,8 @@
 namespace dslaunch::worker {
 
 launch::WorkerEnvironment begin_rank() {
-    // c10d warns about every address that has no name; dslaunch reports c10d's errors to the user
-    // itself.
+    // Hides the warnings of c10d, for example about every address that has no name. dslaunch
+    // reports c10d's errors itself.
     ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
     c10::initLogging();
     if (const char* level = std::getenv(launch::kLogLevelVariable))

@@ -60,7 +60,8 @@ struct EngineOptions {
     std::vector<std::string> set;  // "key=value", as for `dslaunch --set`
     // An example of train_batch()'s inputs, with one row or more: a tensor for each argument of
     // forward, in forward's order, and then the target if the config has dslaunch.loss. Only types
-    // and shapes matter, but integers must be valid. All ranks give the same shapes.
+    // and shapes matter, but integers that the model uses as indices must be valid indices. All
+    // ranks give the same shapes.
     std::vector<at::Tensor> example;
     // The folder for checkpoints, weights and metrics.jsonl, as in `dslaunch --output`. It must not
     // contain another run unless `resume` is set. If it is empty, nothing is written. All ranks
@@ -72,7 +73,7 @@ struct EngineOptions {
     std::string resume;
     // The number of threads that LibTorch uses in this rank. If it is 0, OMP_NUM_THREADS gives the
     // number; without this variable, it is the host's processors divided by its ranks. It is set
-    // for the process and for each calling thread. It may change the last bits of sums.
+    // for the process and for each calling thread. Another number may change the last bits of sums.
     int threads = 0;
     std::chrono::milliseconds time_limit{300'000};  // for each wait for another rank
     EngineLog log = EngineLog::kWarnings;
@@ -167,8 +168,9 @@ class Engine {
     // in a step. Do not wait.
     [[nodiscard]] int64_t micro_rows() const;
     [[nodiscard]] int64_t rows_per_step() const;
-    // Return the index and the number of the groups of ranks that get different rows. Ranks of one
-    // pipeline are in one group, as are ranks that share layers or positions. Do not wait.
+    // data_ranks() returns the number of groups of ranks that get different rows. data_rank()
+    // returns the index of this rank's group. All ranks of one pipeline are in one group, and so
+    // are all ranks that share layers or positions. Both functions return at once.
     [[nodiscard]] int data_rank() const;
     [[nodiscard]] int data_ranks() const;
     // Returns the resolved config as JSON, with all defaults. Does not wait.

@@ -43,7 +43,7 @@ struct RankPlan {
     int64_t disk_written_bytes = 0;
 };
 
-// A kind of memory: the need of the host with the most ranks, and the limit of this machine.
+// One kind of memory: the bytes that the host with the most ranks needs, and this machine's limit.
 struct PlanTier {
     std::string name;                    // "memory", …
     int64_t need_bytes = 0;              // need of all ranks of the host together

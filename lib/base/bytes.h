@@ -1,5 +1,5 @@
-// Every API that means memory or traffic takes Bytes, so that bytes are never mixed with an element
-// count.
+// Functions that take or return an amount of memory or network traffic use the type Bytes, so that
+// a byte count cannot be confused with an element count.
 #pragma once
 
 #include <compare>

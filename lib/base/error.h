@@ -1,6 +1,6 @@
-// Errors that a user or the environment causes, and the exit codes of both programs. Error is
-// thrown anywhere, and caught only in main() and at the top of each thread. Bugs use check.h
-// instead.
+// Errors that a user or the environment causes, and the exit codes of dslaunch and dsworker. Any
+// function may throw an Error; only main() and the top of each thread catch it. Bugs in the program
+// are reported with DSL_CHECK (check.h) instead.
 #pragma once
 
 #include <fmt/core.h>

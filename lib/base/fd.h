@@ -1,5 +1,5 @@
-// File descriptors with an owner, and reads and writes that either finish or report why they did
-// not. EINTR is retried everywhere.
+// UniqueFd, which closes a file descriptor automatically, and functions that read and write all
+// bytes or report an error. A call that fails with EINTR is repeated.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ namespace dslaunch {
 // The buffer size for one read from a socket or a pipe.
 inline constexpr size_t kReadBytes = 64U << 10;
 
-// Owns one descriptor, or none (-1), and closes it once.
+// The owner of a file descriptor. It closes the descriptor when it is destroyed. The value -1 means
+// that it owns no descriptor.
 class UniqueFd {
   public:
     UniqueFd() = default;

@@ -1,5 +1,6 @@
-// Converts one number between fp32 and the 8-bit float of models ("e4m3fn": 4 bits of exponent, 3
-// of mantissa, no infinity, largest number 448). Threads: pure functions.
+// Converts one number between fp32 and e4m3fn, the 8-bit floating-point type of models. The type
+// has 4 bits of exponent, 3 bits of mantissa and no infinity; its largest number is 448. Any thread
+// may call the functions.
 #pragma once
 
 #include <bit>
@@ -9,8 +10,8 @@ namespace dslaunch {
 
 inline constexpr float kE4m3Max = 448;
 
-// Rounds to nearest even. A magnitude above 464 becomes NaN, as in PyTorch: the code after 448
-// stands for NaN.
+// Rounds VALUE to the nearest e4m3fn number, ties to even. A magnitude above 464 becomes NaN, as in
+// PyTorch: 464 is halfway between 448 and the next code, which means NaN.
 [[nodiscard]] inline uint8_t e4m3_of(float value) {
     const auto bits = std::bit_cast<uint32_t>(value);
     const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80U);
@@ -18,8 +19,8 @@ inline constexpr float kE4m3Max = 448;
     constexpr uint32_t kNan = 0x7F, kRebias = 120U << 23;
     if (magnitude >= std::bit_cast<uint32_t>(480.0F)) return static_cast<uint8_t>(sign | kNan);
     if (magnitude < std::bit_cast<uint32_t>(0x1p-6F)) {
-        // The last place of 2^14 is 2^-9, the unit of the subnormal numbers, so that adding 2^14
-        // rounds to that unit.
+        // fp32 numbers just above 2^14 are 2^-9 apart, which is also the distance between e4m3fn
+        // subnormal numbers. Adding 2^14 therefore rounds to a multiple of that distance.
         const float shifted = std::bit_cast<float>(magnitude) + 0x1p14F;
         return static_cast<uint8_t>(
             sign | (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0x1p14F)));

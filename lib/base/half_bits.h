@@ -1,8 +1,8 @@
 // Converts one number between fp32 and the 16-bit types, with the same result on processors and
-// GPUs. Rounding is to nearest even. A NaN keeps its sign and its upper bits and becomes quiet, as
-// on x86 and ARM. PyTorch does the same when it converts to fp16 (its bf16 NaN differs by
-// processor: 0x7FC0 or 0xFFFF). Everything here has internal linkage, since it is compiled once for
-// each instruction set.
+// GPUs. Rounds to nearest even. A NaN becomes quiet and keeps its sign and its upper bits, as on
+// x86 and ARM. PyTorch converts a NaN to fp16 in the same way. To bf16, it converts a NaN to 0x7FC0
+// or 0xFFFF, depending on the processor. All functions have internal linkage, because each
+// instruction set needs its own compiled version.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ DSL_HOST_DEVICE inline bool is_nan_bits(uint32_t bits) {
     return (bits & 0x7FFFFFFFU) > 0x7F800000U;
 }
 
-// Rounds VALUE to bf16. A carry out of the mantissa increments the exponent, up to infinity.
+// Rounds VALUE to bf16. If rounding overflows the mantissa, the exponent grows by one; the largest
+// numbers become infinity.
 DSL_HOST_DEVICE inline uint16_t bf16_of(float value) {
     const auto bits = __builtin_bit_cast(uint32_t, value);
     const uint32_t rounded = (bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16;
@@ -35,8 +36,8 @@ DSL_HOST_DEVICE inline uint16_t fp16_of(float value) {
     const uint32_t magnitude = bits & 0x7FFFFFFFU;
     constexpr uint32_t kRebias = 112U << 23, kInfinity = 0x7C00U;
     const uint32_t normal = (magnitude - kRebias + 0xFFFU + (bits >> 13 & 1U)) >> 13;
-    // The last place of 1/2 is 2^-24, the unit of fp16's subnormal numbers, so that adding 1/2
-    // rounds to that unit.
+    // fp32 numbers just above 1/2 are 2^-24 apart, which is also the distance between fp16
+    // subnormal numbers. Adding 1/2 therefore rounds to a multiple of that distance.
     const float shifted = __builtin_bit_cast(float, magnitude) + 0.5F;
     const uint32_t subnormal = __builtin_bit_cast(uint32_t, shifted) - 0x3F000000U;
     const uint32_t bounded = normal < kInfinity ? normal : kInfinity;

@@ -1,7 +1,8 @@
 #include "base/log.h"
 
-// spdlog is compiled into this file: its names carry no version, so a program that links the engine
-// and another spdlog would mix the two.
+// Compiles spdlog's code into this file, instead of linking spdlog's library. The names of spdlog's
+// symbols have no version. A program that links dslaunch's library and another version of spdlog
+// would therefore mix the two versions.
 #undef SPDLOG_COMPILED_LIB
 #undef SPDLOG_SHARED_LIB
 #include <spdlog/sinks/base_sink.h>
@@ -41,7 +42,7 @@ void write_line(std::string_view line) {
 
 constexpr std::string_view kTime = "00:00:00.000 ";  // the form that the logger's pattern prints
 
-// Colours the level of LINE, which follows its time.
+// Colours the level in LINE. The level stands after the time.
 void colour_level(std::string& line) {
     for (const auto& [word, colour] :
          {std::pair<std::string_view, std::string_view>{"error", "\x1b[1;31m"},
@@ -87,7 +88,7 @@ bool& are_messages() {
     return chosen;
 }
 
-// Returns the word that stands before the component, or before a message of the launcher.
+// Returns the word for LEVEL in a log line; "" for info.
 std::string_view level_word(LogLevel level) {
     switch (level) {
         case LogLevel::kError:

@@ -1,7 +1,8 @@
-// Log lines on stderr. One line is one write: `time speaker component: message`, with the level
-// before the component unless it is info. The launcher's lines are `dslaunch: message`. The
-// functions may be called from any thread. stdout is for results only and is never touched here.
-// Writing a line may block until stderr is read, unless a LogSink takes the line.
+// Writes log lines to stderr, each line with one write() call. A line has the form `time speaker
+// component: message`; a level other than info is written before the component. The launcher's
+// lines have the form `dslaunch: message`. Any thread may call the functions. Nothing is written to
+// stdout, which is for results only. Writing may block until stderr is read, unless a LogSink takes
+// the line.
 #pragma once
 
 #include <fmt/core.h>
@@ -14,19 +15,21 @@
 
 namespace dslaunch {
 
-// kDetail lines are always in a job's log files; the launcher and other programs show them only if
-// debug lines are shown.
+// kDetail: always written to a job's log files. The launcher and other programs show it only
+// together with debug lines.
 enum class LogLevel { kError, kWarn, kInfo, kDetail, kDebug };
 
-// Sets the speaker of all lines: "r3@host" in a worker if no launcher marks its lines, "agent@host"
-// in an agent, else empty. Called once, in main().
+// Sets the name of this process, the "speaker", that each line contains. An agent sets
+// "agent@host". A worker sets "r3@host", unless a launcher adds this name to the worker's lines.
+// Other programs have no name. Called once, in main().
 void set_log_speaker(const std::string& name);
-// Writes lines as `dslaunch: message` from now on, like the launcher's other messages. If debug
-// lines are shown, the lines keep their time and component.
+// From now on, log lines have the form `dslaunch: message`, like the launcher's error messages. If
+// debug lines are shown, log lines keep their time and component.
 void set_log_as_messages();
 // Drops lines that are less urgent than LEVEL from now on.
 void set_log_level(LogLevel level);
-// Reads "error", "warn", "info" or "debug"; throws Error{kUsage} on anything else.
+// Returns the level with that NAME: "error", "warn", "info" or "debug". "critical" means error, and
+// "warning" means warn. Throws Error{kUsage} for any other name.
 [[nodiscard]] LogLevel parse_log_level(std::string_view name);
 // Returns true if a line of LEVEL would be written.
 [[nodiscard]] bool log_enabled(LogLevel level);
@@ -38,26 +41,27 @@ class LogSink {
     explicit LogSink(std::function<void(std::string_view line)> write);
     LogSink(const LogSink&) = delete;
     LogSink& operator=(const LogSink&) = delete;
-    // Ends after the last call of WRITE has returned. REQUIRES: newer sinks have been destroyed.
+    // Waits until a running call of WRITE has returned. REQUIRES: newer sinks have been destroyed.
     ~LogSink();
 
   private:
     std::function<void(std::string_view)> before_;
 };
-// Writes one line. The callers have checked log_enabled(LEVEL). The functions below check it and
-// write the line.
+// Writes one line at any level; REQUIRES: log_enabled(LEVEL). log_info(), log_warn() and the others
+// check the level and then call this function.
 void log_line(LogLevel level, std::string_view component, std::string_view message);
 
-// A line that log_line() wrote in a program that has no speaker and that prints the time.
+// The parts of a line that log_line() wrote with a time and without a speaker.
 struct LoggedLine {
     LogLevel level = LogLevel::kInfo;
     std::string_view said;  // "component: message"
 };
-// Returns the parts of LINE; nothing if LINE is another kind of text.
+// Returns the parts of LINE; nullopt unless log_line() wrote LINE with a time and without a
+// speaker.
 [[nodiscard]] std::optional<LoggedLine> read_logged(std::string_view line);
 
-// Write one line each, formatted only if lines of their level are written. COMPONENT: the part of
-// the program that speaks ("checkpoint").
+// Write one line each. The message is formatted only if its level is written. COMPONENT: the part
+// of the program that the message is about ("checkpoint").
 template <typename... Args>
 void log_info(std::string_view component, fmt::format_string<Args...> format, Args&&... args) {
     if (log_enabled(LogLevel::kInfo))

@@ -44,8 +44,8 @@ TemporaryFile open_temporary(const std::string& path, mode_t mode) {
     const std::optional<mode_t> earlier = mode_of(path);
     for (int i = 0; i < kTries && !file.fd.valid(); ++i) {
         file.path = fmt::format("{}.tmp-{:016x}", path, random_number());
-        // If the file that is being replaced is private, the temporary must not be readable for
-        // others either.
+        // The temporary file gives no rights to other users, because they may have no rights to the
+        // file at PATH.
         file.fd.reset(::open(file.path.c_str(), kFlags, earlier ? *earlier & 0700 : mode));
         if (!file.fd.valid() && errno != EEXIST) break;
     }
@@ -57,8 +57,8 @@ TemporaryFile open_temporary(const std::string& path, mode_t mode) {
     return file;
 }
 
-// Ignores EINVAL: the folders of such a file system need no fsync. Ignores EACCES: this user may
-// write the folder, but cannot open it without the right to read it.
+// Ignores EINVAL: a file system that returns it needs no fsync of folders. Ignores EACCES: this
+// user may write to the folder, but may not open it, because opening needs the right to read.
 int flush_folder(const std::string& folder) {
     const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd.valid()) return errno == EACCES ? 0 : errno;
@@ -74,7 +74,8 @@ int make_folders(const std::string& folder, mode_t mode) {
         if (const int failed = make_folders(parent, mode); failed != 0) return failed;
     if (::mkdir(trimmed.c_str(), mode) != 0) {
         const int error_number = errno;
-        // Another rank may have made the folder meanwhile. A path that ends in "/." fails here too.
+        // Another rank may have made the folder since the check above. For a path that ends in
+        // "/.", mkdir fails although the folder now exists.
         return is_folder(trimmed) ? 0 : error_number;
     }
     return flush_folder(parent);

@@ -1,5 +1,6 @@
-// Makes files and folders: a file that replaces another is first written under a random name that
-// nobody can have prepared, and folders survive a power cut. No state; any thread.
+// Makes files and folders. A file that replaces another one is first written under a random name,
+// so that nobody can put a link there beforehand. New files and folders survive a power cut. Any
+// thread may call the functions.
 #pragma once
 
 #include <sys/types.h>
@@ -18,20 +19,20 @@ struct TemporaryFile {
     std::string path;  // PATH.tmp- and 16 random digits
 };
 
-// Opens a new, empty file next to PATH, for the next content of PATH. It has the mode of the file
-// at PATH or, if there is no such file, MODE less the umask. It never opens a file or link that
-// already exists.
+// Opens a new, empty file next to PATH, for content that will replace PATH. The new file gets the
+// mode of the file at PATH. If there is no file at PATH, the new file gets `MODE & ~umask`. Never
+// opens a file or link that already exists.
 [[nodiscard]] TemporaryFile open_temporary(const std::string& path, mode_t mode);
 
 // Writes a file through open_temporary(), fsync and rename: PATH has either the old content or the
-// new one, never a part of it, even after a power cut. A new file has MODE less the umask. Throws
-// Error{kDisk} with path, cause and bytes needed.
+// new one, never a part of it, even after a power cut. A new file has `MODE & ~umask`. Throws
+// Error{kDisk}; its message gives the path, the cause and the number of bytes needed.
 void write_file_atomically(const std::string& path, std::string_view content, mode_t mode = 0644);
 
 // Returns the permissions of the file at PATH; nothing if there is no file.
 [[nodiscard]] std::optional<mode_t> mode_of(const std::string& path);
 
-// Makes FOLDER and its missing parents with MODE less the umask, and flushes the parent of each new
+// Makes FOLDER and its missing parents with `MODE & ~umask`, and flushes the parent of each new
 // folder. Returns 0, or the errno of the step that failed.
 [[nodiscard]] int make_folders(const std::string& folder, mode_t mode = 0777);
 

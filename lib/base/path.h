@@ -16,8 +16,8 @@ namespace dslaunch {
     return std::string(path.substr(0, std::max<size_t>(slash, 1)));
 }
 
-// Returns PATH relative to the current folder if it is inside that folder, with `./` in front if it
-// would look like an option; else returns PATH.
+// Returns PATH relative to the current folder, or PATH itself if it is not inside that folder. A
+// relative path that looks like an option gets `./` in front.
 [[nodiscard]] inline std::string path_from_here(const std::string& path) {
     std::error_code unreadable;
     const std::filesystem::path here = std::filesystem::current_path(unreadable);

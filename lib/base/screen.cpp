@@ -31,8 +31,7 @@ std::vector<std::string> shell_words(std::string_view line) {
     return words;
 }
 
-// Returns the offset in LINE where the command at its end begins; npos if LINE does not end with a
-// command.
+// Returns the offset of the `dslaunch` command that LINE contains; npos if there is none.
 size_t command_in(std::string_view line) {
     constexpr std::string_view kName = "dslaunch ";
     const size_t indent = std::min(line.find_first_not_of(' '), line.size());
@@ -68,8 +67,8 @@ std::string broken(const std::vector<std::string>& words, const Wrap& wrap,
     return lines;
 }
 
-// Breaks LINE, whose command begins at BEGIN, with backslashes, so that a shell reads it as one
-// command.
+// Breaks LINE with backslashes, so that a shell reads it as one command. The command begins at
+// BEGIN.
 std::string wrapped_command(std::string_view line, size_t begin, size_t width) {
     constexpr std::string_view kGoesOn = " \\";
     const size_t indent = std::min(line.find_first_not_of(' '), line.size()) + kFurtherIndent;

@@ -8,7 +8,8 @@
 
 namespace dslaunch {
 
-// Returns the number of columns that TEXT, one line without escape sequences, takes.
+// Returns the number of columns that TEXT takes. REQUIRES: TEXT is one line without escape
+// sequences.
 [[nodiscard]] size_t columns_of(std::string_view text);
 
 // Returns the number of columns of the terminal at FD; 0 if FD is not a terminal or its width is
@@ -22,14 +23,14 @@ struct Wrap {
     size_t indent = 0;  // blanks before each line after the first
 };
 
-// Breaks TEXT, one line, into lines of at most WRAP.width columns, without a newline at the end. A
-// word that is longer is not broken.
+// Breaks TEXT into lines of at most WRAP.width columns. The result does not end with a newline. A
+// word of more columns is not broken. REQUIRES: TEXT is one line.
 [[nodiscard]] std::string wrapped(std::string_view text, const Wrap& wrap);
 
-// Breaks LINES, messages of this program, between words for a terminal of WIDTH columns, and
-// indents continuation lines by four columns. In a line that holds only a command (`dslaunch …`
-// after blanks), breaks are made outside of quotes and marked by a backslash, so that the command
-// can be copied into a shell. If WIDTH is 0, returns LINES unchanged.
+// Breaks LINES between words to fit a terminal of WIDTH columns. LINES are messages of this
+// program. Continuation lines are indented by four columns. A line that holds only a command
+// (`dslaunch` after blanks) is broken outside of quotes, and each break is marked by a backslash,
+// so that the command can be copied into a shell. If WIDTH is 0, returns LINES unchanged.
 [[nodiscard]] std::string fitted_to(size_t width, std::string_view lines);
 
 // Returns LINES fitted to the terminal at FD. If FD is not a terminal, returns LINES unchanged,
@@ -40,11 +41,12 @@ struct Wrap {
 // empty.
 [[nodiscard]] bool takes_colours(int fd);
 
-// Colours `error:` after `dslaunch: ` at the beginning of TEXT red, and `warning:` yellow.
+// Returns TEXT with colours: if it begins with `dslaunch: error:`, the word `error:` is red; if it
+// begins with `dslaunch: warning:`, the word `warning:` is yellow.
 [[nodiscard]] std::string painted(std::string text);
 
-// Writes LINES, a message without a final newline, to stderr in one write: fitted to the terminal
-// at stderr, with colours. May block until stderr is read.
+// Writes a message to stderr in one write, fitted to the terminal at stderr, with colours. LINES do
+// not end with a newline. May block until stderr is read.
 void print_message(std::string_view lines);
 
 }  // namespace dslaunch

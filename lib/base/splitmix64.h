@@ -6,7 +6,8 @@
 
 namespace dslaunch {
 
-// Returns the generator's number after VALUE: each input bit affects each output bit.
+// Returns the pseudo-random number that SplitMix64 computes from the state VALUE. Each bit of VALUE
+// affects each bit of the result.
 [[nodiscard]] constexpr uint64_t splitmix64(uint64_t value) {
     value += 0x9E3779B97F4A7C15ULL;
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;

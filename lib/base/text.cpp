@@ -83,8 +83,8 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     std::optional<std::string> best;
     size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
     for (const std::string& candidate : candidates) {
-        // The difference of the lengths is a lower bound of the distance, and WORD may be very
-        // long.
+        // Skips a candidate whose length alone makes its distance too large. This saves time if
+        // WORD is very long.
         if (word.size() >= candidate.size() + best_distance) continue;
         const size_t distance = edit_distance(word, candidate);
         if (distance < best_distance) {
@@ -133,8 +133,9 @@ size_t utf8_length(std::string_view text, size_t i) {
 
 namespace {
 
-// Returns true if LETTER is a C1 control of two bytes, which a terminal obeys like an ESC sequence,
-// or an invisible mark that changes the direction of later text or ends a line.
+// Returns true if LETTER is a C1 control character in UTF-8, which a terminal obeys like an escape
+// sequence. Also returns true if LETTER is an invisible mark that changes the direction of the text
+// after it or ends a line.
 bool misleads(std::string_view letter) {
     if (letter.size() == 2)
         return letter[0] == '\xC2' && static_cast<unsigned char>(letter[1]) < 0xA0;

@@ -48,10 +48,10 @@ namespace dslaunch {
 // Returns the length of the valid UTF-8 sequence that starts at index I, or 0 if there is none.
 [[nodiscard]] size_t utf8_length(std::string_view text, size_t i);
 
-// Returns TEXT with \xNN in place of C0 and C1 control characters (and so of escape sequences),
-// bytes that are not UTF-8 (an 8-bit terminal may read them as C1), and marks that change the
-// direction of writing. Keeps tabs. Foreign text must neither control a terminal nor look different
-// from what it is.
+// Returns TEXT with some characters replaced by \xNN: C0 and C1 control characters, with which
+// escape sequences begin; bytes that are not UTF-8, which an 8-bit terminal may read as C1
+// characters; and marks that change the direction of writing. Keeps tabs. Text from other programs
+// must neither control a terminal nor look different from what it is.
 [[nodiscard]] std::string printable(std::string_view text);
 
 // Returns TEXT made printable line by line, without a newline at the end. Lines after the first are

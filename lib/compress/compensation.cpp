@@ -55,7 +55,7 @@ class Compensation {
             });
     }
 
-    // Chooses the scale of a group of ROW, whose numbers are NUMBERS.
+    // Chooses the scale of one group in ROW. NUMBERS: all numbers of the row.
     void fit(int64_t row, int64_t group, std::span<const float> numbers) {
         const auto begin = static_cast<size_t>(group * made_.group());
         const size_t length = std::min(static_cast<size_t>(made_.group()), numbers.size() - begin);
@@ -64,8 +64,8 @@ class Compensation {
                       std::span(inputs_.importance).subspan(begin, length));
     }
 
-    // Rounds the inputs [begin, begin + width) of the order in ROW. Keeps their negated errors,
-    // which later blocks compensate.
+    // Rounds WIDTH numbers of ROW, from position BEGIN in the order of rounding. Stores the negated
+    // errors, divided by the diagonal of the factor, for change_later().
     void round_block(int64_t row, int64_t begin, int64_t width) {
         float* const numbers = ordered_.data() + row * made_.in + begin;
         for (int64_t i = 0; i < width; ++i) {
@@ -110,7 +110,7 @@ class Compensation {
 }  // namespace
 
 double damping_of(int64_t in, int64_t rows) {
-    // The authors of GPTQ add 0.01 of the diagonal's mean, for many more rows than inputs.
+    // The authors of GPTQ use 0.01 with many more rows than inputs. Fewer rows need more damping.
     return 0.01 + static_cast<double>(in) / static_cast<double>(rows);
 }
 

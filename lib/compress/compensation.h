@@ -13,31 +13,31 @@
 
 namespace dslaunch::compress {
 
-// All that the compensation needs to know about a layer's inputs.
+// The order of a layer's inputs, and the data with which rounding errors are compensated.
 struct InputOrder {
     std::vector<int64_t> order;     // [in]: the inputs, in the order in which they are rounded
     std::vector<float> factor;      // [in, in]: inverse_factor() of the moments in that order
     std::vector<float> importance;  // [in]: the moment of each input, which weighs its errors
 };
 
-// The version of the codes that this library chooses. A run makes layers again if another version
-// has finished them.
+// The version of the rounding algorithm. If an earlier run finished layers with another version,
+// they are rounded again.
 inline constexpr int kRoundingVersion = 2;
 
-// Returns the damping for moments of ROWS rows of IN inputs: 0.01 + IN / ROWS. The fewer the rows,
-// the less the products of two inputs say about other rows.
+// Returns the damping for order_inputs(): 0.01 + IN / ROWS. The moments are means over ROWS rows of
+// IN inputs. With fewer rows, they say less about other data, so the damping is larger.
 [[nodiscard]] double damping_of(int64_t in, int64_t rows);
-// Returns true if ROWS rows of IN inputs are enough for compensation to lower the errors on other
-// rows. With fewer rows, rounding to nearest loses less.
+// Returns true if ROWS rows of IN inputs are enough to round with compensation. With fewer rows,
+// rounding to nearest gives smaller errors on other data.
 [[nodiscard]] bool are_enough_rows(int64_t in, int64_t rows);
 
-// Returns the order of inputs with these MOMENTS, [in, in]. inverse_factor() says what DAMPING does
-// to the result's factor.
+// Returns the order in which a layer's inputs are rounded. MOMENTS, [in, in], are the means of
+// input_moments.h. DAMPING is passed to inverse_factor().
 [[nodiscard]] InputOrder order_inputs(const std::vector<float>& moments, int64_t in, double damping,
                                       kernels::ThreadTeam& team);
 
-// Rounds NUMBERS, [out, in]. The scales of all groups are chosen first, for the numbers as they
-// are. The bits do not depend on the team. REQUIRES: the numbers are finite.
+// Rounds NUMBERS, [out, in]. The scales of all groups are chosen first, from the original numbers.
+// The bits of the result do not depend on the team. REQUIRES: the numbers are finite.
 [[nodiscard]] RoundedMatrix round_with_compensation(const RoundingForm& form,
                                                     const std::vector<float>& numbers, int64_t out,
                                                     const InputOrder& inputs,

@@ -70,7 +70,8 @@ struct Target {
 struct RoundedLayer {
     std::vector<PackedTensor> tensors;
     WeightErrors errors;
-    // Numbers for the texts to go on with, in the order of the targets; empty without texts.
+    // The rounded weights, in the order of the targets. The calibration texts go through the layer
+    // with these weights. Empty if there are no texts.
     std::vector<std::shared_ptr<const std::vector<std::byte>>> numbers;
 };
 
@@ -121,7 +122,7 @@ class FolderCompressor {
         return bytes;
     }
 
-    // Returns the weights of LAYER that are rounded, each once.
+    // Returns the weights of LAYER that are rounded. A weight that is used twice is listed once.
     std::vector<Target> targets_of(int64_t layer) {
         const decoder::DecoderWeights weights =
             load_decoder(config_, {layer, layer + 1, 0, 1}, source_);
@@ -161,7 +162,7 @@ class FolderCompressor {
         return sizes;
     }
 
-    // Plans the memory, and says how much it is.
+    // Plans the memory, and logs how much is needed.
     void plan(const std::vector<std::vector<Target>>& layers) {
         std::vector<LayerSizes> sizes;
         for (const std::vector<Target>& targets : layers) sizes.push_back(sizes_of(targets));
@@ -188,7 +189,8 @@ class FolderCompressor {
         return fitting_group(task_.form.rounding.group, entry.shape[1]);
     }
 
-    // Refuses or reports layers whose rows get one scale, although groups are wanted.
+    // Finds layers whose inputs cannot be divided into groups of the wanted size. Throws if the
+    // task requires groups; else warns that each row of these layers gets one scale.
     void note_ungrouped() const {
         const auto found = groups_.find(0);
         if (task_.form.rounding.group == 0 || found == groups_.end()) return;
@@ -260,7 +262,8 @@ class FolderCompressor {
             round_portion(std::span(targets).subspan(static_cast<size_t>(portion.begin),
                                                      static_cast<size_t>(portion.numel)),
                           made);
-        // All portions are observed with exact weights of this layer.
+        // Replaces the weights only now: while any portion is observed, the whole layer must have
+        // its exact weights.
         for (size_t i = 0; i < made.numbers.size(); ++i)
             source_.replace(targets[i].name, std::move(made.numbers[i]), task_.form.inputs);
         warn_of_rows(layer);
@@ -271,7 +274,8 @@ class FolderCompressor {
     // Rounds TARGETS, a portion of the next layer whose moments are in memory together.
     void round_portion(std::span<const Target> targets, RoundedLayer& made) {
         LayerMoments moments = walk_ ? observe(targets) : LayerMoments();
-        // The order for the moments that were used last: layers with one input follow each other.
+        // `inputs` is the order for the moments in `last`. Weights with the same input follow each
+        // other in TARGETS, so the order is computed once for all of them.
         std::shared_ptr<InputMoments> last;
         std::vector<float> mean;
         InputOrder inputs;
@@ -281,7 +285,8 @@ class FolderCompressor {
             form.group = group_of(*target.entry);
             const int64_t out = target.entry->shape[0], in = target.entry->shape[1];
             std::shared_ptr<InputMoments> own;
-            // Moments that no later weight uses are released when the next moments are used.
+            // Takes the moments out of the map, so that they are freed after the last weight that
+            // uses them.
             if (auto node = moments.extract(target.name)) own = std::move(node.mapped());
             const int64_t rows = own == nullptr ? 0 : own->rows();
             const bool compensates = are_enough_rows(in, rows);
@@ -310,7 +315,8 @@ class FolderCompressor {
         }
     }
 
-    // Notes a weight that few of the texts' tokens reach.
+    // Counts the tokens that passed through a weight. If they are too few to compensate errors,
+    // lists the weight as rounded to nearest. If they are fewer than its inputs, warns once.
     void note_rows(const Target& target, int64_t rows) {
         const int64_t in = target.entry->shape[1];
         if (!are_enough_rows(in, rows)) {
@@ -368,8 +374,8 @@ class FolderCompressor {
         return numbers;
     }
 
-    // Gives the texts the weights of a layer that an earlier run has finished, so that the texts
-    // can go through it.
+    // Loads the rounded weights of a layer that an earlier run has finished, so that the texts go
+    // through the layer with these weights.
     void use_finished(int64_t layer, const std::vector<Target>& targets) {
         const std::string path = files_.path(layer);
         const auto file = std::make_shared<const storage::MappedFile>(path);
@@ -452,7 +458,7 @@ class FolderCompressor {
         writer.commit();
     }
 
-    // Notes a linear layer that keeps its numbers.
+    // Notes ENTRY as a module that is not rounded, if it is the weight of a linear layer.
     void ignore(const SafetensorsEntry& entry) {
         const bool is_embedding = entry.name.ends_with(config_.names.at("embed") + ".weight");
         if (entry.shape.size() == 2 && entry.name.ends_with(kWeight) && !is_embedding)

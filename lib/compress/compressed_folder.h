@@ -21,10 +21,11 @@ struct FolderResult {
     int64_t layers_kept = 0;  // layers that an earlier run had finished
 };
 
-// Throws what require_compressible() and load_decoder() throw. Throws Error{kInput}, naming the
-// tensor, if the model does not have it, if its numbers or inputs are not finite, if its numbers
-// are too large for 16-bit scales, or if the task requires groups and no group divides its inputs.
-// Also throws Error{kInput} if the model changes meanwhile, and Error{kDisk}.
+// Throws the errors of require_compressible() and load_decoder(). Throws Error{kInput} that names
+// the tensor in these cases: the tensor is missing; its numbers, or the inputs of its layer, are
+// not finite; its numbers are too large for 16-bit scales; or the task requires groups, and the
+// layer's inputs cannot be divided into groups. Throws Error{kInput} if a file of the model changes
+// during the run. Throws Error{kDisk} if writing fails.
 [[nodiscard]] FolderResult compress_folder(const FolderTask& task, kernels::ThreadTeam& team);
 
 }  // namespace dslaunch::compress

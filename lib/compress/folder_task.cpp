@@ -44,8 +44,8 @@ void require_form_of_model(const FolderTask& task) {
                  printable(file));
 }
 
-// Refuses files in OUT that would be read instead of the result's shards, or that would stay beside
-// them.
+// Throws if OUT has weight files or an adapter_config.json of another model. A program that loads
+// OUT would read these files together with the new shards, or in place of them.
 void require_room_for_shards(const FolderTask& task) {
     std::set<std::string> own = {fs::path(task.folder->index_path).filename().string()};
     for (const std::string& path : task.folder->weights)

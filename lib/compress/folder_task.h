@@ -15,7 +15,7 @@
 
 namespace dslaunch::compress {
 
-// A model and the folder that is to be made of it.
+// The input, the output and the options of one call of compress_folder().
 struct FolderTask {
     std::string from;                              // a Hugging Face folder
     const storage::ModelFolder* folder = nullptr;  // FROM, opened
@@ -34,8 +34,8 @@ struct FolderTask {
 [[nodiscard]] std::string out_of(const FolderTask& task);
 // Returns the folder of finished layers, beside OUT.
 [[nodiscard]] std::string partial_of(const FolderTask& task);
-// Returns a text that differs if another run would write different bytes, or if a file of the model
-// has been replaced.
+// Returns a text that identifies the result. If the texts of two runs are equal, both runs read the
+// same model files and write the same bytes.
 [[nodiscard]] std::string options_text(const FolderTask& task);
 
 // Throws Error{kInput}, naming the file, if the folder is already rounded, stores its matrices

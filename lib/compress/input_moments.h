@@ -12,7 +12,8 @@
 
 namespace dslaunch::compress {
 
-// Adds up moments, in fp32.
+// The moments of a layer's inputs: for each pair of inputs, the sum of their products over all
+// rows, in fp32.
 class InputMoments {
   public:
     explicit InputMoments(int64_t in);
@@ -33,9 +34,10 @@ class InputMoments {
     kernels::Activations activations_;
 };
 
-// Returns the relative error of a layer's outputs: the root of the mean square of (W - V) x over
-// the rows of MOMENTS, divided by the root of the mean square of W x. SHAPE of both weights: [out,
-// in]. Returns 0 if the outputs are 0.
+// Returns the error that rounding a weight causes in a layer's outputs, relative to the outputs:
+// `sqrt(mean(|(W - V) x|^2) / mean(|W x|^2))`. W is EXACT and V is ROUNDED; both have the shape
+// [out, in]. The means are over the input rows x of which MOMENTS were computed. Returns 0 if the
+// outputs are 0.
 [[nodiscard]] double output_error(std::span<const float> exact, std::span<const float> rounded,
                                   const std::vector<float>& moments, int64_t in,
                                   kernels::ThreadTeam& team);

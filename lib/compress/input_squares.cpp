@@ -39,7 +39,8 @@ std::map<std::string, std::vector<float>> input_squares(
     for (int64_t layer = 0; layer < layers; ++layer) {
         walk.observe_and_advance([&](std::span<const decoder::RowMath::Use> uses, const float* x,
                                      int64_t in, int64_t rows) {
-            // Parts of one stored weight have the same inputs, which count once.
+            // Parts of one stored weight have the same inputs, so their squares are added only
+            // once.
             const std::string* before = nullptr;
             for (const decoder::RowMath::Use& use : uses) {
                 const std::string& name = use.layer->name;

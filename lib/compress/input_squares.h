@@ -15,10 +15,10 @@
 
 namespace dslaunch::compress {
 
-// Returns, by the name of each layer's stored weight, the mean of the squares of its inputs over
-// all rows of TEXTS that reached the layer, [in]. TEXTS: tokens, each at most the context long.
-// PROGRESS is called after each layer with the number of finished layers. Throws what
-// load_decoder() throws.
+// Returns the mean square of each input of each layer: a vector [in] under the name of the layer's
+// stored weight. The means are over all rows of TEXTS that reached the layer. TEXTS: tokens; no
+// text is longer than the context. PROGRESS is called after each layer with the number of finished
+// layers. Throws what load_decoder() throws.
 [[nodiscard]] std::map<std::string, std::vector<float>> input_squares(
     const storage::ModelFolder& folder, const storage::RotaryFrequencies& frequencies,
     const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team,

@@ -18,7 +18,8 @@ kernels::PackedMatrix matrix_on(const std::vector<float>& numbers, int64_t rows,
             reinterpret_cast<const std::byte*>(numbers.data())};
 }
 
-// Computes with blocks of one matrix [n, n]. The arithmetic within a block is fp64.
+// The steps of inverse_factor() on a matrix [n, n], which is divided into blocks. The arithmetic
+// within a block is fp64.
 class BlockFactor {
   public:
     BlockFactor(int64_t n, kernels::ThreadTeam& team) : n_(n), team_(team) {}
@@ -43,13 +44,15 @@ class BlockFactor {
         return true;
     }
 
-    // Returns the transpose of the inverse of L, the lower triangle of A: upper triangular.
+    // Returns the inverse of L, transposed; the result is upper triangular. L is the lower triangle
+    // of A.
     std::vector<float> inverse_transposed(const std::vector<float>& a) {
         std::vector<float> made(a.size());
         for (int64_t begin = 0; begin < n_; begin += kFactorBlock) {
             const int64_t width = std::min(kFactorBlock, n_ - begin);
             if (begin > 0) {
-                // Row c of the sums: the product of row c of MADE and this block's rows of L.
+                // Each number in row c of `sums_` is the dot product of row c of MADE with one row
+                // of L in this block.
                 copy_block(a, begin, width, begin, 1);
                 sums_.resize(static_cast<size_t>(begin * width));
                 multiply({made.data(), begin, begin, n_}, width);
@@ -87,7 +90,7 @@ class BlockFactor {
                     factor * a[static_cast<size_t>((begin + r) * n_ + c)];
     }
 
-    // Sets the sums to X blockᵀ, [rows, width].
+    // Sets sums_ to X * block_ᵀ, [rows, width].
     void multiply(const kernels::ActivationRows& x, int64_t width) {
         const kernels::PackedMatrix matrix = matrix_on(block_, width, x.in);
         activations_.assign(x, matrix.shape, team_);
@@ -95,7 +98,8 @@ class BlockFactor {
         kernels::multiply({&product, 1}, activations_, team_);
     }
 
-    // Subtracts what the columns before BEGIN add to the columns [begin, begin + width).
+    // Subtracts the contribution of the columns before BEGIN from the columns [begin, begin +
+    // width).
     void subtract_earlier(std::vector<float>& a, int64_t begin, int64_t width) {
         copy_block(a, begin, width, begin, 1);
         sums_.resize(static_cast<size_t>((n_ - begin) * width));
@@ -134,8 +138,9 @@ class BlockFactor {
 
 }  // namespace
 
-// Needs one factorization and one inverse. A is the matrix with rows and columns in reverse order.
-// If A is L L^T, the matrix is V V^T, with V the reverse of L, and U is the inverse of V.
+// Computes U with one factorization and one inversion. Let A be MOMENTS with its rows and columns
+// in reverse order. Factorize A = L Lᵀ. Let V be L with its rows and columns in reverse order.
+// Then MOMENTS = V Vᵀ, so U is the inverse of V.
 std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n, double damping,
                                   kernels::ThreadTeam& team) {
     DSL_CHECK(std::ssize(moments) == n * n, "{} moments of {} inputs", moments.size(), n);

@@ -10,13 +10,13 @@
 
 namespace dslaunch::compress {
 
-// Returns U, [n, n], upper triangular, zeros below the diagonal, for MOMENTS, [n, n], symmetric.
-// Each number of the diagonal is first multiplied by 1 + DAMPING; while the result is not positive
-// definite in fp32, DAMPING is increased to ten times its value, at least to 1e-4. (The mean of the
-// diagonal, which other programs add, says little where a few inputs are a thousand times larger
-// than the others.) An input that is always 0 counts as an input with the mean moment. If all
-// moments are 0, U is the unit matrix. The bits do not depend on the team. REQUIRES: the moments
-// are finite.
+// Returns the upper triangular U, [n, n], for which Uᵀ U is the inverse of MOMENTS, a symmetric
+// matrix [n, n]. Before the inversion, each number on the diagonal is multiplied by 1 + DAMPING. If
+// the matrix is then not positive definite in fp32, the inversion is repeated with a larger
+// damping, `max(10 * DAMPING, 1e-4)`. (Other programs add the mean of the diagonal, which is a bad
+// measure if a few inputs are a thousand times larger than the others.) If an input is always 0,
+// its number on the diagonal is replaced by the mean of the diagonal. If all moments are 0, U is
+// the unit matrix. The bits do not depend on the team. REQUIRES: the moments are finite.
 [[nodiscard]] std::vector<float> inverse_factor(const std::vector<float>& moments, int64_t n,
                                                 double damping, kernels::ThreadTeam& team);
 

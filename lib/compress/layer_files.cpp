@@ -21,7 +21,7 @@ bool is_layer_file(const std::string& name) {
     return name.starts_with("layer-") && name.ends_with(".safetensors");
 }
 
-// A layer's file, as far as it can be read.
+// The metadata of a layer's file.
 struct LayerRecord {
     std::string options;
     WeightErrors errors;

@@ -26,8 +26,9 @@ using WeightErrors = std::vector<WeightError>;
 
 class LayerFiles {
   public:
-    // OPTIONS: a text that is equal only for runs that write the same bytes. Makes the folder;
-    // removes damaged layers and the layers of a run with different options. Throws Error{kDisk}.
+    // OPTIONS: a text that identifies the result; runs with equal texts write the same bytes. Makes
+    // FOLDER. Removes damaged layers, and layers of runs with different options. Throws
+    // Error{kDisk}.
     LayerFiles(std::string folder, std::string options);
 
     // The numbers of finished layers in a folder.

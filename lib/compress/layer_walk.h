@@ -18,26 +18,29 @@ namespace dslaunch::compress {
 // Linear layers that have the same input.
 using LayersOfInput = std::vector<const decoder::LinearWeights*>;
 
-// Returns the layers of LAYER whose weights are rounded, by their inputs: all products except an
-// expert router's and a shared expert's gate, which are small and decide much.
+// Returns the linear layers of LAYER whose weights are rounded, grouped by their input. The router
+// of the experts and the gate of a shared expert are not rounded, because they are small and their
+// errors have large effects.
 [[nodiscard]] std::vector<LayersOfInput> rounded_layers(const decoder::LayerWeights& layer);
 
-// The texts, at the inputs of some layer.
+// The calibration texts, which go through the model one layer at a time.
 class LayerWalk {
   public:
-    // TEXTS: tokens, each at most the context long. CONFIG, SOURCE and TEAM must outlive this
-    // object.
+    // TEXTS: the tokens of each text; no text is longer than the model's context. CONFIG, SOURCE
+    // and TEAM must outlive this object.
     LayerWalk(const storage::TransformerConfig& config, decoder::WeightSource& source,
               storage::RotaryFrequencies frequencies,
               const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team);
 
-    // Returns the size of the texts, whose memory the first run takes.
+    // Returns the size of the texts. Their memory is allocated when the first layer runs.
     [[nodiscard]] const WalkSize& size() const { return size_; }
 
-    // Runs the next layer and shows OBSERVER the inputs of its parts. The texts stay where they
-    // are. Throws what load_decoder() throws.
+    // Runs the texts through the next layer and calls OBSERVER with the inputs of the layer's
+    // matrices. Discards the outputs, so the same layer remains the next one. Throws the errors of
+    // load_decoder().
     void observe(const decoder::RowMath::Observer& observer);
-    // Does the work of observe() and advance() at once, for a layer whose weights stay as they are.
+    // Has the effect of observe() followed by advance(), but runs the layer only once. Use it if
+    // the layer's weights are not replaced after they are observed.
     void observe_and_advance(const decoder::RowMath::Observer& observer);
     // Takes the texts through the next layer, with the weights that SOURCE now has.
     void advance();

@@ -12,11 +12,11 @@ namespace dslaunch::compress {
 namespace {
 
 constexpr int64_t kNumber = sizeof(float);
-// Squares of an input in use while a weight is rounded: the mean, the same in the order of the
-// rounding, and three of inverse_factor().
+// The number of matrices [in, in] that are in use while a weight is rounded: the mean moments, the
+// moments in the order of the rounding, and three in inverse_factor().
 constexpr int64_t kSquares = 5;
-// fp32 copies of a weight while it is rounded with and without texts: its numbers, these in the
-// order of the rounding, the rounded ones, and two to compare the outputs.
+// The number of fp32 copies of a weight while it is rounded: its numbers, its rounded numbers and,
+// if there are texts, its numbers in the order of the rounding and two copies to compare outputs.
 constexpr int64_t kCopies = 5, kCopiesToNearest = 2;
 
 int64_t square(int64_t in) {
@@ -31,8 +31,8 @@ int64_t moments_of(std::span<const WeightSize> sizes) {
     return bytes;
 }
 
-// Returns the bytes of a batch in a layer: the buffers of decoder/decode, the rotated queries and
-// keys included, and the transposed inputs of InputMoments.
+// Returns the bytes that a batch needs while it goes through a layer: the buffers of the decoder,
+// and the transposed inputs for InputMoments.
 int64_t pass_of(const storage::TransformerConfig& config, std::span<const LayerSizes> layers,
                 const WalkSize& texts) {
     int64_t widest = config.width;
@@ -42,15 +42,16 @@ int64_t pass_of(const storage::TransformerConfig& config, std::span<const LayerS
     const int64_t keys = config.key_heads * config.head_width;
     const int64_t mlp =
         std::max({config.mlp_width, config.expert_width, config.shared_expert_width});
-    // hidden, normed, two branches; query, mixed, fused; key, value; gate, up; transposed inputs,
-    // twice for forms that round them.
+    // Each row needs these buffers: hidden, normed and two branches; query, mixed and fused; key
+    // and value; gate and up; and the transposed inputs twice, because some forms also keep rounded
+    // inputs.
     const int64_t row = 4 * config.width + 3 * heads + 4 * keys + 2 * mlp + 2 * widest;
     const decoder::CacheShape cache{1, config.heads, config.key_heads, texts.pages, DType::kF32};
     return texts.rows_max * row * kNumber +
            texts.pages * decoder::KeyValueCache::page_bytes(config, cache);
 }
 
-// Returns the bytes of the rounding that takes the most.
+// Returns the bytes of the rounding that needs the most memory.
 int64_t rounding_of(std::span<const LayerSizes> layers, bool has_texts) {
     int64_t most = 0;
     for (const LayerSizes& layer : layers)

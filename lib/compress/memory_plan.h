@@ -26,7 +26,7 @@ struct WeightSize {
 };
 using LayerSizes = std::vector<WeightSize>;
 
-// The texts on their way through a layer; zeros if there are none.
+// The size of the texts while they go through a layer; all zeros if there are no texts.
 struct WalkSize {
     int64_t tokens = 0;    // of all texts
     int64_t rows_max = 0;  // of the largest batch
@@ -42,7 +42,8 @@ struct MemoryNeed {
     Bytes rounding;  // of one weight, with the squares of its inputs
     Bytes spare;     // a fifth of all but the moments: freed blocks that the allocator keeps
 
-    // Returns the most that is in use at one time: a pass and a rounding follow each other.
+    // Returns the most memory that is in use at one time. Only one of `pass` and `rounding` is in
+    // use at a time.
     [[nodiscard]] Bytes total() const {
         return texts + weights + moments + std::max(pass, rounding) + spare;
     }
@@ -56,13 +57,13 @@ struct MemoryPlan {
     int64_t passes = 1;   // of the texts through the layer with the most portions, to observe it
 };
 
-// Returns the portions of LAYER, in order: weights with one input stay together, and each portion's
-// moments take at most MOMENTS_MAX, or belong to one input.
+// Divides the weights of LAYER into portions, in their order. Weights with the same input stay
+// together. A portion's moments take at most MOMENTS_MAX, unless they are the moments of one input.
 [[nodiscard]] std::vector<Range> portions_of(const LayerSizes& layer, Bytes moments_max);
 
-// Plans the memory for LAYERS. LIMIT: the memory that may be used; unset: any amount. A layer whose
-// moments do not fit together is divided into portions. Throws Error{kSetup} naming what takes the
-// memory if not even one input's moments fit.
+// Plans the memory for LAYERS. LIMIT: the memory that may be used; if it is not set, there is no
+// limit. A layer whose moments do not fit into memory together is divided into portions. Throws
+// Error{kSetup}, which says what needs the memory, if not even the moments of one input fit.
 [[nodiscard]] MemoryPlan plan_memory(const storage::TransformerConfig& config,
                                      std::span<const LayerSizes> layers, const WalkSize& texts,
                                      const std::optional<MemoryLimit>& limit);

@@ -27,7 +27,7 @@ PackedTensor words_tensor(const std::string& name, int64_t rows, int64_t columns
     return made;
 }
 
-// Packs the codes of each row into words of its own.
+// Packs the codes of each row into 32-bit words. Each row begins with a new word.
 PackedTensor packed_codes(const std::string& module, const RoundedMatrix& matrix) {
     const int bits = matrix.form.bits;
     const int64_t columns = storage::packed_words(matrix.in, bits);
@@ -41,7 +41,8 @@ PackedTensor packed_codes(const std::string& module, const RoundedMatrix& matrix
     return words_tensor(module + ".weight_packed", matrix.out, columns, words);
 }
 
-// Packs the zero points of each group, over the rows.
+// Packs the zero points, one for each group of each row. A word contains the zero points of one
+// group in successive rows; the next word contains the zero points of the next group.
 PackedTensor packed_zeros(const std::string& module, const RoundedMatrix& matrix) {
     const int bits = matrix.form.bits;
     const int64_t groups = matrix.groups(), rows = storage::packed_words(matrix.out, bits);
@@ -120,8 +121,8 @@ Json quantization_config(const FolderForm& form,
     const std::string format = form.is_packed           ? "pack-quantized"
                                : form.rounding.is_float ? "float-quantized"
                                                         : "int-quantized";
-    // The commonest group size is set for the class of linear layers. The names of modules, which
-    // are set for the other sizes, take precedence over classes.
+    // Gives the most frequent group size to all linear layers. Modules with another group size are
+    // listed by name, because an entry with a module's name takes precedence.
     const auto commonest =
         std::ranges::max_element(groups, {}, [](const auto& own) { return own.second.size(); });
     Json json;

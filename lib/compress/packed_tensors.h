@@ -34,8 +34,8 @@ struct PackedTensor {
                                                        const std::string& module,
                                                        const RoundedMatrix& matrix);
 
-// Returns the quantization_config for layers with GROUPS, the names of the modules by the size of
-// their groups (0: the row). IGNORED: the modules of other layers.
+// Returns the quantization_config. GROUPS: the names of the rounded modules by the size of their
+// groups; size 0 means that each row is one group. IGNORED: the modules that are not rounded.
 [[nodiscard]] nlohmann::ordered_json quantization_config(
     const FolderForm& form, const std::map<int64_t, std::vector<std::string>>& groups,
     const std::vector<std::string>& ignored);

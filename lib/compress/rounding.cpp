@@ -14,14 +14,14 @@ namespace {
 constexpr int64_t kRoundingRows = 16;
 constexpr size_t kLanes = 8;  // sums that are added side by side
 
-// Rounds to nearest even without a call: REQUIRES |number| < 2^22.
+// Rounds to the nearest integer, ties to even, without a library call. REQUIRES: |number| < 2^22.
 float rounded(float number) {
     constexpr float kMagic = 0x1.8p23F;
     return (number + kMagic) - kMagic;
 }
 
-// Returns the smallest number of TYPE that is not below SCALE, so that rounding the scale makes no
-// group narrower.
+// Returns the smallest number of TYPE that is not less than SCALE. A smaller scale would make the
+// group's range too narrow.
 float stored_scale(float scale, DType type) {
     if (type == DType::kF32) return scale;
     const bool is_bf16 = type == DType::kBF16;
@@ -104,7 +104,8 @@ GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
     GroupScale best = scale_of(form, ends);
     if (!form.searches || form.is_float || (ends.low == 0 && ends.high == 0)) return best;
     float least = error_of(form, best, numbers, importance);
-    // With few codes, it pays to clip more: the range is tried down to a third of the whole.
+    // Tries narrower ranges, which clip the largest numbers. With fewer codes, more clipping lowers
+    // the error, so ranges down to a third of the whole are tried.
     const int tries = form.bits <= 3 ? 33 : 20;
     for (int i = 1; i <= tries; ++i) {
         const float part = 1 - 0.02F * static_cast<float>(i);
@@ -120,7 +121,8 @@ GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
 uint8_t code_of(const RoundingForm& form, const GroupScale& scale, float number) {
     const float divided = number / scale.scale;
     if (form.is_float) return e4m3_of(std::clamp(divided, -kE4m3Max, kE4m3Max));
-    // A number far outside of the range is too large for rounded().
+    // Limits the number, because rounded() works only up to 2^22. Numbers above 512 would get the
+    // same code as 512 in any case.
     const float near = std::clamp(divided, -512.0F, 512.0F);
     const float code = rounded(near) + static_cast<float>(scale.zero);
     return static_cast<uint8_t>(std::clamp(code, 0.0F, largest_code(form)));

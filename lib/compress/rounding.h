@@ -30,7 +30,8 @@ struct GroupScale {
     int zero = 0;
 };
 
-// A rounded matrix. Number = (code - zero) * scale; for floats, the code's number times the scale.
+// A rounded matrix. A code stands for the number `(code - zero) * scale`. If the codes are 8-bit
+// floats, a code stands for its float times the scale.
 struct RoundedMatrix {
     int64_t out = 0, in = 0;
     RoundingForm form;
@@ -41,20 +42,23 @@ struct RoundedMatrix {
     [[nodiscard]] int64_t groups() const { return (in + group() - 1) / group(); }
 };
 
-// The weights of the smallest group.
+// The least number of weights in a group.
 inline constexpr int64_t kLeastGroup = 8;
 
-// Returns the largest group of at most WANTED weights that divides IN evenly and is WANTED or half
-// of it, a quarter, …, but at least kLeastGroup; 0 (the row) if there is none, or if WANTED is 0.
+// Returns the number of weights in a group. The number is WANTED, halved until it divides IN
+// evenly. If WANTED is 0 or the number would be less than kLeastGroup, returns 0: a row is one
+// group.
 [[nodiscard]] int64_t fitting_group(int64_t wanted, int64_t in);
 
-// Returns the scale for a group's NUMBERS. IMPORTANCE weighs the squared errors of the search;
-// empty: all errors weigh the same. Without the search, |number - rounded| <= scale / 2 for
-// integers, and <= |number| / 16 or scale / 1024 for floats. REQUIRES: the numbers are finite.
+// Returns the scale for a group's NUMBERS. If FORM.searches, the scale has the smallest sum of
+// squared errors; IMPORTANCE contains the weight of each error (empty: equal weights). Otherwise,
+// the error of an integer is at most scale / 2. The error of a float is at most |number| / 16 or
+// scale / 1024, whichever is larger. REQUIRES: the numbers are finite.
 [[nodiscard]] GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
                                    std::span<const float> importance = {});
 
-// Return the code whose number is the nearest to NUMBER, and the number of a code.
+// code_of() returns the code whose number is the nearest to NUMBER. number_of() returns the number
+// that CODE stands for.
 [[nodiscard]] uint8_t code_of(const RoundingForm& form, const GroupScale& scale, float number);
 [[nodiscard]] float number_of(const RoundingForm& form, const GroupScale& scale, uint8_t code);
 

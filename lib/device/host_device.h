@@ -39,7 +39,7 @@ class HostQueue final : public Queue {
     kernels::ThreadTeam team_;  // its threads share each update; only one lane makes updates
 };
 
-// The memory of the process and its queue.
+// The host as a device. It uses the memory of the process.
 class HostDevice final : public Device {
   public:
     // THREADS: the number of threads that share an update.

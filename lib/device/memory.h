@@ -10,7 +10,7 @@
 
 namespace dslaunch::device {
 
-// Owns memory of a device. An object that was default-constructed or moved from is empty.
+// The owner of memory of a device. An object that was default-constructed or moved from is empty.
 class Memory {
   public:
     Memory() = default;

@@ -22,8 +22,9 @@ struct FloatArray {
     bool operator==(const FloatArray&) const = default;
 };
 
-// A queue of work. All arrays are in the device's memory, except where a comment names the host.
-// Functions throw Error{kSetup} if the device fails, and the errors of a wait for the device.
+// A queue of work for a device. All arrays are in the device's memory, except where a comment names
+// the host. Functions throw Error{kSetup} if the device fails. A function that waits for the device
+// also throws what await_event() throws.
 class Queue {
   public:
     virtual ~Queue() = default;
@@ -53,8 +54,8 @@ class Queue {
                               const kernels::AdagradStep& step) = 0;
     virtual void lion_step(const kernels::FlatRange& range, const kernels::LionStep& step) = 0;
     virtual void sgd_step(const kernels::FlatRange& range, const kernels::SgdStep& step) = 0;
-    // Compute SCALE times the sum of SOURCES, each of NUMEL values, added in their order:
-    // ordered_sum() writes it to OUT, accumulate_sum() adds it to INTO.
+    // Add up SOURCES, arrays of NUMEL values, in the given order, and multiply the sum by SCALE.
+    // ordered_sum() writes the result to OUT, and accumulate_sum() adds it to INTO.
     virtual void ordered_sum(std::span<const float* const> sources, float scale, float* out,
                              int64_t numel) = 0;
     virtual void accumulate_sum(std::span<const float* const> sources, float scale, float* into,

@@ -6,7 +6,8 @@ namespace dslaunch::device {
 
 namespace {
 
-// On average, a waiting host loses half of the longest pause; ten checks a millisecond cost little.
+// The longest pause between two checks. The host notices the end of the work up to one pause late.
+// Checking ten times in a millisecond costs little.
 constexpr Duration kLongestPause = std::chrono::microseconds(100);
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace dslaunch::device {
 
-// A position in a stream's order, after all work that was submitted before. An event is recorded
-// again in the next step. Threads: one thread records, any thread may query.
+// A mark in a stream, after all work that was submitted before it. An event can be recorded again,
+// for example in the next step. One thread records the event; any thread may query it.
 class Event {
   public:
     virtual ~Event() = default;
@@ -40,8 +40,8 @@ class Stream {
     virtual void check() = 0;
 };
 
-// Options of a wait for a device. CHECK is called now and then, and throws if something else has
-// failed. LIMIT is the longest wait.
+// Options of a wait for a device. CHECK is called repeatedly during the wait; it throws if the wait
+// must end, for example because a peer failed. LIMIT is the longest wait.
 struct AwaitOptions {
     std::function<void()> check = [] {};
     Duration limit{};

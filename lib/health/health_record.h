@@ -27,7 +27,7 @@ inline constexpr HealthOp kHealthOps[] = {
     HealthOp::kBroadcast, HealthOp::kSendReceive,   HealthOp::kBarrier, HealthOp::kAllReduce,
     HealthOp::kAllGather, HealthOp::kReduceScatter, HealthOp::kAllToAll};
 
-// Returns false for a number that a damaged record may have.
+// Returns true if OP is a value of the enum. A damaged record may hold another number.
 inline bool is_known(HealthOp op) {
     return op <= HealthOp::kAllToAll;
 }
@@ -48,8 +48,8 @@ struct HealthMember {
     bool operator==(const HealthMember&) const = default;
 };
 
-// One operation of one size on one rank: the mean over its iterations, whose results were all
-// verified.
+// The mean time of one operation with one message size, on one rank. The results of all iterations
+// were verified.
 struct HealthTiming {
     HealthOp op = HealthOp::kBarrier;
     int64_t bytes = 0;  // the larger of input and output, as nccl-tests counts
@@ -59,15 +59,15 @@ struct HealthTiming {
     bool operator==(const HealthTiming&) const = default;
 };
 
-// The path from one host to another, measured by the sender. `pass` counts from 1: the next pass
-// measures paths that looked bad again.
+// Measurements of the path from one host to another. The sending host makes them. The number of the
+// first pass is 1. Later passes repeat the measurements of paths that looked bad.
 struct LinkSample {
     int64_t from = 0;  // node ranks; equal: inside the host
     int64_t to = 0;
     int64_t pass = 1;
     int64_t bytes_per_second = 0;  // 0: not measured
-    // The rate without the time in which either end waited for a busy processor: what the path
-    // itself can carry.
+    // The rate that the path itself can carry. It does not count the time in which either end
+    // waited for a busy processor.
     int64_t free_bytes_per_second = 0;
     int64_t rtt_p50 = 0;  // round-trip time of small messages
     int64_t rtt_p99 = 0;

@@ -29,8 +29,8 @@ void require_pass(int64_t pass) {
 }
 
 // Returns the newest sample of each path, sorted by rate, the slowest path first. If a pass has two
-// samples of a path, uses the sample with more exchanges; the second sample only counts changed
-// answers.
+// samples of a path, uses the sample with more exchanges, because the sample with fewer exchanges
+// was made only to count answers with changed bytes.
 std::vector<LinkSample> newest(const std::vector<LinkSample>& samples) {
     std::map<NodeLink, LinkSample> by_link;
     for (const LinkSample& sample : samples) {
@@ -151,8 +151,8 @@ void HealthReport::check_bandwidth() {
 
 int HealthReport::exit_code() const {
     DSL_CHECK(is_concluded_, "the report is not concluded");
-    // A network that changes or drops the ranks' messages also makes them hang. The exit code then
-    // reports this cause, not the hang.
+    // A bad host or path can make the ranks hang. The exit code then reports this host or path, not
+    // the hang.
     const bool explains_hang = std::ranges::any_of(findings_, [](const HealthFinding& finding) {
         return finding.subject != HealthFinding::Subject::kRank &&
                finding.subject != HealthFinding::Subject::kEverything;

@@ -25,7 +25,7 @@ struct HealthReportOptions {
     double min_bus_bandwidth = 0;  // GB/s that each operation must reach for at least one size
 };
 
-// One operation of one size over all ranks; the time is the mean over the ranks, as in nccl-tests.
+// The mean time of one operation with one message size, over all ranks, as in nccl-tests.
 struct HealthRow {
     HealthOp op = HealthOp::kBarrier;
     int64_t bytes = 0;

@@ -19,8 +19,8 @@ struct NodeLink {
 using LinkRound = std::vector<NodeLink>;
 
 // Returns all paths between NODE_COUNT nodes. The circle method pairs each node with every other
-// node in NODE_COUNT - 1 turns. If NODE_COUNT is odd, there is one turn more, and one node rests in
-// each. A turn consists of two rounds, one for each direction.
+// node in NODE_COUNT - 1 turns. If NODE_COUNT is odd, there is one more turn, and in each turn one
+// node has no partner. A turn consists of two rounds, one for each direction.
 [[nodiscard]] std::vector<LinkRound> all_link_rounds(int node_count);
 
 // Arranges LINKS in few rounds: puts each link into the first round in which both of its nodes are

@@ -14,13 +14,14 @@
 namespace dslaunch::health {
 namespace {
 
-// A rate below this part of the other rates' median is slow, however much they vary.
+// A rate is slow if it is below this part of the median of the other rates, even if the other rates
+// vary widely.
 constexpr double kSlowPart = 0.25;
 // A rate is also slow if it is this many deviations below the median. With fewer rates than
 // kSpreadSamples, the deviation is not known.
 constexpr double kDeviations = 6;
-constexpr double kSpreadLeast = 0.08;  // least deviation, as a part of the median; values that are
-                                       // equal by chance have none
+constexpr double kSpreadLeast = 0.08;  // least deviation, as a part of the median, because values
+                                       // may be equal by chance
 constexpr size_t kSpreadSamples = 6;
 constexpr double kLateTimes = 4;
 constexpr double kLateNanoseconds = 500e3;
@@ -35,7 +36,8 @@ enum class Symptom { kBroken, kWrong, kLoss, kDuplicates, kRate, kDelay, kTail, 
 using Symptoms = std::set<Symptom>;
 using Flags = std::map<NodeLink, Symptoms>;
 
-// Returns false for a symptom of round trips: they do not show which direction is late.
+// Returns false if SYMPTOM was found in round trips, because a round trip does not show which
+// direction is late.
 bool has_direction(Symptom symptom) {
     return symptom != Symptom::kDelay && symptom != Symptom::kTail;
 }
@@ -44,9 +46,9 @@ NodeLink link_of(const LinkSample& sample) {
     return {static_cast<int>(sample.from), static_cast<int>(sample.to)};
 }
 
-// Returns the median. If the number of values is even, UPPER selects the upper one of the two in
-// the middle: with three hosts, a bad host is in two of three pairs, so that half of the other
-// values are bad too.
+// Returns the median. If the number of values is even, UPPER selects the upper one of the two
+// middle values. This helps if one of three hosts is bad: the bad host spoils two of the three
+// pairs, and thus half of the values to which the good pair is compared.
 double median(const std::vector<double>& values, bool upper = true) {
     return median_of(values, upper ? Middle::kUpper : Middle::kLower);
 }
@@ -60,9 +62,10 @@ double deviation(const std::vector<double>& values) {
 
 using Measure = std::function<double(const LinkSample&)>;
 
-// The values of a measure on the other links of the same pass. Links that share no host with LINK
-// are the best comparison. But if a bad host spoils these links, all other links together are
-// better. The better one of the two medians counts.
+// The values with which a measurement of LINK is compared: the same measure on the other links of
+// the same pass. `all` has all other links; `apart` has only the links that share no host with
+// LINK. `apart` is better if a host of LINK is bad, and `all` if another host is bad, so best()
+// takes the better of the two medians.
 struct Elsewhere {
     std::vector<double> all;
     std::vector<double> apart;
@@ -269,8 +272,8 @@ void Judge::add(HealthFinding::Subject subject, std::vector<int64_t> nodes, cons
     for (const NodeLink& link : links) flags_.erase(link);
 }
 
-// Blames the host that most flags have in common, if it has enough of them. Returns true if there
-// is such a host.
+// Blames a host if all, or nearly all, of its links in one direction are flagged (covers()). Of
+// several such hosts, blames the one with the most flagged links. Returns true if it blames a host.
 bool Judge::take_host() {
     if (node_count_ < 3) return false;
     int worst = -1;

@@ -1,6 +1,6 @@
 // The verdict: finds the host, link or direction to blame from the measured paths between hosts.
-// Pure. A measurement is compared, by medians, only within its own pass, and must look bad in every
-// pass; docs/guide/health.md has the rules and their figures.
+// Pure. Each measurement is compared with medians of the same pass. A path is blamed only if it
+// looks bad in every pass. docs/guide/health.md has the rules and their figures.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ struct GpuPlaces {
 
 // Returns the pairs of GPUs whose rate is less than half of the median of their kind. A kind
 // (inside a host, or between hosts) needs at least three pairs. If a GPU is slow with all of its
-// partners, and these are three or more, the GPU is reported instead of its pairs. REQUIRES: all
-// ranks are in PLACES.
+// partners, and has at least three partners, the GPU is reported instead of its pairs. REQUIRES:
+// all ranks are in PLACES.
 [[nodiscard]] std::vector<HealthFinding> judge_gpu_pairs(const std::vector<GpuPairSample>& pairs,
                                                          const GpuPlaces& places);
 

@@ -83,8 +83,8 @@ std::string LinkFigures::wrong() const {
         sum(samples_, &LinkSample::wrong));
 }
 
-// Uses the best figure of the links: if even this one is low, the cause is not a single bad
-// measurement.
+// Returns a text with the best rate of the links. The best rate is used because a single bad
+// measurement cannot make it low.
 std::string LinkFigures::rate(const LinkFigures& good) const {
     const double best = rates_.empty() ? 0 : *std::max_element(rates_.begin(), rates_.end());
     return fmt::format("slow, {} at best{}", rate_text(best),

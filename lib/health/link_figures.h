@@ -16,8 +16,9 @@ namespace dslaunch::health {
 // Returns the PARTS of a finding's text, separated by "; ".
 [[nodiscard]] std::string join_parts(const std::vector<std::string>& parts);
 
-// The samples of several links together. Each function returns a text with one figure of these
-// links. A function with the argument GOOD compares this figure with the same figure of GOOD.
+// The samples of several links together. Each function returns one figure as a text, for all of
+// these links. If a function has the argument GOOD, the text also gives this figure of the links in
+// GOOD.
 class LinkFigures {
   public:
     // Adds SAMPLE. If RATE_COUNTS is false, rate() ignores this sample.
@@ -32,8 +33,8 @@ class LinkFigures {
     // Return the number and share of small messages that had to be sent again, or that came twice.
     [[nodiscard]] std::string loss() const;
     [[nodiscard]] std::string duplicates() const;
-    // Return a median over the samples: delay() for their median round-trip time, tail() for the
-    // 99th percentile of their round-trip times.
+    // Return a figure of round-trip times: delay() returns the median of the samples' medians,
+    // tail() the median of the samples' 99th percentiles.
     [[nodiscard]] std::string delay(const LinkFigures& good) const;
     [[nodiscard]] std::string tail(const LinkFigures& good) const;
 

@@ -9,10 +9,10 @@
 
 namespace dslaunch::kernels {
 
-// Returns the hash of VALUES, whose first element is element FIRST of the tensor: the sum over all
-// elements, modulo 2^64, of a product of the element's bits and its position. If exactly one
-// element differs, the hash always differs too. ELEMENT_BYTES is 2 or 4; VALUES are a whole number
-// of elements.
+// Returns the hash of VALUES. Element FIRST of the tensor is the first element of VALUES. Each
+// element's bits are multiplied by a factor that depends on its position; the hash is the sum of
+// these products modulo 2^64. If exactly one element differs, the hash always differs.
+// ELEMENT_BYTES is 2 or 4; VALUES are a whole number of elements.
 [[nodiscard]] uint64_t copy_hash(std::span<const std::byte> values, int64_t element_bytes,
                                  int64_t first);
 

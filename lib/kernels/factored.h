@@ -32,8 +32,8 @@ void move_factors(const float* gradients, const FactoredShape& shape, const Squa
 // matrix. REQUIRES: no overlap.
 void factored_direction(const float* gradients, const FactoredShape& shape, float scale,
                         std::span<const float> row, std::span<const float> column, float* out);
-// Does the same as the two functions above for an array without rows: updates VARIANCE, [numel],
-// and sets out = gradients * scale / sqrt(variance).
+// Computes the update direction of an array without rows, such as a bias: updates the second moment
+// VARIANCE, [numel], and sets out = gradients * scale / sqrt(variance).
 void whole_direction(const float* gradients, const SquareStep& step, std::span<float> variance,
                      float* out);
 

@@ -9,7 +9,7 @@
 namespace dslaunch::kernels {
 namespace {
 
-// Runs STEP on RANGE with UPDATE, the kernel of the optimizer's rule.
+// Runs STEP on RANGE with KERNEL.
 template <typename Step, typename Constants>
 void update(const FlatRange& range, const Step& step,
             void (*kernel)(const UpdateArrays&, ElementRange, const Constants&)) {

@@ -19,9 +19,9 @@
 
 namespace dslaunch::kernels {
 
-// Update RANGE by one step. REQUIRES, for all four: this processor has `isa`; the states that the
-// rule needs are given; L2 decay comes with `parameters` or `decay_parameters`; `half_parameters`
-// comes with `parameters`; steps count from 1.
+// Update RANGE by one step. REQUIRES, for all four functions: this processor has `isa`; the states
+// that the rule needs are given; if there is L2 decay, `parameters` or `decay_parameters` is given;
+// if `half_parameters` is given, `parameters` is too; steps count from 1.
 void adam_step(const FlatRange& range, const AdamStep& step, Isa isa = isa_in_use());
 void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa = isa_in_use());
 // Moves each parameter by lr against the sign of the mixed momentum; the sign of 0 is 0 (Chen et
@@ -30,19 +30,19 @@ void lion_step(const FlatRange& range, const LionStep& step, Isa isa = isa_in_us
 // REQUIRES: range.first is given if step.momentum is not 0. If it is 0, range.first is not used.
 void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa = isa_in_use());
 
-// Sets out[i] = ((sources[0][i] + sources[1][i]) + …) * scale: the ordered sum that gives the equal
-// bits described in docs/scale/zero.md. OUT may be one of the sources.
+// Sets out[i] = ((sources[0][i] + sources[1][i]) + …) * scale. The order of the sum is fixed, so
+// that all ranks get equal bits (docs/scale/zero.md). OUT may be one of the sources.
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
                  Isa isa = isa_in_use());
 
-// Sums 16-bit sources of DTYPE, kBF16 or kF16, in the same order: adds in fp32 and rounds once, as
-// to_half does. REQUIRES: out overlaps no source.
+// Sums 16-bit sources of DTYPE, kBF16 or kF16, in the order of ordered_sum(): adds in fp32 and
+// rounds the sum once, as to_half does. REQUIRES: out overlaps no source.
 void ordered_half_sum(std::span<const uint16_t* const> sources, uint16_t* out, int64_t numel,
                       DType dtype, Isa isa = isa_in_use());
 
 // Sets into[i] = into[i] + (((sources[0][i] + sources[1][i]) + …) * scale) in one pass. Gives the
-// same bits as ordered_sum() into a temporary array and then an addition. REQUIRES: `into` overlaps
-// no source.
+// same bits as if ordered_sum() wrote to a temporary array that is then added to `into`. REQUIRES:
+// `into` overlaps no source.
 void accumulate_sum(std::span<const float* const> sources, float scale, float* into, int64_t numel,
                     Isa isa = isa_in_use());
 
@@ -52,8 +52,9 @@ void accumulate_sum(std::span<const float* const> sources, float scale, float* i
 void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype,
              Isa isa = isa_in_use());
 
-// Returns the sum of squares in fp64. Partial sums over blocks of kNormBlockNumel elements, counted
-// from values[0], are added in order. The result is not finite if an element is not finite.
+// Returns the sum of squares in fp64. Sums blocks of kNormBlockNumel elements, beginning at
+// values[0], and adds the sums of the blocks in order. The result is not finite if an element is
+// not finite.
 inline constexpr int64_t kNormBlockNumel = int64_t{16} * 1024;
 [[nodiscard]] double sum_of_squares(const float* values, int64_t numel, Isa isa = isa_in_use());
 

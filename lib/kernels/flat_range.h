@@ -12,16 +12,17 @@
 
 namespace dslaunch::kernels {
 
-// States kept in memory in fewer bits than fp32, in tiles (tiled_bytes). An update unpacks a tile,
-// updates it and packs it again with stochastic rounding, seeded by SEED (packing.h).
+// States that are packed to fewer bits than fp32 in memory, tile by tile (tiled_bytes). An update
+// unpacks a tile, updates it and packs it again with stochastic rounding, seeded by `seed`
+// (packing.h).
 struct PackedStates {
     std::array<StatePacking, kMomentsMax> packings = {};
     std::array<std::byte*, kMomentsMax> states = {};  // one for each state; null: it is not packed
     int64_t numel = 0;                                // the number of elements of each state
     int64_t begin = 0;  // the element of the states at which the range begins
     uint32_t seed = 0;
-    // The bf16 parameters, which begin with the range's first element; they use stochastic rounding
-    // too. Null if FlatRange has the parameters in fp32.
+    // The bf16 parameters of the range; they too are rounded stochastically. Null if FlatRange has
+    // the parameters in fp32.
     uint16_t* parameters = nullptr;
 
     // Returns true if a state is packed or the parameters are in bf16.
@@ -30,11 +31,11 @@ struct PackedStates {
     }
 };
 
-// One update reads and writes elements [begin, begin + numel) of every array given. A caller may
-// pass the parts of a shard in any order, from any number of threads; no bit depends on how the
-// shard is cut. An empty span means that the update does not use this array. REQUIRES: every array
-// given has at least begin + numel elements; no arrays overlap, except `decay_parameters` and
-// `parameters`.
+// The arrays of one update, which reads and writes elements [begin, begin + numel) of each of them.
+// An empty span means that the update does not use this array. A caller may update a shard in
+// parts, in any order and from any number of threads; the result always has the same bits.
+// REQUIRES: every array that is not empty has at least begin + numel elements; no arrays overlap,
+// except `decay_parameters` and `parameters`.
 struct FlatRange {
     int64_t begin = 0;
     int64_t numel = 0;
@@ -71,8 +72,8 @@ struct AdamStep {
     bool decoupled_decay = true;  // AdamW
     bool bias_correction = true;
     int64_t step = 1;  // counted from 1
-    // The number of steps that this step stands for. Before the gradient is added, the moments
-    // decay once for each of these steps. `step` counts all of them.
+    // The number of past steps that this update makes up for, including the current one. The
+    // moments decay once for each of them before the gradient is added. `step` counts all of them.
     int64_t steps = 1;
     // If true, the variance is only read. An element whose variance is 0 has never had a gradient,
     // so it gets no momentum, and only weight decay changes it. REQUIRES: decoupled decay, no bias

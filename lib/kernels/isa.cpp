@@ -85,8 +85,8 @@ bool look_for(MatrixIsa isa) {
 #endif
 }
 
-// The results of look_for(), computed once: a virtual machine may take 10 µs to report the features
-// of its processor.
+// The results of look_for() for all instruction sets. They are computed only once, because a
+// virtual machine may take 10 µs to report the features of its processor.
 template <typename Set, size_t kCount>
 struct Availability {
     bool of[kCount];

@@ -1,8 +1,9 @@
 // Operations of 1-bit Adam, 0/1 Adam and 1-bit LAMB on flat arrays, in addition to the updates in
-// flat_optimizer.h: compression to one bit per element with error feedback, and the parameter moves
-// of hosts that step independently for a while. Implementations as in flat_optimizer.h, all with
-// equal bits. Sources: Tang et al. 2021 (1-bit Adam, arXiv:2102.02888), Lu et al. 2022 (0/1 Adam,
-// arXiv:2202.06009). Threads: the caller's.
+// flat_optimizer.h. They compress values to one bit per element with error feedback, and average
+// the parameter changes of hosts that have made several steps without each other. As in
+// flat_optimizer.h, each operation has several implementations, and all give equal bits. Sources:
+// Tang et al. 2021 (1-bit Adam, arXiv:2102.02888), Lu et al. 2022 (0/1 Adam, arXiv:2202.06009).
+// Threads: the caller's.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +35,12 @@ void expand_signs(const uint8_t* bits, float scale, bool adds, std::span<float> 
 // Sets out[i] = (parameters[i] - meeting[i]) * (sqrt(variance[i]) + eps): the move since the hosts'
 // last meeting, in the units of a momentum.
 void local_moves(const LocalMoves& moves, float* out, Isa isa = isa_in_use());
-// Sets the parameters and the next meeting to meeting[i] + mean[i] / (sqrt(variance[i]) + eps), and
-// the momentum to the average move of all hosts, -mean[i] / lrs. The momentum does not include
-// weight decay's part of that move, decay * meeting[i] * (sqrt(variance[i]) + eps), because the
-// next steps would apply this decay again. MEAN is the mean of local_moves() over hosts; LRS is the
-// sum of the learning rates since the last meeting. REQUIRES: meeting is given; PARAMETERS may be
-// null if another rank writes them; lrs > 0.
+// Ends a meeting of the hosts, at which they average their moves. Sets parameters[i] and meeting[i]
+// to `meeting[i] + mean[i] / (sqrt(variance[i]) + eps)`. Sets the momentum to the average move,
+// `-mean[i] / lrs`, minus `decay * meeting[i] * (sqrt(variance[i]) + eps)`. The subtracted part
+// comes from weight decay; if it stayed in the momentum, the next steps would repeat that decay.
+// MEAN is the mean of local_moves() over hosts; LRS is the sum of the learning rates since the last
+// meeting. REQUIRES: meeting is given; PARAMETERS may be null if another rank writes them; lrs > 0.
 void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa = isa_in_use());
 
 // Updates FRESH with the square of the gradient that turned BEFORE into MOMENTUM. Returns the

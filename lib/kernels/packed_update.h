@@ -18,8 +18,8 @@ struct TileRange {
 // Returns the tiles that an update of RANGE must unpack.
 [[nodiscard]] TileRange tiles_of(const FlatRange& range);
 
-// Calls UPDATE with the part of RANGE in tile TILE, whose states are unpacked to fp32 arrays during
-// the call. The other elements of the tile are packed again unchanged, except for rounding. Several
+// Unpacks the states of tile TILE to fp32 arrays, calls UPDATE with the part of RANGE in this tile,
+// and packs the states again. The tile's elements outside of RANGE change only by rounding. Several
 // threads may update different tiles at once. REQUIRES: range.begin is 0; TILE is in
 // tiles_of(range).
 void update_tile(const FlatRange& range, int64_t tile,

@@ -35,8 +35,7 @@ DType half_of(WirePacking packing) {
     return packing == WirePacking::kBf16 ? DType::kBF16 : DType::kF16;
 }
 
-// Checks the lengths of both arrays. Returns the number of elements in VALUES, which have ELEMENT
-// bytes each.
+// Checks the lengths of both arrays. Returns the number of elements; each has ELEMENT bytes.
 int64_t checked_numel(std::span<const std::byte> values, int64_t element,
                       std::span<const std::byte> out) {
     DSL_CHECK((element == 2 || element == 4) && values.size() == out.size() &&

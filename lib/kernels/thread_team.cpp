@@ -92,9 +92,9 @@ void ThreadTeam::share(const Loop& loop, bool each_its_own) {
     for (int64_t i = 0; i < helpers; ++i) await_end(places_[i]);
 }
 
-// Offers the loop to HELPERS helpers. A helper counts itself as a sleeper before it checks its seat
-// for the last time, and the caller fills the seats before it checks for sleepers. So at least one
-// of the two sees the other.
+// Offers the loop to HELPERS helpers. No offer is missed: a helper counts itself as a sleeper
+// before it checks its seat for the last time, and the caller fills the seats before it looks for
+// sleepers. So either the helper sees the offer, or the caller sees the sleeper and wakes it.
 void ThreadTeam::offer(int64_t helpers) {
     for (int64_t i = 0; i < helpers; ++i) places_[i].seat.store(Seat::kOffered);
     if (sleepers_.load() == 0) return;

@@ -36,15 +36,16 @@ class ThreadTeam {
     // The work on elements [BEGIN, BEGIN + NUMEL). Several threads call it at once. It must not
     // throw.
     using Work = std::function<void(int64_t begin, int64_t numel)>;
-    // Cuts [0, numel) into one part per thread and returns when WORK is done with all parts. All
-    // parts consist of whole blocks of kBlockNumel elements, except the last one. The caller alone
-    // does the work on an array of at most one block.
+    // Divides [0, numel) into one part per thread and calls WORK for each part. Returns when all
+    // calls are done. All parts consist of whole blocks of kBlockNumel elements, except the last
+    // one. If there is at most one block, the calling thread does all the work.
     void for_parts(int64_t numel, const Work& work);
     static constexpr int64_t kBlockNumel = int64_t{16} * 1024;
 
     // Calls WORK(chunk) once for every chunk in [0, chunks), each on whichever thread is free, and
-    // returns when all calls are done. If no chunk is left, it returns without the helpers that
-    // have not started yet (because another program occupies their processor). WORK must not throw.
+    // returns when all calls are done. A helper that has not begun when the last chunk is taken
+    // gets no work, and this function does not wait for it: another program may occupy its
+    // processor. WORK must not throw.
     template <typename F>
     void for_chunks(int64_t chunks, F&& work) {
         auto& object = work;

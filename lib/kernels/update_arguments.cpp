@@ -35,7 +35,8 @@ T* start_of(std::span<T> values, const FlatRange& range) {
     return values.empty() ? nullptr : values.data();
 }
 
-// A copy of this size would fill every cache, and be evicted again before it is read.
+// With this many elements or more, the 16-bit copy is written directly to memory. In the caches, it
+// would replace other data, and be replaced itself before anything reads it.
 constexpr int64_t kStreamNumelMin = int64_t{1} << 20;
 
 UpdateArrays arrays_with(const FlatRange& range, double l2_decay) {

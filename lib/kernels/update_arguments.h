@@ -13,11 +13,11 @@ namespace dslaunch::kernels {
 // Returns SOURCES in the form that kernels take; SOURCES must outlive the result. REQUIRES: at
 // least one source.
 [[nodiscard]] Sources sources_of(std::span<const float* const> sources);
-// Returns the same type for kernels. REQUIRES: DTYPE is kBF16 or kF16.
+// Returns the number type of kernels that corresponds to DTYPE. REQUIRES: DTYPE is kBF16 or kF16.
 [[nodiscard]] NumberKind half_kind(DType dtype);
 
-// Return the arrays of RANGE for a kernel. REQUIRES: the same as the function in flat_optimizer.h
-// that takes the same step. The spans of RANGE must outlive the result.
+// Return the arrays of RANGE for a kernel. The spans of RANGE must outlive the result. RANGE must
+// meet the requirements that flat_optimizer.h states for the update by STEP.
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const AdamStep& step);
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const AdagradStep& step);
 [[nodiscard]] UpdateArrays arrays_of(const FlatRange& range, const LionStep& step);

@@ -36,7 +36,7 @@ std::string event(const std::string& json) {
     return fmt::format("data: {}\n\n", json);
 }
 
-// The largest time until a client that has left is noticed, whether tokens arrive or not.
+// The longest delay until the server notices that a client has left, whether tokens arrive or not.
 constexpr std::chrono::milliseconds kLookInterval{100};
 
 }  // namespace
@@ -104,8 +104,8 @@ OpenReply::~OpenReply() {
 }
 
 void OpenReply::add(TextService::Ticket ticket, const std::string& prompt) {
-    // The vector has room reserved, so that this cannot fail. From here on, if anything
-    // fails, the destructor cancels the text.
+    // push_back() cannot fail here, because the vector has enough room. If anything fails after
+    // this line, the destructor cancels the text.
     open_.push_back(
         {std::move(ticket), {static_cast<int>(open_.size()), "", TextEnd::kNone}, true});
     if (echo_) open_.back().choice.text = prompt;

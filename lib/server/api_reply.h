@@ -62,8 +62,8 @@ inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
 // The texts of one request, which the service is making.
 class OpenReply {
   public:
-    // SERVICE must outlive this object. ECHO: each text begins with its prompt. TEXTS_MAX: the
-    // largest number of texts.
+    // SERVICE must outlive this object. With ECHO, each text begins with its prompt. TEXTS_MAX is
+    // the largest number of texts.
     OpenReply(TextService& service, ReplyHead head, ReplyUsage usage, bool echo, size_t texts_max)
         : service_(service), head_(std::move(head)), usage_(usage), echo_(echo) {
         open_.reserve(texts_max);
@@ -86,8 +86,8 @@ class OpenReply {
         std::string text;  // events of the protocol; empty if no new text came for a while
         bool last = false;
     };
-    // Returns the events for the text that is new. WITH_USAGE: the last event reports the numbers
-    // of tokens.
+    // Returns the events for the text that has arrived since the last call. If WITH_USAGE, the last
+    // event reports the numbers of tokens.
     [[nodiscard]] Events next_events(bool with_usage);
 
   private:

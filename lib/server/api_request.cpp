@@ -64,7 +64,8 @@ class FieldReader {
         if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most)))
             refuse(field, fmt::format("is {}, but must be between {} and {}", number, least, most));
         if (value->is(JsonKind::kInteger)) return value->integer();
-        // The largest possible number is 2^63, as a double, which does not fit int64_t.
+        // INT64_MAX as a double is 2^63, so 2^63 passes the check above although it does not fit
+        // int64_t.
         return number < 0x1p63 ? static_cast<int64_t>(number) : INT64_MAX;
     }
     [[nodiscard]] bool flag(const char* field) const {
@@ -97,7 +98,8 @@ int32_t token_of(JsonView token, const char* field) {
     return static_cast<int32_t>(token.integer());
 }
 
-// Reads {"token": bias…}, and adds the biases to the rules that apply to all requests.
+// Reads {"token": bias…}, and adds the biases to a copy of the server's token rules, for this
+// request only.
 void read_biases(const FieldReader& reader, ApiRequest& request) {
     constexpr double kBiasMax = 100;
     constexpr int64_t kBiasesMax = 1024;
@@ -126,7 +128,7 @@ void read_sampling(const FieldReader& reader, const decoder::SamplingOptions& de
     decoder::SamplingOptions& sampling = request.sampling;
     sampling = defaults;
     sampling.temperature = reader.number("temperature", defaults.temperature, 0, 100);
-    // With 0, only the likeliest token is left.
+    // With top_p = 0, only the likeliest token may be chosen.
     sampling.top_p = std::max(reader.number("top_p", defaults.top_p, 0, 1), 1e-9);
     sampling.min_p = reader.number("min_p", defaults.min_p, 0, 1);
     // Other servers use -1 for all tokens.
@@ -206,7 +208,8 @@ void read_prompt(const FieldReader& reader, ApiRequest& request, MemoryLease& le
     }
 }
 
-// Checks one part of a message, which may be an earlier answer that the client sends back.
+// Checks one part of a message. Accepts "refusal" parts, because clients send the model's earlier
+// answers back.
 void check_part(JsonView part) {
     const auto type = part.is(JsonKind::kObject) ? part.find("type") : std::nullopt;
     const std::string_view name = type && type->is(JsonKind::kText) ? type->text() : "";

@@ -26,7 +26,7 @@ struct ApiRequest {
     // The prompts of a completion: either texts or lists of tokens.
     std::vector<std::string> prompts;
     std::vector<std::vector<int32_t>> prompt_tokens;
-    // The template's inputs for a chat, as values of `document`.
+    // The inputs of the chat template, as views into `document`.
     std::optional<JsonView> messages, tools, documents, template_kwargs;
     std::string reasoning_effort;                  // a variable of the template; empty if not given
     bool begins_answer = true;                     // the text ends with the start of an answer
@@ -54,10 +54,10 @@ struct ApiError {
 // Returns the error for a request that does not fit in the memory for requests.
 [[nodiscard]] ApiError short_of_memory();
 
-// Reads BODY. Refuses fields that the protocol does not have, and fields that this server does not
-// support unless they have their defaults. DEFAULTS: the values of the sampling options that the
-// request does not set. LEASE is charged for the request's memory; returns an error with status 503
-// if its budget is used up.
+// Reads BODY into a request. Refuses unknown fields. Also refuses fields that this server does not
+// support, unless they have their default values. DEFAULTS has the sampling options that apply
+// where the request sets none. Charges LEASE for the request's memory; returns an error with status
+// 503 if LEASE's budget is used up.
 [[nodiscard]] std::variant<ApiRequest, ApiError> parse_api_request(
     ApiKind kind, std::string body, const decoder::SamplingOptions& defaults, MemoryLease& lease);
 

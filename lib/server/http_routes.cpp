@@ -23,10 +23,11 @@ namespace dslaunch::server {
 
 namespace {
 
-// The bytes of memory that each byte of a text needs: while a template renders it, while it is
-// encoded to tokens, and if a reply repeats it.
+// The memory, in bytes, that each byte of a text needs: while a template renders the text, while
+// the text is encoded to tokens, and in a reply that repeats the text.
 constexpr int64_t kRenderCost = 16, kEncodeCost = 80, kEchoCost = 16;
-// The smallest limit for a rendering, since a template also has texts of its own.
+// The memory, in bytes, that each rendering needs for the template's own texts. It is added to the
+// memory for the request's texts (kRenderCost).
 constexpr int64_t kRenderBytesMin = int64_t{256} << 10;
 
 constexpr size_t kShownMax = 200;  // bytes of a client's text in a message
@@ -87,7 +88,8 @@ const Route* route_of(std::string_view path) {
     return route == kRoutes.end() ? nullptr : &*route;
 }
 
-// Lets web pages read the answers; refuse() has decided before whether a page may send the request.
+// Lets web pages read the answers. Before this, refuse() has decided whether a page may send the
+// request.
 constexpr const char* kReadableFields = "Access-Control-Allow-Origin: *\r\n";
 // The answer to a browser that asks whether a page may send a request (CORS). `*` does not include
 // Authorization.
@@ -238,8 +240,9 @@ bool HttpRoutes::has_key(const RequestHead& head) const {
     return differs == 0;
 }
 
-// Returns an error if a server without a key does not serve the client. Such a server serves
-// programs on this machine, but not web pages from elsewhere in a browser on this machine.
+// Returns an error if a server without an API key must refuse the client. Such a server serves
+// programs on this machine. It refuses web pages of other hosts that a browser on this machine
+// shows.
 std::optional<ApiError> HttpRoutes::foreign(const RequestHead& head) const {
     if (head.host && !is_local_host(*head.host))
         return ApiError{403,
@@ -352,8 +355,8 @@ HttpReply HttpRoutes::answer_texts(ApiRequest request, MemoryLease& lease,
         }
     if (!request.stream) {
         const auto whole = reply->await_whole(client);
-        // The answer is sent because a client that has closed its half of the connection may still
-        // read.
+        // Sends an answer all the same, because a client that has closed only its half of the
+        // connection may still read.
         if (!whole) return reply_of({499, "the client has closed the connection", ""});
         if (const ApiError* error = std::get_if<ApiError>(&*whole)) return reply_of(*error);
         return reply_of(std::get<std::string>(*whole));

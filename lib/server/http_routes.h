@@ -51,8 +51,8 @@ class HttpRoutes final : public HttpHandler {
     [[nodiscard]] HttpReply complete(ApiKind kind, HttpRequest& http, const ReplySink& client);
     [[nodiscard]] HttpReply answer_texts(ApiRequest request, MemoryLease& lease,
                                          const ReplySink& client);
-    // Returns REQUEST's prompts as texts; may move them out of REQUEST. Returns nothing if their
-    // memory does not fit in LEASE's budget.
+    // Returns REQUEST's prompts as texts; may move the texts out of REQUEST. Returns nothing if the
+    // texts do not fit in LEASE's budget.
     [[nodiscard]] std::optional<std::vector<std::string>> texts_of(ApiRequest& request,
                                                                    MemoryLease& lease) const;
     [[nodiscard]] TextRequest text_request(const ApiRequest& request,

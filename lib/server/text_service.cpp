@@ -12,8 +12,8 @@ namespace dslaunch::server {
 
 namespace {
 
-// The decoder's calls nest as deeply as in other programs, so that it needs a stack of the usual
-// size.
+// The stack size of the engine's thread. It is the usual size for a main thread, and the decoder
+// needs no more than other programs.
 constexpr size_t kStackBytes = size_t{8} << 20;
 
 }  // namespace
@@ -47,7 +47,8 @@ void TextService::end() noexcept {
 
 std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest request) {
     DSL_CHECK(request.tokens_max > 0, "no token is wanted");
-    // Everything that may fail is done before the text is counted.
+    // All steps that may fail come before `++open_`. If a step failed after it, `open_` would count
+    // a text that never starts.
     std::vector<int32_t> ends = std::move(request.more_ends);
     if (!request.ignores_end) ends.insert(ends.end(), end_tokens_.begin(), end_tokens_.end());
     decoder::Request asked{std::move(request.prompt), request.tokens_max, request.sampling,
@@ -65,7 +66,8 @@ std::variant<TextService::Ticket, ApiError> TextService::submit(TextRequest requ
     {
         const std::lock_guard lock(mutex_);
         ++counts_.requests;
-        // A failure is recorded before end_all() ends the texts that have arrived.
+        // Failures are recorded before end_all() runs. If no failure is seen here, end_all() comes
+        // later and will also end this text.
         const std::string failure = failure_.text();
         const bool ends = is_ending_ || !failure.empty();
         if (ends || open_ >= texts_max()) {

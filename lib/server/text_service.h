@@ -48,13 +48,13 @@ struct ServiceCounts {
     int64_t first_tokens = 0;
 };
 
-// Returns the error for requests whose text is not finished because the service is ending. WHY: the
-// service's failure, or empty if it did not fail.
+// Returns the error for requests whose text is not finished because the service is ending. WHY is
+// the service's failure, or empty if it did not fail.
 [[nodiscard]] ApiError service_ends(const std::string& why);
 
-// A function for the times when a service has nothing to do: the service runs call(true) every
-// `interval`. At its end it runs call(false), unless it failed. The call can inform ranks that wait
-// for batches.
+// A function that the service calls while it has nothing to do, for example to inform ranks that
+// wait for batches. The service calls it with true every `interval`, and with false at the end
+// unless the service failed.
 struct IdleCall {
     std::function<void(bool goes_on)> call;
     Duration interval = std::chrono::seconds{5};

@@ -79,8 +79,8 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kAwait:
             return parts_.parameters().await_whole(b, step - 1);
         case plan::Op::kGather:
-            // A gather in place brings the result of this step's update. A gather into a buffer
-            // brings the parameters that this step reads.
+            // gather_in_place() runs after this step's update, and brings the updated parameters.
+            // gather() runs before the update, and brings the parameters that this step reads.
             if (instruction.buffer < 0) return parts_.parameters().gather_in_place(b, step);
             return parts_.parameters().gather(
                 b, instruction.buffer, step - 1,
@@ -90,7 +90,8 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kClaim:
             return parts_.gradients().claim(b);
         case plan::Op::kPost:
-            // A tied bucket already contains gradients of other stages here.
+            // The gradients of a tied bucket are not checked here, because they already include the
+            // gradients of other stages. tied_gradients() has checked this rank's own gradients.
             if (parts_.bucket(b).kind != plan::BucketKind::kTied) norm_.look_for_overflow(b);
             return parts_.gradients().post(b);
         case plan::Op::kReduce:
@@ -170,15 +171,15 @@ void ZeroState::update_chunk(const plan::Instruction& instruction) {
     const int b = instruction.bucket;
     if (parts_.guard() != nullptr) parts_.guard()->before_update(c);
     const ChunkView view = parts_.states().view(instruction);
-    // Updates do not read the 16-bit parameters of a chunk on disk but make them from the master
-    // copy. A slice without a gradient has no update, so its parameters are made here.
+    // If chunks are on disk, updates do not read the 16-bit parameters, but compute them from the
+    // master copy. A slice without a gradient has no update, so its parameters are computed here.
     if (parts_.half() && view.parameters != nullptr && !parts_.runs().cover(parts_.bucket(b)))
         for (const ChunkPart& part : parts_.states().parts(c))
             parts_.queue().to_half(view.master + part.offset_numel,
                                    reinterpret_cast<uint16_t*>(view.parameters) + part.offset_numel,
                                    part.range.numel, parts_.options().dtype);
-    // The elements that other ranks write are updated first, because L2 decay reads their
-    // parameters as they were before the step.
+    // First updates the elements that other ranks write: L2 decay reads their parameters, and needs
+    // the values from before the step.
     for (UpdatePath* path : active_) path->update(instruction, view, /*writes=*/false);
     if (parts_.reads_replicas()) parts_.meet(b, 2 * parts_.now().number + 1);
     for (UpdatePath* path : active_) path->update(instruction, view, /*writes=*/true);
@@ -196,7 +197,8 @@ runtime::MemoryAccount ZeroState::memory() const {
         if (buffer.kind == plan::BufferKind::kStaging) account.staging += buffer.bytes;
     }
     account.gradients += parts_.gradients().error_bytes();
-    // On a device, the plan's gradient buffers already include the sums.
+    // On a device, the gradient buffers of the plan include the sums, and are already counted
+    // above.
     parts_.states().add_memory(account, /*sums=*/!place.plan_options->on_device);
     for (const UpdatePath* path : paths_) path->add_memory(account);
     return account;

@@ -68,9 +68,9 @@ class WireProcess {
 };
 
 // Hosts of rig.sh whose bridge is replaced by a wire.
-class Hosts {
+class HealthHosts {
   public:
-    Hosts()
+    HealthHosts()
         : prefix_("dh" + std::to_string(::getpid() % 1000) + "h"),
           folder_("/tmp/dslaunch-rig-" + prefix_) {
         TemporaryFolder folder;
@@ -86,7 +86,7 @@ class Hosts {
         shell("for i in 1 2 3 4; do echo n$i slots=1; done >" + folder_ + "/hostfile");
         wire_ = std::make_unique<WireProcess>(prefix_);
     }
-    ~Hosts() {
+    ~HealthHosts() {
         wire_.reset();
         TemporaryFolder folder;
         JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
@@ -224,7 +224,7 @@ struct Ran {
 };
 
 // Runs the check while the wire has the fault of ROW.
-Ran run_with(Hosts& hosts, const Row& row) {
+Ran run_with(HealthHosts& hosts, const Row& row) {
     hosts.wire().tell("clear");
     for (const std::string& rule : row.rules) hosts.wire().tell(rule);
     TemporaryFolder folder;
@@ -236,7 +236,7 @@ Ran run_with(Hosts& hosts, const Row& row) {
 }
 
 // Returns true if the check names the culprit of ROW; otherwise prints its report.
-bool finds(Hosts& hosts, const Row& row) {
+bool finds(HealthHosts& hosts, const Row& row) {
     const Ran ran = run_with(hosts, row);
     const std::string blame = row.code == 71 ? blamed(ran.out) : ran.err;
     const bool right = ran.code == row.code && blame.find(row.named) != std::string::npos;
@@ -253,7 +253,7 @@ bool finds(Hosts& hosts, const Row& row) {
 // measured times, so those tests need the machine for themselves.
 TEST_CASE("health names a cut link, changed bytes, and no fault where there is none") {
     if (!has_worker()) return;
-    Hosts hosts;
+    HealthHosts hosts;
     if (!hosts.usable()) return;
     CHECK(finds(hosts, kRows[kCutLink]));
     CHECK(finds(hosts, kRows[kEveryPacket]));
@@ -274,7 +274,7 @@ TEST_CASE("health names a cut link, changed bytes, and no fault where there is n
 
 TEST_CASE("health names the host, link or direction that the wire spoils", "[.long]") {
     if (!has_worker()) return;
-    Hosts hosts;
+    HealthHosts hosts;
     if (!hosts.usable()) return;
     int found = 0;
     for (const Row& row : kRows) {
@@ -326,7 +326,7 @@ TEST_CASE("health needs no working directory on the hosts") {
 
 TEST_CASE("health names the rank that is stopped, killed or cut off while it runs") {
     if (!has_worker()) return;
-    Hosts hosts;
+    HealthHosts hosts;
     if (!hosts.usable()) return;
     struct End {
         std::string fault;
@@ -339,7 +339,7 @@ TEST_CASE("health names the rank that is stopped, killed or cut off while it run
         {"rank stopped", [](const ProcessName& p) { signal_process(p, SIGSTOP); }, 69, "rank 2"},
         {"rank killed", [](const ProcessName& p) { signal_process(p, SIGKILL); }, 68,
          "rank 2 on host n3 failed first: killed by SIGKILL"},
-        {"link down", [&](const ProcessName&) { Hosts::shell(cut); }, -1, "n3"},
+        {"link down", [&](const ProcessName&) { HealthHosts::shell(cut); }, -1, "n3"},
     };
     for (const End& end : ends) {
         TemporaryFolder folder;
@@ -347,7 +347,7 @@ TEST_CASE("health names the rank that is stopped, killed or cut off while it run
         JobProcess job(folder, hosts.command());
         const auto worker = hosts.worker_of(3);
         REQUIRE(worker);
-        REQUIRE(wait_until([&] { return Hosts::has_met(*worker); }));
+        REQUIRE(wait_until([&] { return HealthHosts::has_met(*worker); }));
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         end.act(*worker);
         const int code = job.wait();
@@ -374,7 +374,7 @@ TEST_CASE("health names the rank that is stopped, killed or cut off while it run
 
 TEST_CASE("health names the host whose processor is mostly taken away", "[.long]") {
     if (!has_worker()) return;
-    Hosts hosts;
+    HealthHosts hosts;
     if (!hosts.usable()) return;
     TemporaryFolder folder;
     JobProcess job(folder, hosts.command());
@@ -398,7 +398,7 @@ TEST_CASE("health names the host whose processor is mostly taken away", "[.long]
 
 TEST_CASE("healthy hosts are called healthy, also beside other work", "[.long]") {
     if (!has_worker()) return;
-    Hosts hosts;
+    HealthHosts hosts;
     if (!hosts.usable()) return;
     for (int run = 0; run < 10; ++run) {
         TemporaryFolder folder;

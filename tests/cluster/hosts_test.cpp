@@ -19,7 +19,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
+const std::string kHostsRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 
 void shell(const std::string& line) {
     INFO(line);
@@ -40,7 +40,7 @@ class BareHosts {
         }
         TemporaryFolder folder;
         JobProcess up(folder,
-                      {"env", "PRIVATE=" + place_, kRigScript, "up", folder_, prefix_, "2"});
+                      {"env", "PRIVATE=" + place_, kHostsRigScript, "up", folder_, prefix_, "2"});
         const int code = up.wait();
         usable_ = code == 0;
         if (code == 77) report_skipped("commands on hosts made of network namespaces", up.out());
@@ -51,7 +51,7 @@ class BareHosts {
     }
     ~BareHosts() {
         TemporaryFolder folder;
-        JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
+        JobProcess down(folder, {kHostsRigScript, "down", folder_, prefix_});
         down.wait();
         const int status = std::system(("rm -rf '" + place_ + "'").c_str());
         static_cast<void>(status);
@@ -86,12 +86,12 @@ class BareHosts {
     bool usable_ = false;
 };
 
-struct Ran {
+struct HostsRan {
     int code;
     std::string out, err;
 };
 
-Ran run(const std::vector<std::string>& command) {
+HostsRan hosts_run(const std::vector<std::string>& command) {
     TemporaryFolder folder;
     JobProcess process(folder, command);
     const int code = process.wait();
@@ -110,10 +110,10 @@ TEST_CASE("who holds GPUs is asked on all hosts at once, and a process is ended 
     const auto dslaunch = [&](std::vector<std::string> words) {
         words.insert(words.begin(), {std::string(test::binary_dir()) + "/dslaunch"});
         words.insert(words.end(), {"--ssh-config", hosts.config("good")});
-        return run(hosts.on(0, words));
+        return hosts_run(hosts.on(0, words));
     };
     hosts.cut(3);
-    const Ran listed = dslaunch({"ps", "--devices", "--hosts", "n1,n2,n3", "--json"});
+    const HostsRan listed = dslaunch({"ps", "--devices", "--hosts", "n1,n2,n3", "--json"});
     INFO(listed.err);
     CHECK(listed.code == 67);
     CHECK_THAT(listed.err, Catch::Contains("n3: cannot ask this host: "));
@@ -123,7 +123,7 @@ TEST_CASE("who holds GPUs is asked on all hosts at once, and a process is ended 
     const JobProcess sleeper(folder, hosts.on(2, {"sleep", "600"}));
     REQUIRE(wait_until([&] { return process_file(sleeper.pid(), "comm") == "sleep\n"; }));
     const std::string pid = std::to_string(sleeper.pid());
-    const Ran ended = dslaunch({"stop", "--pid", "n2:" + pid, "--yes"});
+    const HostsRan ended = dslaunch({"stop", "--pid", "n2:" + pid, "--yes"});
     INFO(ended.err);
     CHECK(ended.code == 0);
     CHECK(ended.out == "n2: process " + pid + ": ended as asked\n");
@@ -135,15 +135,15 @@ TEST_CASE("exec takes hosts and -S as pdsh does, and ends with the highest code"
     const auto exec = [&](std::vector<std::string> words) {
         words.insert(words.begin(), {std::string(test::binary_dir()) + "/dslaunch", "exec",
                                      "--ssh-config", hosts.config("good")});
-        return run(hosts.on(0, words));
+        return hosts_run(hosts.on(0, words));
     };
     // The exit code on each host is the last number of its address: 2 and 3.
     const std::string own = "ip -4 -o addr show dev eth0 | sed 's/.*10.91.7.\\([0-9]*\\).*/\\1/'";
-    const Ran apart = exec({"-w", "n1,n2", "-S", "sh", "-c", "exit $(" + own + ")"});
+    const HostsRan apart = exec({"-w", "n1,n2", "-S", "sh", "-c", "exit $(" + own + ")"});
     INFO(apart.err);
     CHECK(apart.code == 3);
     CHECK(mentions(apart.err, "failed on 2 of 2 hosts:\n  n1: exit code 2\n  n2: exit code 3\n"));
-    const Ran well = exec({"-S", "-w", "n[1-2]", "--", "echo", "-S"});
+    const HostsRan well = exec({"-S", "-w", "n[1-2]", "--", "echo", "-S"});
     INFO(well.err);
     CHECK(well.code == 0);
     CHECK(well.out == "n[1-2] (2 hosts):\n-S\n");
@@ -152,7 +152,7 @@ TEST_CASE("exec takes hosts and -S as pdsh does, and ends with the highest code"
 TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then on") {
     const BareHosts hosts;
     if (!hosts.usable()) return;
-    const Ran before = run(hosts.command({"exec", "--", "hostname"}));
+    const HostsRan before = hosts_run(hosts.command({"exec", "--", "hostname"}));
     CHECK(before.code == 67);
     CHECK(mentions(before.err, "n[1-2] (2 hosts): there is no dslaunch at " + hosts.place()));
     CHECK(mentions(before.err, "dslaunch push"));
@@ -160,7 +160,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
     for (const std::string launcher : {"ssh", "openssh"}) {
         shell("rm -rf " + hosts.inside(1) + "/* " + hosts.inside(2) + "/*");
         const auto began = Steady::now();
-        const Ran pushed = run(hosts.command({"push", "--launcher", launcher}));
+        const HostsRan pushed = hosts_run(hosts.command({"push", "--launcher", launcher}));
         INFO(pushed.err);
         CHECK(pushed.code == 0);
         CHECK(mentions(pushed.out, "n[1-2] (2 hosts): dslaunch installed; "));
@@ -170,32 +170,32 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
         shell("test \"$(ls -A " + hosts.inside(1) + " | tr '\n' ' ')\" = 'bin lib '");
         shell("cmp " + hosts.place() + "/bin/dslaunch " + hosts.inside(2) + "/bin/dslaunch");
     }
-    const Ran checked = run(hosts.command({"hosts", "check"}));
+    const HostsRan checked = hosts_run(hosts.command({"hosts", "check"}));
     INFO(checked.out << checked.err);
     CHECK(checked.code == 0);
     CHECK(mentions(checked.out, "10.91.7.3"));
     // A folder that only the launcher's host has is a fault only if --chdir names it.
     const std::string here = hosts.place() + "/only-here";
     shell("mkdir " + here);
-    const Ran apart = run(hosts.command({"hosts", "check"}, here));
+    const HostsRan apart = hosts_run(hosts.command({"hosts", "check"}, here));
     INFO(apart.out << apart.err);
     CHECK(apart.code == 0);
     CHECK(mentions(apart.out, " no folder "));
-    const Ran needed = run(hosts.command({"hosts", "check", "--chdir", here}));
+    const HostsRan needed = hosts_run(hosts.command({"hosts", "check", "--chdir", here}));
     CHECK(needed.code == 67);
     CHECK(mentions(needed.err, "n1: the directory " + here + ": No such file or directory"));
-    const Ran again = run(hosts.command({"push"}));
+    const HostsRan again = hosts_run(hosts.command({"push"}));
     CHECK(mentions(again.out, "(2 hosts): 0 files sent, 0 B;"));
 
     // push replaces another version of dslaunch, as it adds a missing one.
     const std::string program = hosts.inside(1) + "/bin/dslaunch";
     shell("cp " + program + " " + program + ".x && printf x >>" + program + ".x && mv " + program +
           ".x " + program);
-    const Ran different = run(hosts.command({"hosts", "check"}));
+    const HostsRan different = hosts_run(hosts.command({"hosts", "check"}));
     CHECK(different.code == 67);
     CHECK(mentions(different.err, "1 of 2 hosts has problems:\n  n1: its dslaunch"));
-    CHECK(mentions(run(hosts.command({"push"})).out, "n1: dslaunch installed; "));
-    CHECK(run(hosts.command({"hosts", "check"})).code == 0);
+    CHECK(mentions(hosts_run(hosts.command({"push"})).out, "n1: dslaunch installed; "));
+    CHECK(hosts_run(hosts.command({"hosts", "check"})).code == 0);
 }
 
 TEST_CASE("push brings files and folders to all hosts, and names what stands in the way") {
@@ -206,7 +206,7 @@ TEST_CASE("push brings files and folders to all hosts, and names what stands in 
           "/m/weights && echo two >" + folder.path() + "/m/sub/two && chmod 750 " + folder.path() +
           "/m/sub/two");
     const std::string to = hosts.place() + "/data";
-    const Ran pushed = run(hosts.command({"push", "--to", to, folder.path() + "/m"}));
+    const HostsRan pushed = hosts_run(hosts.command({"push", "--to", to, folder.path() + "/m"}));
     INFO(pushed.err);
     CHECK(pushed.code == 0);
     for (const int host : {1, 2}) {
@@ -217,7 +217,7 @@ TEST_CASE("push brings files and folders to all hosts, and names what stands in 
     shell("echo changed >>" + folder.path() + "/m/weights; echo changed >>" + folder.path() +
           "/m/sub/two; rm -rf " + hosts.inside(2) + "/data/m/weights; mkdir " + hosts.inside(2) +
           "/data/m/weights; ln -sf /etc/passwd " + hosts.inside(2) + "/data/m/sub/two");
-    const Ran blocked = run(hosts.command({"push", "--to", to, folder.path() + "/m"}));
+    const HostsRan blocked = hosts_run(hosts.command({"push", "--to", to, folder.path() + "/m"}));
     CHECK(blocked.code == 67);
     CHECK(mentions(blocked.err, "n2: " + to + "/m/sub/two: the path is a symbolic link"));
     CHECK(mentions(blocked.err, to + "/m/weights: the path is a folder"));
@@ -228,18 +228,19 @@ TEST_CASE("push brings files and folders to all hosts, and names what stands in 
 TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing behind") {
     const BareHosts hosts;
     if (!hosts.usable()) return;
-    REQUIRE(run(hosts.command({"push"})).code == 0);
-    const Ran same = run(hosts.command({"exec", "echo", "one;", "$HOME"}));
+    REQUIRE(hosts_run(hosts.command({"push"})).code == 0);
+    const HostsRan same = hosts_run(hosts.command({"exec", "echo", "one;", "$HOME"}));
     CHECK(same.code == 0);
     CHECK(same.out == "n[1-2] (2 hosts):\none; $HOME\n");
     // Only n2 has this file.
     shell("touch " + hosts.inside(2) + "/mark");
     const std::string place = hosts.place();
-    const Ran apart = run(hosts.command({"exec", "--", "test", "!", "-e", place + "/mark"}));
+    const HostsRan apart =
+        hosts_run(hosts.command({"exec", "--", "test", "!", "-e", place + "/mark"}));
     CHECK(apart.code == 1);
     CHECK(mentions(apart.err, "failed on 1 of 2 hosts:\n  n2: exit code 1\n"));
-    const Ran killed =
-        run(hosts.command({"exec", "--stream", "--", "sh", "-c", "echo a; kill $$"}));
+    const HostsRan killed =
+        hosts_run(hosts.command({"exec", "--stream", "--", "sh", "-c", "echo a; kill $$"}));
     CHECK(killed.code == 128 + SIGTERM);
     CHECK(mentions(killed.out, "n1: a\n"));
     CHECK(mentions(killed.out, "n2: a\n"));
@@ -273,12 +274,12 @@ TEST_CASE("a word that is nearly a subcommand starts nothing, unless run or a pa
             return code;
         };
         INFO(name);
-        CHECK(run({name}) == 64);
-        CHECK(run({"--num_gpus", "1", name, "-x"}) == 64);
+        CHECK(hosts_run({name}) == 64);
+        CHECK(hosts_run({"--num_gpus", "1", name, "-x"}) == 64);
         CHECK_FALSE(std::filesystem::exists(trace));
-        CHECK(run({"run", "--num_gpus", "1", "--env", "TRACE", name}) == 0);
+        CHECK(hosts_run({"run", "--num_gpus", "1", "--env", "TRACE", name}) == 0);
         CHECK(std::filesystem::remove(trace));
-        CHECK(run({"--num_gpus", "1", "--env", "TRACE", programs.path() + "/" + name}) == 0);
+        CHECK(hosts_run({"--num_gpus", "1", "--env", "TRACE", programs.path() + "/" + name}) == 0);
         CHECK(std::filesystem::exists(trace));
     }
 }

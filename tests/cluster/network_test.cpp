@@ -28,10 +28,10 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
+const std::string kNetworkRigScript = std::string(test::source_dir()) + "/tests/cluster/rig.sh";
 const std::string kSayNetwork = "echo $RANK $MASTER_ADDR $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME";
 
-struct Outcome {
+struct NetworkOutcome {
     int code = -1;
     std::string out;
     std::string err;
@@ -44,13 +44,14 @@ class Networks {
         if (!rig_.usable()) return;
         const TemporaryFolder folder;
         JobProcess more(folder,
-                        {kRigScript, "more-networks", rig_.folder(), std::to_string(count)});
+                        {kNetworkRigScript, "more-networks", rig_.folder(), std::to_string(count)});
         if (more.wait() != 0) FAIL("no more networks: " + more.err());
     }
     [[nodiscard]] const RigHosts& rig() const { return rig_; }
     // Runs dslaunch over HOSTS ("n1,n2"), with one rank on each.
-    [[nodiscard]] Outcome run(const std::string& hosts, const std::vector<std::string>& options,
-                              const std::string& script) const {
+    [[nodiscard]] NetworkOutcome run(const std::string& hosts,
+                                     const std::vector<std::string>& options,
+                                     const std::string& script) const {
         const TemporaryFolder folder;
         std::ofstream file(folder.path() + "/hostfile");
         for (const std::string& host : split(hosts, ',')) file << host << " slots=1\n";
@@ -62,7 +63,7 @@ class Networks {
         words.insert(words.end(), options.begin(), options.end());
         words.insert(words.end(), {"sh", "-c", script});
         JobProcess job(folder, rig_.on(0, words));
-        Outcome outcome;
+        NetworkOutcome outcome;
         outcome.code = job.wait();
         outcome.out = job.out();
         outcome.err = job.err();
@@ -73,7 +74,7 @@ class Networks {
     RigHosts rig_;
 };
 
-bool mentions(const std::string& text, const std::string& word) {
+bool network_mentions(const std::string& text, const std::string& word) {
     return text.find(word) != std::string::npos;
 }
 
@@ -147,67 +148,70 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
                         "ip link set eth0 down && ip link set eth0 name ens7 && ip link set ens7 "
                         "up"}) == 0);
     SECTION("where ssh arrived, with each host's own name for it") {
-        const Outcome job = networks.run("n1,n2,n3", {}, kSayNetwork);
+        const NetworkOutcome job = networks.run("n1,n2,n3", {}, kSayNetwork);
         INFO(job.err);
         CHECK(job.code == 0);
         for (const char* line :
              {"[n1:0] 0 10.91.7.2 =eth0 eth0\n", "[n2:1] 1 10.91.7.2 =eth0 eth0\n",
               "[n3:2] 2 10.91.7.2 =ens7 ens7\n"})
-            CHECK(mentions(job.out, line));
-        CHECK(mentions(
+            CHECK(network_mentions(job.out, line));
+        CHECK(network_mentions(
             job.err,
             ", on eth0 of n1 (reason: the ssh connection arrived there); the 3 hosts can reach "
             "each other there"));
     }
     SECTION("what the user has set stays") {
-        const Outcome job = networks.run(
+        const NetworkOutcome job = networks.run(
             "n1,n2", {"--env", "NCCL_SOCKET_IFNAME=eth", "--env", "GLOO_SOCKET_IFNAME=eth1"},
             kSayNetwork);
         CHECK(job.code == 0);
-        CHECK(mentions(job.out, " 0 10.91.7.2 eth eth1\n"));
+        CHECK(network_mentions(job.out, " 0 10.91.7.2 eth eth1\n"));
     }
     SECTION("--master_addr decides the interfaces") {
-        const Outcome job =
+        const NetworkOutcome job =
             networks.run("n1,n2", {"--master_addr", "10.92.7.2", "--master_port", "4711"},
                          kSayNetwork + " $MASTER_PORT");
         INFO(job.err);
         CHECK(job.code == 0);
-        CHECK(mentions(job.out, " 1 10.92.7.2 =eth1 eth1 4711\n"));
-        CHECK(mentions(job.err, "--master_addr says so"));
+        CHECK(network_mentions(job.out, " 1 10.92.7.2 =eth1 eth1 4711\n"));
+        CHECK(network_mentions(job.err, "--master_addr says so"));
     }
     SECTION("a --master_addr that not all hosts reach is told, way by way") {
-        const Outcome job = networks.run("n1,n2,n3", {"--master_addr", "10.92.7.2"}, "echo ran");
+        const NetworkOutcome job =
+            networks.run("n1,n2,n3", {"--master_addr", "10.92.7.2"}, "echo ran");
         CHECK(job.code == 67);
         CHECK(job.out.empty());
         INFO(job.err);
-        CHECK(mentions(job.err, "no network connects the hosts at the address of --master_addr"));
-        CHECK(mentions(job.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
-        CHECK_FALSE(mentions(job.err, "n2 (from"));
+        CHECK(network_mentions(job.err,
+                               "no network connects the hosts at the address of --master_addr"));
+        CHECK(network_mentions(job.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
+        CHECK_FALSE(network_mentions(job.err, "n2 (from"));
     }
     SECTION("where ssh's network is closed between the hosts, another one is found") {
         REQUIRE(rig.run(1, {"ip", "route", "add", "blackhole", "10.91.7.3/32"}) == 0);
-        const Outcome open = networks.run("n1,n2", {}, kSayNetwork);
+        const NetworkOutcome open = networks.run("n1,n2", {}, kSayNetwork);
         INFO(open.err);
         CHECK(open.code == 0);
-        CHECK(mentions(open.out, " 1 10.92.7.2 =eth1 eth1\n"));
+        CHECK(network_mentions(open.out, " 1 10.92.7.2 =eth1 eth1\n"));
         // The third host is not connected to the other network.
-        const Outcome closed = networks.run("n1,n2,n3", {}, "echo ran");
+        const NetworkOutcome closed = networks.run("n1,n2,n3", {}, "echo ran");
         CHECK(closed.code == 67);
         CHECK(closed.out.empty());
         INFO(closed.err);
-        CHECK(mentions(closed.err, "no network connects the hosts;"));
-        CHECK(mentions(closed.err,
-                       "n2 (from eth0) cannot reach n1's 10.91.7.2: no answer within 3 s"));
-        CHECK(mentions(closed.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
+        CHECK(network_mentions(closed.err, "no network connects the hosts;"));
+        CHECK(network_mentions(closed.err,
+                               "n2 (from eth0) cannot reach n1's 10.91.7.2: no answer within 3 s"));
+        CHECK(network_mentions(closed.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
     }
     SECTION("a port that is taken is named with its holder, on another host too") {
         const Holder holder(rig, 1, INADDR_ANY, 4711);
-        const Outcome job = networks.run("n1,n2", {"--master_port", "4711"}, "echo ran");
+        const NetworkOutcome job = networks.run("n1,n2", {"--master_port", "4711"}, "echo ran");
         INFO(job.err);
         CHECK(job.code == 71);
         CHECK(job.out.empty());
-        CHECK(mentions(job.err, "n1: cannot listen on 10.91.7.2:4711 where the ranks meet"));
-        CHECK(mentions(job.err, "by process " + std::to_string(holder.pid()) + " ("));
+        CHECK(
+            network_mentions(job.err, "n1: cannot listen on 10.91.7.2:4711 where the ranks meet"));
+        CHECK(network_mentions(job.err, "by process " + std::to_string(holder.pid()) + " ("));
     }
     SECTION("while ranks run nothing of ours listens but at the chosen place") {
         for (const std::string kind : {"program", "train"}) {

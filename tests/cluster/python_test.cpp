@@ -10,7 +10,7 @@
 namespace dslaunch::test {
 namespace {
 
-const std::string kExamples = std::string(test::source_dir()) + "/examples/python";
+const std::string kPythonExamples = std::string(test::source_dir()) + "/examples/python";
 
 bool has_python(const std::string& module, const std::string& what) {
     const TemporaryFolder folder;
@@ -20,7 +20,7 @@ bool has_python(const std::string& module, const std::string& what) {
     return false;
 }
 
-struct Row {
+struct PythonRow {
     const char* what;
     Words options;
     std::string said;  // words expected in stdout
@@ -30,7 +30,7 @@ struct Row {
 
 TEST_CASE("a script of deepspeed's or torchrun's gets what it expects, under every flag") {
     if (!has_python("json", "Python scripts under dslaunch")) return;
-    const Row rows[] = {
+    const PythonRow rows[] = {
         {"uneven slots", {"meet.py"}, "rank 2 of 3: node 1, local rank 0"},
         {"include", {"--include", "a:1@b", "meet.py"}, "rank 1 of 2: node 1, local rank 0"},
         {"exclude", {"-e", "b", "meet.py"}, "rank 1 of 2: node 0, local rank 1"},
@@ -42,10 +42,11 @@ TEST_CASE("a script of deepspeed's or torchrun's gets what it expects, under eve
         {"no_python", {"--no_python", "--no_local_rank", "python3", "meet.py"}, "the ranks agree"},
         {"nproc_per_node", {"--nnodes=2", "--nproc_per_node=1", "meet.py"}, "the ranks agree"},
     };
-    for (const Row& row : rows) {
+    for (const PythonRow& row : rows) {
         const TemporaryFolder folder;
         JobProcess job(folder, on_pretended_hosts(folder, "a slots=2\nb slots=1\n") +
-                                   Words{"--chdir", kExamples, "--device", "cpu"} + row.options);
+                                   Words{"--chdir", kPythonExamples, "--device", "cpu"} +
+                                   row.options);
         const int code = job.wait();
         INFO(row.what << "\n" << job.out() << job.err());
         CHECK(code == 0);
@@ -77,7 +78,7 @@ TEST_CASE("a job starts although deepspeed's port 29500 is taken") {
     if (!has_python("json", "a taken port with a Python script")) return;
     const TemporaryFolder folder;
     JobProcess job(folder,
-                   {kDslaunch, "--num_gpus", "2", "--device", "cpu", kExamples + "/meet.py"});
+                   {kDslaunch, "--num_gpus", "2", "--device", "cpu", kPythonExamples + "/meet.py"});
     CHECK(job.wait() == 0);
     CHECK(mentions(job.out(), "the ranks agree"));
 }
@@ -108,7 +109,7 @@ TEST_CASE("the same script runs over hosts, and meets at a host's name") {
     std::ofstream(folder.path() + "/hostfile") << "n1 slots=2\nn2 slots=1\n";
     JobProcess job(folder, rig.on(0, {kDslaunch, "--hostfile=" + folder.path() + "/hostfile",
                                       "--master_addr=n1", "--ssh-config", rig.config("good"),
-                                      kExamples + "/meet.py"}));
+                                      kPythonExamples + "/meet.py"}));
     const int code = job.wait();
     INFO(job.err());
     CHECK(code == 0);
@@ -120,7 +121,7 @@ TEST_CASE("a torch.distributed script trains under dslaunch as under torchrun", 
     if (!has_python("torch.distributed", "a torch.distributed script")) return;
     const TemporaryFolder folder;
     JobProcess ours(folder, {kDslaunch, "--nproc_per_node", "2", "--standalone", "--device", "cpu",
-                             kExamples + "/train_torch.py"});
+                             kPythonExamples + "/train_torch.py"});
     CHECK(ours.wait() == 0);
     INFO(ours.err());
     CHECK(mentions(ours.out(), "[0] rank 0 of 2, local rank 0: mean loss 0."));

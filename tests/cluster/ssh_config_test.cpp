@@ -26,14 +26,15 @@ const std::string kHardwareKey =
     "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAABAgMEBQYHCAkKCwwN"
     "Dg8QERITFBUWFxgZGhscHR4fAAAABHNzaDo= rig\n";
 
-std::string replaced(std::string text, const std::string& what, const std::string& with) {
+std::string ssh_config_replaced(std::string text, const std::string& what,
+                                const std::string& with) {
     for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size()) {
         text.replace(at, what.size(), with);
     }
     return text;
 }
 
-struct Row {
+struct SshConfigRow {
     std::string host;
     std::string lines;  // lines before the rig's working configuration; RIG means its folder
     std::string cause;  // empty: the job runs
@@ -65,7 +66,7 @@ void prepare(const RigHosts& rig) {
 }
 
 // Returns the rig's working configuration, without its key if ROW names a key.
-std::string rest(const RigHosts& rig, const Row& row) {
+std::string rest(const RigHosts& rig, const SshConfigRow& row) {
     std::string text = content_of(rig.folder() + "/good");
     if (!mentions(row.lines, "IdentityFile")) return text;
     const size_t at = text.find("    IdentityFile ");
@@ -74,7 +75,7 @@ std::string rest(const RigHosts& rig, const Row& row) {
 
 const std::string kNoKey = "Host n1\n IdentityFile RIG/other\n";
 
-const std::vector<Row> kRows = {
+const std::vector<SshConfigRow> kSshConfigRows = {
     {"n1", "Include RIG/included\nHost *\n IdentityFile /nonexistent\n", ""},
     {"web", "Match originalhost web exec \"test %n = web\"\n HostName n1\n", ""},
     {"web",
@@ -142,8 +143,8 @@ TEST_CASE("each directive of an ssh configuration works or is refused by name") 
     prepare(rig);
     const std::string config = rig.folder() + "/config";
     double slowest_ms = 0;
-    for (const Row& row : kRows) {
-        write_file(config, replaced(row.lines, "RIG", rig.folder()) + rest(rig, row));
+    for (const SshConfigRow& row : kSshConfigRows) {
+        write_file(config, ssh_config_replaced(row.lines, "RIG", rig.folder()) + rest(rig, row));
         const TemporaryFolder folder;
         const auto began = Steady::now();
         JobProcess job(folder, probe(rig, "ssh", config, row.host));
@@ -158,7 +159,7 @@ TEST_CASE("each directive of an ssh configuration works or is refused by name") 
         slowest_ms = std::max(slowest_ms, ms);
         CHECK(code == 67);
         CHECK(mentions(job.err(), row.host + ": "));
-        CHECK(mentions(job.err(), replaced(row.cause, "RIG", rig.folder())));
+        CHECK(mentions(job.err(), ssh_config_replaced(row.cause, "RIG", rig.folder())));
         CHECK(job.out().empty());
         CHECK(ms < limit_ms(60'000));
     }

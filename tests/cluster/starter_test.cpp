@@ -25,9 +25,9 @@ using namespace dslaunch::test;
 
 namespace {
 
-std::vector<std::string> probe(const RigHosts& rig, const std::string& transport,
-                               const std::string& config, const std::string& hosts,
-                               const std::string& script) {
+std::vector<std::string> starter_probe(const RigHosts& rig, const std::string& transport,
+                                       const std::string& config, const std::string& hosts,
+                                       const std::string& script) {
     return rig.on(0, {kProbe, "transport=" + transport, "ssh_config=" + config, "hosts=" + hosts,
                       "workers=2", "--", "sh", "-c", script});
 }
@@ -108,7 +108,8 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
         {
             const TemporaryFolder folder;
             const auto began = Steady::now();
-            JobProcess job(folder, probe(rig, starter.transport, good, "n3,n1,n2",
+            JobProcess job(folder,
+                           starter_probe(rig, starter.transport, good, "n3,n1,n2",
                                          "echo $RANK $MASTER_ADDR; env | grep TOKEN; true"));
             CHECK(job.wait() == 0);
             INFO(job.err());
@@ -121,15 +122,16 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
         CHECK(left_behind().size() == before);
         {
             const TemporaryFolder folder;
-            JobProcess job(folder, probe(rig, starter.transport, good, "n1,n2",
-                                         "test $RANK = 3 && exit 9; sleep 30"));
+            JobProcess job(folder, starter_probe(rig, starter.transport, good, "n1,n2",
+                                                 "test $RANK = 3 && exit 9; sleep 30"));
             CHECK(job.wait() == 9);
             CHECK(mentions(job.err(), "n2"));
         }
         const std::string victims[] = {"launcher", starter.program};
         for (const std::string& victim : victims) {
             const TemporaryFolder folder;
-            JobProcess job(folder, probe(rig, starter.transport, good, "n1,n2",
+            JobProcess job(folder,
+                           starter_probe(rig, starter.transport, good, "n1,n2",
                                          "trap '' TERM HUP INT; echo $$ >> " + folder.path() +
                                              "/pids; while :; do sleep 0.05; done"));
             REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }));
@@ -171,7 +173,7 @@ TEST_CASE("rank 0 on another host reads what mpirun passes on, also typed answer
         "printf 'name? '; IFS= read -r a; echo \"rank $RANK read <$a>\"; cat";
     const auto given = [&](const std::string& input, const std::string& transport) {
         std::vector<std::string> words = {"sh", "-c", input + " | exec \"$@\"", "sh"};
-        for (std::string& one : probe(rig, transport, rig.config("good"), "n2,n1", reader))
+        for (std::string& one : starter_probe(rig, transport, rig.config("good"), "n2,n1", reader))
             words.push_back(std::move(one));
         return words;
     };
@@ -200,7 +202,7 @@ TEST_CASE("rank 0 on another host reads what mpirun passes on, also typed answer
         CHECK(job.out() == "[n1:0] " + alone.out());
     }
     {
-        PtyProcess job(probe(rig, "openmpi", rig.config("good"), "n2,n1", reader));
+        PtyProcess job(starter_probe(rig, "openmpi", rig.config("good"), "n2,n1", reader));
         CHECK(job.wait_for("[n2:0] name? "));
         job.type("Ada\n\x04");
         CHECK(job.wait() == 0);
@@ -227,7 +229,8 @@ TEST_CASE("what pdsh and mpirun say of a host is said of that host") {
         for (const Row& row : rows) {
             const TemporaryFolder folder;
             const auto began = Steady::now();
-            JobProcess job(folder, probe(rig, starter.transport, rig.folder() + "/" + row.config,
+            JobProcess job(folder,
+                           starter_probe(rig, starter.transport, rig.folder() + "/" + row.config,
                                          row.hosts, "echo ran"));
             CHECK(job.wait() == 67);
             INFO(starter.transport << " " << row.config << "\n" << job.err());

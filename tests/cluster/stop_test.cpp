@@ -29,7 +29,7 @@ struct Result {
     std::string out, err;
 };
 
-Result run(const TemporaryFolder& state, const std::vector<std::string>& words) {
+Result stop_run(const TemporaryFolder& state, const std::vector<std::string>& words) {
     TemporaryFolder output;
     JobProcess process(output, command(state, words));
     const int code = process.wait();
@@ -62,30 +62,30 @@ TEST_CASE("a running job is listed, its words are shown, and it ends when asked"
     TemporaryFolder state;
     Job job(state, "run-a", kWilling);
     Job other(state, "run-b", kWilling);
-    const auto jobs = nlohmann::json::parse(run(state, {"ps", "--json"}).out);
+    const auto jobs = nlohmann::json::parse(stop_run(state, {"ps", "--json"}).out);
     REQUIRE(jobs.size() == 2);
     for (const auto& one : jobs) {
         CHECK(one["state"] == "running");
         CHECK(one["ranks"] == 2);
     }
-    CHECK(run(state, {"logs", "run-a", "--rank", "1"}).out == "rank 1\n");
-    const Result ambiguous = run(state, {"stop", "run"});
+    CHECK(stop_run(state, {"logs", "run-a", "--rank", "1"}).out == "rank 1\n");
+    const Result ambiguous = stop_run(state, {"stop", "run"});
     CHECK(ambiguous.code == 64);
     CHECK_THAT(ambiguous.err, Catch::Contains("is the beginning of the ids of 2 jobs"));
-    const Result stopped = run(state, {"stop", "run-a"});
+    const Result stopped = stop_run(state, {"stop", "run-a"});
     CHECK(stopped.code == 0);
     CHECK_THAT(stopped.out, Catch::Contains("its launcher ended as asked"));
     CHECK(job.process.wait() == 76);
     CHECK(all_gone(job.workers));
     for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
-    CHECK(nlohmann::json::parse(run(state, {"ps", "--json"}).out).size() == 1);
-    CHECK_THAT(run(state, {"ps", "--all"}).out, Catch::Contains("interrupted"));
+    CHECK(nlohmann::json::parse(stop_run(state, {"ps", "--json"}).out).size() == 1);
+    CHECK_THAT(stop_run(state, {"ps", "--all"}).out, Catch::Contains("interrupted"));
 }
 
 TEST_CASE("a job whose ranks do not want to end is ended at once with --now") {
     TemporaryFolder state;
     Job job(state, "stubborn", kStubborn);
-    const Result stopped = run(state, {"stop", "stubborn", "--now", "--json"});
+    const Result stopped = stop_run(state, {"stop", "stubborn", "--now", "--json"});
     CHECK(stopped.code == 0);  // it must not wait for the grace time of an hour
     CHECK(nlohmann::json::parse(stopped.out)["launcher"] == "ended at once");
     CHECK(job.process.wait() == 76);
@@ -112,7 +112,7 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     TemporaryFolder foreign_folder;
     JobProcess foreign(foreign_folder,
                        {"env", "TORCHELASTIC_RUN_ID=dead", "DSL_JOB_ID=dead", "sleep", "600"});
-    CHECK_THAT(run(state, {"ps", "--all"}).out, Catch::Contains("lost"));
+    CHECK_THAT(stop_run(state, {"ps", "--all"}).out, Catch::Contains("lost"));
     // The process that runs `stop` has the id in its environment too.
     TemporaryFolder output;
     auto words = command(state, {"stop", "dead", "--json"});
@@ -128,7 +128,8 @@ TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared"
     CHECK(name_process(foreign.pid()).start_time != 0);
     for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
     for (const ProcessName& worker : namesake.workers) CHECK(name_process(worker.pid) == worker);
-    CHECK_THAT(run(state, {"stop", "dead"}).out, Catch::Contains("no process of the job was left"));
+    CHECK_THAT(stop_run(state, {"stop", "dead"}).out,
+               Catch::Contains("no process of the job was left"));
 }
 
 TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process after asking") {
@@ -199,7 +200,7 @@ TEST_CASE("hostile job ids reach no file and no process") {
     for (const char* id : {"..", "../../etc", "/", "a b", "$(touch x)", "-x", "\x1b[2J"}) {
         for (const char* verb : {"stop", "logs"}) {
             INFO(verb << " " << id);
-            CHECK(run(state, {verb, "--", id}).code == 64);
+            CHECK(stop_run(state, {verb, "--", id}).code == 64);
         }
     }
 }

@@ -21,7 +21,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-constexpr const char* kWithoutRig = "ssh to hosts made of network namespaces";
+constexpr const char* kTreeWithoutRig = "ssh to hosts made of network namespaces";
 
 using Words = std::vector<std::string>;
 
@@ -59,7 +59,7 @@ std::string stubborn(const TemporaryFolder& folder) {
            "/pids; while :; do sleep 0.05; done";
 }
 
-size_t count_lines(const std::string& text, const std::string& line) {
+size_t tree_count_lines(const std::string& text, const std::string& line) {
     std::istringstream in(text);
     size_t count = 0;
     for (std::string found; std::getline(in, found);) count += found == line ? 1 : 0;
@@ -88,7 +88,7 @@ std::vector<pid_t> relays_of_host(const std::string& space) {
     return found;
 }
 
-int64_t peak_memory_kib(pid_t pid) {
+int64_t tree_peak_memory_kib(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/status");
     for (std::string line; std::getline(file, line);) {
         if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6));
@@ -110,7 +110,7 @@ TEST_CASE("a tree over pretended hosts starts every rank once, whatever its fan-
                 const std::string line = "[n" + std::to_string(rank + 1) + ":" +
                                          std::to_string(rank) + "] " + std::to_string(rank) +
                                          " of " + std::to_string(hosts_count);
-                CHECK(count_lines(job.out(), line) == 1);
+                CHECK(tree_count_lines(job.out(), line) == 1);
             }
         }
     }
@@ -163,7 +163,7 @@ TEST_CASE("a flood of output waits at its source while the launcher stands still
     job.signal(SIGSTOP);
     std::this_thread::sleep_for(std::chrono::seconds(3));
     int64_t peak_kib = 0;
-    for (const pid_t relay : relays) peak_kib = std::max(peak_kib, peak_memory_kib(relay));
+    for (const pid_t relay : relays) peak_kib = std::max(peak_kib, tree_peak_memory_kib(relay));
     job.signal(SIGCONT);
     std::printf("a relay behind a launcher that stood still for 3 s: peak %lld MiB\n",
                 static_cast<long long>(peak_kib >> 10));
@@ -181,7 +181,7 @@ TEST_CASE("a flood of output waits at its source while the launcher stands still
 }
 
 TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
-    const RigHosts rig(8, kWithoutRig);
+    const RigHosts rig(8, kTreeWithoutRig);
     if (!rig.usable()) return;
     for (const std::string transport : {"ssh", "openssh"}) {
         DYNAMIC_SECTION(transport << " runs a job on eight hosts") {
@@ -199,7 +199,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
                     const std::string line = "[n" + std::to_string(i) + ":" +
                                              std::to_string(i - 1) + "] " + std::to_string(i - 1) +
                                              " 10.91.7.2";
-                    CHECK(count_lines(job.out(), line) == 1);
+                    CHECK(tree_count_lines(job.out(), line) == 1);
                 }
             }
         }
@@ -266,7 +266,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
 }
 
 TEST_CASE("a link that is cut below a relay is told with that relay's name", "[.long]") {
-    const RigHosts rig(8, kWithoutRig);
+    const RigHosts rig(8, kTreeWithoutRig);
     if (!rig.usable()) return;
     TemporaryFolder folder;
     JobProcess job(folder, with_fanout(rig.probe("ssh", "good", hosts(8), stubborn(folder)), 2));

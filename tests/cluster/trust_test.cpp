@@ -61,13 +61,13 @@ class LockedHosts {
     std::optional<RigHosts> rig_;  // destroyed before the files that its hosts use
 };
 
-struct Ran {
+struct TrustRan {
     int code = -1;
     std::string text;
 };
 
 // Runs COMMAND without a terminal.
-Ran run(const std::vector<std::string>& command) {
+TrustRan trust_run(const std::vector<std::string>& command) {
     std::vector<std::string> words = {"setsid", "-w"};
     words.insert(words.end(), command.begin(), command.end());
     TemporaryFolder folder;
@@ -90,8 +90,8 @@ Answer to_password(const std::string& line, int hosts = 2) {
 }
 
 // Runs COMMAND at a terminal and gives ANSWERS to these questions only.
-Ran run_at_terminal(const std::vector<std::string>& command, std::vector<Answer> answers) {
-    Ran ran;
+TrustRan run_at_terminal(const std::vector<std::string>& command, std::vector<Answer> answers) {
+    TrustRan ran;
     int terminal = -1;
     const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
     REQUIRE(child >= 0);
@@ -130,28 +130,29 @@ Ran run_at_terminal(const std::vector<std::string>& command, std::vector<Answer>
 TEST_CASE("hosts trust asks once for keys and once for the password, and not again") {
     const LockedHosts hosts;
     if (!hosts.usable()) return;
-    const Ran nobody = run(hosts.command({}));
+    const TrustRan nobody = trust_run(hosts.command({}));
     CHECK(nobody.code == 64);
     CHECK(mentions(nobody.text, "no terminal"));
     CHECK(hosts.read("known_hosts").empty());
 
-    const Ran refused = run_at_terminal(hosts.command({}), {to_keys("y")});
+    const TrustRan refused = run_at_terminal(hosts.command({}), {to_keys("y")});
     CHECK(refused.code == 76);
     CHECK(hosts.read("known_hosts").empty());
 
-    const Ran wrong = run_at_terminal(hosts.command({}), {to_keys("yes"), to_password("not it")});
+    const TrustRan wrong =
+        run_at_terminal(hosts.command({}), {to_keys("yes"), to_password("not it")});
     CHECK(wrong.code == 67);
     CHECK(mentions(wrong.text, "n2: it does not accept the password"));
     CHECK_FALSE(mentions(wrong.text, "not it"));
 
-    const Ran right = run_at_terminal(hosts.command({}), {to_password(kPassword)});
+    const TrustRan right = run_at_terminal(hosts.command({}), {to_password(kPassword)});
     INFO(right.text);
     CHECK(right.code == 0);
     CHECK_FALSE(mentions(right.text, kPassword));
     CHECK(mentions(right.text, "2 of 2 hosts can be reached without a password"));
     CHECK(hosts.authorized_keys(1) == hosts.read("key.pub"));
 
-    const Ran again = run(hosts.command({}));
+    const TrustRan again = trust_run(hosts.command({}));
     CHECK(again.code == 0);
     CHECK(hosts.authorized_keys(1) == hosts.read("key.pub"));
 }
@@ -164,7 +165,7 @@ TEST_CASE("a host key that changed is named, and replaced only when it is asked 
     other >> type >> key;
     const std::string before = "n1 " + type + " " + key + "\n# mine\n";
     write_file(hosts.file("known_hosts"), before);
-    const Ran changed = run_at_terminal(hosts.command({"--include", "n1"}), {});
+    const TrustRan changed = run_at_terminal(hosts.command({"--include", "n1"}), {});
     CHECK(changed.code == 67);
     CHECK(mentions(changed.text, "is NOT the one in"));
     CHECK(mentions(changed.text, "--replace n1"));
@@ -178,7 +179,7 @@ TEST_CASE("a host key that changed is named, and replaced only when it is asked 
                                               "--yes",
                                               "--fingerprints",
                                               hosts.file("fingerprints")};
-    const Ran wrong = run(hosts.command(options));
+    const TrustRan wrong = trust_run(hosts.command(options));
     CHECK(wrong.code == 67);
     CHECK(hosts.read("known_hosts") == before);
 
@@ -189,7 +190,7 @@ TEST_CASE("a host key that changed is named, and replaced only when it is asked 
     std::string bits, fingerprint;
     words >> bits >> fingerprint;
     write_file(hosts.file("fingerprints"), "n1 " + fingerprint + "\n");
-    const Ran right = run_at_terminal(hosts.command(options), {to_password(kPassword, 1)});
+    const TrustRan right = run_at_terminal(hosts.command(options), {to_password(kPassword, 1)});
     INFO(right.text);
     CHECK(right.code == 0);
     CHECK(mentions(right.text, "REPLACES ANOTHER"));

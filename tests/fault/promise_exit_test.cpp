@@ -95,7 +95,7 @@ void signal_worker(const TemporaryFolder& folder, const JobProcess& shell, int n
     REQUIRE(signal_process(workers.back(), number));
 }
 
-struct Row {
+struct ExitRow {
     const char* what;
     int code;
     Words command;  // words after the path of dslaunch
@@ -103,7 +103,7 @@ struct Row {
 };
 
 // Returns a row for every code of the enum that a user can see as `$?` of dslaunch.
-std::vector<Row> rows_of_codes(const TemporaryFolder& folder) {
+std::vector<ExitRow> rows_of_codes(const TemporaryFolder& folder) {
     std::ifstream facts_file(fixture_file("models/gpt.json"));
     const Json facts = Json::parse(facts_file);
     const std::string at = folder.path();
@@ -219,7 +219,7 @@ TEST_CASE("P4: every code of the table that a user can meet is met") {
     write_file(folder.path() + "/noise", std::string(200, '\xee'));
     std::set<int> met;
     int right = 0, tried = 0;
-    for (const Row& row : rows_of_codes(folder)) {
+    for (const ExitRow& row : rows_of_codes(folder)) {
         std::filesystem::remove_all(folder.path() + "/out");
         Words command = {kDslaunch};
         command.insert(command.end(), row.command.begin(), row.command.end());

@@ -22,7 +22,7 @@ using namespace launch;
 namespace {
 
 // The longest time that a job should need to end after the limit is over.
-constexpr double kEndGoalMs = 45'000;
+constexpr double kStallEndGoalMs = 45'000;
 
 // Holds one thread of a process still until the process ends; the main thread is the compute lane.
 // The other threads continue, so the process sends heartbeats but does not reach its next
@@ -119,7 +119,7 @@ bool stalls_and_is_named(Stall how, const TimedJob& timed, std::mt19937& dice, F
     // other programs kept from its processor, made its last progress some time before the stall.
     if (how != Stall::kStoppedEarly && machine_is_ours())
         CHECK(detected_ms > 1e3 * timed.timeout_s - 200);
-    CHECK(detected_ms < 1e3 * timed.timeout_s + limit_ms(kEndGoalMs));
+    CHECK(detected_ms < 1e3 * timed.timeout_s + limit_ms(kStallEndGoalMs));
     figures.add(detected_ms);
     const std::string words = fmt::format("rank {} on host {} (pid {}) is behind", rank,
                                           rank < 2 ? "left" : "right", victim.pid);

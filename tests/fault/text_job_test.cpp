@@ -21,13 +21,13 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-constexpr const char* kTimeoutS = "5";
+constexpr const char* kTextJobTimeoutS = "5";
 
-const std::vector<std::string> kWriteOnRanks = {"generate", "--num_gpus", "2",      "--prompt-ids",
-                                                "1,2,3",    "--tokens",   "199000", "--temperature",
-                                                "0",        "--timeout",  kTimeoutS};
-const std::vector<std::string> kServeOnRanks = {"serve", "--num_gpus", "2",      "--port",
-                                                "0",     "--timeout",  kTimeoutS};
+const std::vector<std::string> kWriteOnRanks = {
+    "generate", "--num_gpus",    "2", "--prompt-ids", "1,2,3",         "--tokens",
+    "199000",   "--temperature", "0", "--timeout",    kTextJobTimeoutS};
+const std::vector<std::string> kServeOnRanks = {"serve",     "--num_gpus",    "2", "--port", "0",
+                                                "--timeout", kTextJobTimeoutS};
 
 std::vector<std::string> with(std::vector<std::string> words,
                               const std::vector<std::string>& more) {

@@ -79,8 +79,8 @@ std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
     std::erase_if(all, [&](const storage::StoredCheckpoint& one) {
         return one.folder != fmt::format("{}/{}", root, name);
     });
-    // The list lacks a folder with a special name, such as abandoned-ID-step-N or the name of a
-    // copy.
+    // CheckpointStore does not list a folder that has been renamed or copied, such as
+    // abandoned-ID-step-N. This function adds the folder.
     if (all.empty()) all.push_back(storage::checkpoint_in(tree, place.step_folder));
     return all;
 }

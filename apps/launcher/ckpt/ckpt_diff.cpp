@@ -14,7 +14,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Two checkpoints of one run differ in every tensor, so more lines than this add nothing.
+// The largest number of lines without --all. Two checkpoints of one run differ in every tensor, so
+// further lines would say nothing new.
 constexpr size_t kLinesMax = 20;
 
 struct DiffArguments {

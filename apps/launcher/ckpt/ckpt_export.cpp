@@ -51,8 +51,8 @@ bool trained_archive(const std::string& path) {
     });
 }
 
-// Returns the folder of the run that saved the checkpoint at PATH if the run has written its
-// config.json and tokenizer there, and OUT is a folder without a config.json; empty otherwise.
+// Returns the folder of the run that saved the checkpoint at PATH. Returns "" if the run has not
+// written a config.json, or if OUT is a file or already has a config.json.
 std::string config_of_run(const std::string& path, const std::string& out) {
     std::error_code ignored;
     if (out.ends_with(".safetensors") || std::filesystem::exists(out + "/config.json", ignored))
@@ -227,7 +227,7 @@ void run_export(ExportArguments arguments) {
     if (with_config && options.out.ends_with(".safetensors"))
         fail(ExitCode::kUsage, "{}: is a file, but --config-from needs a folder to copy to",
              options.out);
-    // The check comes before the weights, so that a wrong folder is reported at once.
+    // Checks the folder before writing the weights, so that a wrong folder is reported at once.
     if (with_config) {
         storage::check_model_config(arguments.config_from);
         require_own_config(*source, arguments.config_from);

@@ -96,8 +96,8 @@ void print_json(const std::vector<LsRow>& rows) {
     fmt::print("{}\n", json.text());
 }
 
-// Returns the result of the evaluation directly after the checkpoint's step, and whether it is the
-// best.
+// Returns the result of the evaluation directly after the checkpoint's step. Adds "best" if the
+// result is the best of its run.
 std::string held_out_text(const storage::StoredCheckpoint& stored) {
     if (!stored.evaluated) return "-";
     return fmt::format("{:.4f}{}", stored.evaluated->value, stored.is_best ? " best" : "");

@@ -20,10 +20,10 @@ struct BundleEntry {
     bool operator==(const BundleEntry&) const = default;
 };
 
-// Throws Error{kInput}, with a message that begins with PATH, unless NAME is bin/dslaunch,
-// bin/dsworker, bin/libdsl_cuda.so, lib/dslaunch/LIBRARY or files/BELOW. BELOW is a relative path
-// without `.` and `..`, and its first component is not hidden: if --to names a home folder, .ssh or
-// .bashrc would change more than a file.
+// Checks that NAME is allowed in a bundle: bin/dslaunch, bin/dsworker, bin/libdsl_cuda.so,
+// lib/dslaunch/LIBRARY or files/BELOW. BELOW is a relative path without `.` and `..`. Its first
+// component must not be hidden: a bundle with .ssh or .bashrc would change how the user's account
+// works if --to names a home folder. Throws Error{kInput}, with a message that begins with PATH.
 void check_bundle_name(const std::string& name, const std::string& path);
 
 // Returns the contents of manifest.json for ENTRIES.

@@ -188,7 +188,8 @@ int exec_command(std::span<const std::string> arguments) {
         request.on_lines = [&](size_t host, launch::OutputStream stream, std::string_view lines) {
             const int fd = stream == launch::OutputStream::kStdout ? 1 : 2;
             streams.write(fd, lines_of(lines, targets.hosts[host].name + ": "));
-            // The reader of the output is gone: this ends the command on all hosts.
+            // The reader of the output has stopped reading. The exception ends the command on all
+            // hosts.
             if (streams.reader_is_gone(fd)) throw std::system_error(EPIPE, std::generic_category());
         };
         request.pause = [&](std::chrono::milliseconds left) {

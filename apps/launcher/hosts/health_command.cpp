@@ -111,8 +111,8 @@ HostCommand health_syntax(HealthOptions& health) {
     return command;
 }
 
-// Returns the options that choose the hosts, as for a program; make_health_job() later replaces the
-// program by the worker's role.
+// Returns the options that choose the hosts. The target `health` in them is only a placeholder:
+// make_health_job() replaces it by the worker.
 RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed) {
     if (!parsed.words.empty()) {
         fail(ExitCode::kUsage,
@@ -155,8 +155,8 @@ void make_health_job(const HealthOptions& health, const std::string& binary_dire
                      bool is_placed, launch::JobSpec& spec) {
     const std::string worker = binary_directory + "/dsworker";
     require_worker(worker);
-    // The target must be a model. Otherwise dsworker would get no sockets, and dslaunch would not
-    // take over its exit codes.
+    // Treats the worker as a model's worker: it then gets sockets, and dslaunch returns the
+    // worker's exit code.
     spec.target_kind = launch::TargetKind::kModel;
     spec.required_files = {worker};
     spec.grace = {};  // nothing has to be saved
@@ -184,9 +184,9 @@ health::HealthReport report_for(const HealthOptions& health, const launch::JobSp
     return health::HealthReport(std::move(options));
 }
 
-// If every rank is stuck, sends SIGTERM to this process, which ends the job as a second Ctrl-C
-// does. The job receives the signal through its signalfd, because hold_end_signals() was called
-// before.
+// A timer that sends SIGTERM to this process if every rank is stuck. The signal ends the job as a
+// second Ctrl-C does. The job receives it through its signalfd, because hold_end_signals() was
+// called before.
 class LastResort {
   public:
     explicit LastResort(double seconds) {

@@ -18,7 +18,7 @@
 
 namespace dslaunch::launcher {
 
-// The rows of `run` that a command takes.
+// The rows in the option table of `run` that a command accepts.
 enum class RunRows {
     kHosts,    // the rows that choose hosts and the transport
     kProgram,  // the rows of kHosts, --env, --env-file and --chdir; a program's command line
@@ -51,8 +51,8 @@ struct HostTargets {
     std::vector<launch::HostAddress> hosts;
 };
 
-// Returns the hosts that a job with OPTIONS would use; without any option, this machine. Prints
-// notes on stderr. Throws the same errors as build_job().
+// Returns the hosts that a job with OPTIONS would use. If no option names hosts, returns this
+// machine. Prints notes on stderr. Throws the same errors as build_job().
 [[nodiscard]] HostTargets find_hosts(const RunOptions& options);
 
 // Writes these fields into the open object: "note", "gpus": [{"index", "name", "memory_bytes",

@@ -66,9 +66,9 @@ void add_installation(launch::PushJob& job) {
     if (::access(worker.c_str(), X_OK) == 0) job.check_program = worker;
 }
 
-// Adds the contents of BUNDLE, unpacked into FOLDER, to JOB. Programs and libraries go to the same
-// paths as this dslaunch's own; files go below TO, or into files/ next to the programs' folder if
-// TO is empty.
+// Unpacks BUNDLE into FOLDER, and adds the bundle's files to the files that JOB sends to the hosts.
+// Programs and libraries get the same paths as in the installation of this dslaunch. The user's
+// files go below TO. If TO is empty, they go into files/ next to the programs' folder.
 void add_bundle(const std::string& bundle, const std::string& folder, const std::string& to,
                 launch::PushJob& job) {
     const launch::InstallationPaths paths = launch::installation_paths();

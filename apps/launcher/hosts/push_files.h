@@ -15,8 +15,8 @@ struct NamedFile {
     std::string below;       // name below the target folder: NAME, or FOLDER/…/NAME
 };
 
-// Returns FILE, or, if it is a folder, every file below it, sorted. Throws Error{kInput} if FILE is
-// missing or contains something that is not a plain file.
+// Returns FILE itself or, if it is a folder, all files below it, sorted. Throws Error{kInput} if
+// FILE is missing or contains something that is not a plain file.
 [[nodiscard]] std::vector<NamedFile> list_files(const std::string& file);
 
 // Returns PATH as an absolute path without `.`, `..` and a slash at the end.

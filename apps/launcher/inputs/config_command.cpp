@@ -51,8 +51,8 @@ struct SchemaArguments {
     bool replaces = false;
 };
 
-// Prints the values that somebody has set, the values that follow from them, and the verdict. With
-// --all, prints the defaults too.
+// Prints the values that were set, the values that follow from them, and a line that says that
+// there is no problem. With --all, prints the defaults too.
 void print_config(config::Resolved resolved, const CheckArguments& arguments) {
     const size_t all = resolved.values.size();
     if (!arguments.all)
@@ -83,7 +83,8 @@ void print_keys(const std::string& text) {
     if (text.empty()) return fmt::print("{}", table);
     std::string shown, with_words;
     std::vector<std::string> names;
-    // The words of a name as other programs write it: `zero_stage` for zero_optimization.stage.
+    // Keys that contain all words of TEXT are shown if no key contains TEXT itself. For example,
+    // `zero_stage` finds zero_optimization.stage.
     const std::vector<std::string> words = split(text, '_');
     bool is_shown = false, has_words = false;
     for (const std::string& line : split(table, '\n')) {
@@ -284,7 +285,7 @@ int list_keys(const KeysArguments& arguments) {
     return 0;
 }
 
-// Returns true for a part of a key's name that is not a mistyped subcommand.
+// Returns true if WORD is a part of a key's name, and is not a mistyped subcommand.
 bool is_part_of_key(const std::string& word) {
     const std::vector<std::string> subcommands = {"check", "keys", "schema"};
     const auto near = nearest(word, subcommands);
@@ -294,8 +295,8 @@ bool is_part_of_key(const std::string& word) {
            });
 }
 
-// Puts the subcommand that WORDS mean at their begin: `config FILE` is `config check FILE`, and
-// `config KEY` is `config keys KEY`.
+// Adds the subcommand that WORDS leave out: `config FILE` becomes `config check FILE`, and `config
+// KEY` becomes `config keys KEY`. Also replaces synonyms, for example `validate` by `check`.
 void make_plain(std::vector<std::string>& words) {
     static const std::map<std::string, const char*> kOthers = {
         {"validate", "check"}, {"lint", "check"}, {"verify", "check"},  {"test", "check"},

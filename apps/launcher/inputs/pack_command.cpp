@@ -46,7 +46,7 @@ struct PackedText {
     std::vector<std::string> done;  // sentences for the report
 };
 
-// Returns the config to pack and the report; both are empty if neither a config nor a data
+// Returns the config to pack, and a report on it. Both are empty if neither a config nor a data
 // reference is given.
 PackedText config_of(const PackArguments& arguments, const std::string& out) {
     const bool refers = !arguments.data.empty() || !arguments.eval_data.empty();

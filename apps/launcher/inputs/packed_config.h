@@ -13,7 +13,7 @@ struct DataReferences {
     std::string eval{};
 };
 
-// Returns PATH in the form in which an archive at ARCHIVE_PATH refers to it. An absolute path
+// Returns the path by which an archive at ARCHIVE_PATH refers to the file PATH. An absolute path
 // stays; a relative path becomes relative to the archive's folder, because relative data paths in a
 // packed config start there.
 [[nodiscard]] std::string relative_to_archive(const std::string& path,

@@ -71,8 +71,8 @@ class Bench {
           const std::function<void()>& check)
         : options_(options), files_(files), check_(check) {}
 
-    // Writes the whole file once. Blocks that were never written would be read faster than any disk
-    // can read, and take longer to write.
+    // Writes the whole file once. Blocks that were never written have no contents: reading them
+    // would seem faster than any disk can be, and the first write of each block takes longer.
     void write_all(const std::vector<IoRow>& rows) {
         Bytes need{0};
         for (const IoRow& row : rows)
@@ -154,8 +154,8 @@ class Bench {
     }
 
   private:
-    // Waits a moment before each run. A disk with a rate limit allows more after idle time, and fio
-    // needs time to start, so fio and we get the same pause.
+    // Waits a moment before each measurement. A disk with a rate limit is faster after idle time.
+    // The disk is also idle while fio starts, so fio would otherwise have an advantage.
     void rest() const {
         const auto end = std::chrono::steady_clock::now() + kRest;
         while (std::chrono::steady_clock::now() < end) {

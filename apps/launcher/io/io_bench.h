@@ -33,8 +33,8 @@ struct IoFigure {
     double cpu_s_per_gb = 0;  // user and system time of the moving process, per 10^9 bytes
 };
 
-// Returns the bytes of memory that a measurement of CELL needs. The memory holds as many whole
-// requests as CELL's depth needs.
+// Returns the size of the memory that a measurement of CELL needs. The memory has room for all
+// requests that run at the same time.
 [[nodiscard]] Bytes io_measure_bytes(const IoCell& cell);
 
 // Reads or writes FILES from the beginning to the end, again and again, until DURATION is over.
@@ -72,8 +72,8 @@ struct FioRequest {
 // Error{kSetup} with fio's output if fio fails.
 [[nodiscard]] IoFigure run_fio(const FioRequest& request, const std::function<void()>& check);
 
-// Returns the figure that fio's JSON gives for its only job or group of jobs: the sum over
-// DIRECTIONS. Throws Error{kSetup} if the JSON is not as expected.
+// Returns the figures in fio's JSON, added up over DIRECTIONS. The JSON must contain a single job
+// or a single group of jobs. Throws Error{kSetup} if the JSON is not as expected.
 [[nodiscard]] IoFigure parse_fio(const std::string& json,
                                  std::initializer_list<storage::IoDirection> directions);
 
@@ -114,15 +114,16 @@ struct IoBenchReport {
     std::string fio_engine;           // empty: fio is not installed or was not asked for
     std::optional<IoRow> fio;         // fio with the best row's block and depth
     std::optional<IoRow> beside_fio;  // measure_io(), alternating with fio
-    // The best row's setting, reading and writing at the same time. If there is fio, its runs
-    // alternate with ours.
+    // The figure for reading and writing at the same time with the best row's setting. If there is
+    // fio, its runs alternate with the runs of measure_io_both().
     IoFigure both;
     std::optional<IoFigure> fio_both;
 };
 
-// Fills the file, measures all settings, and then runs the best setting in both directions at once
-// and in comparison with fio. Calls SAY with a line at each stage, and CHECK every few ms; CHECK
-// may throw to end the run. Always removes the file. Throws Error{kDisk} and Error{kSetup}.
+// Fills the file and measures all settings. Then compares the best setting with fio, and measures
+// it again for reading and writing at the same time. Calls SAY with a line at each stage, and CHECK
+// every few ms; CHECK may throw to end the run. Always removes the file. Throws Error{kDisk} and
+// Error{kSetup}.
 [[nodiscard]] IoBenchReport run_io_bench(const IoBenchOptions& options,
                                          const std::function<void()>& check,
                                          const std::function<void(const std::string&)>& say);

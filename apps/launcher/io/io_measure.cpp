@@ -1,5 +1,6 @@
 // Measures one figure of a disk: the rate at which a block file moves bytes with one setting, and
-// the processor time that this takes. Threads: the caller's and the engine's.
+// the processor time that this takes. Threads: the thread of the caller, and the threads of the
+// engine.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -329,7 +330,7 @@ IoFigure parse_fio(const std::string& json,
         seconds = std::max(seconds, runtime);
         job_seconds += runtime;
     }
-    // fio gives a percentage of the summed time of all its jobs.
+    // fio's percentages refer to the sum of the run times of all its jobs.
     const double cpu_percent = number_at(job, "usr_cpu") + number_at(job, "sys_cpu");
     if (bytes <= 0 || seconds <= 0) fail(ExitCode::kSetup, "fio moved nothing");
     return {bytes / seconds, cpu_percent / 100 * job_seconds / bytes * 1e9};

@@ -38,7 +38,8 @@ std::optional<std::string> read_file_ends(const std::string& path, const FileEnd
     } else {
         text = read_part(file.get(), 0, ends.first_bytes);
         text.erase(text.rfind('\n') + 1);
-        // The byte before the second part tells whether a line begins there.
+        // Also reads the byte before the last part: if it is a newline, the part begins with a
+        // whole line.
         const int64_t before = info.st_size - ends.last_bytes - 1;
         const std::string tail = read_part(file.get(), before, ends.last_bytes + 1);
         if (const size_t newline = tail.find('\n'); newline != tail.npos)

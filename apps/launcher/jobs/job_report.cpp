@@ -72,8 +72,8 @@ std::string text_of(const Json& json) {
     return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
-// Returns the texts that NODE has under KEYS. Leaves out empty texts, and cuts a hash to its
-// beginning.
+// Returns the texts that NODE has under KEYS. Leaves out empty texts. Shortens each text to 12
+// characters, which are enough of a hash.
 std::vector<std::string> words_of(const Json& node, std::initializer_list<const char*> keys) {
     std::vector<std::string> words;
     for (const char* key : keys) {
@@ -83,7 +83,8 @@ std::vector<std::string> words_of(const Json& node, std::initializer_list<const 
     return words;
 }
 
-// Returns the given values of a resolved config, the values derived from them, and the notes.
+// Returns a text about a resolved config: the values that were set, the values derived from them,
+// and the notes.
 std::string config_text(const Json& config) {
     std::vector<std::vector<std::string>> rows = {{"key", "value", "origin"}};
     for (const Json& value : config.value("values", Json::array())) {

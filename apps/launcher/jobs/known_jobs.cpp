@@ -72,7 +72,8 @@ void read_progress(KnownJob& job) {
     }
 }
 
-// Returns ". The newest are ID of TARGET in OUTPUT: STATE, …", or an empty text if there is no job.
+// Returns the end of a message that names the newest jobs: ". The newest are ID of TARGET in
+// OUTPUT: STATE, …". Returns an empty text if there is no job.
 std::string newest_text(const std::vector<KnownJob>& jobs) {
     constexpr size_t kNamedMax = 3;
     std::vector<std::string> names;

@@ -26,8 +26,8 @@ struct KnownJob {
     launch::ProcessName launcher;
     bool is_here = false;  // true: its launcher runs, or ran, on this machine
     bool lives = false;    // true: not ended, and its launcher lives on this machine
-    // starting, running, restarting, ended; lost: its launcher was killed; away: its launcher is on
-    // another machine
+    // The state is starting, running, restarting, ended, lost (the launcher was killed) or away
+    // (the launcher is on another machine).
     std::string state;
     std::optional<int64_t> exit_code, step;
     std::optional<double> loss;
@@ -52,9 +52,9 @@ inline constexpr size_t kKeptJobs = 100;
 // Returns all jobs that have a record, the last started first.
 [[nodiscard]] std::vector<KnownJob> read_jobs(const std::string& state_directory);
 
-// Returns the job whose id is TEXT; otherwise the job that job_of_output() returns for TEXT;
-// otherwise the job with an id that begins with TEXT. Throws Error{kUsage} if no job matches, or if
-// several ids begin with TEXT.
+// Returns the job with the id TEXT. If there is none, tries TEXT as the path of an output folder
+// (job_of_output()), and then as the beginning of an id. Throws Error{kUsage} if no job matches, or
+// if several ids begin with TEXT.
 [[nodiscard]] KnownJob find_job(const std::string& state_directory, const std::string& text);
 
 // Throws Error{kInput} if PATH does not exist, but was the --output folder of a recorded job. The

@@ -39,7 +39,8 @@ bool holds_word(const std::string& path, std::string_view word) {
     }
 }
 
-// Returns true for --resume in each of its spellings. No other option has this beginning.
+// Returns true if WORD is --resume or a shorter form, down to --res. No other option begins with
+// --res.
 bool is_resume(const std::string& word) {
     constexpr size_t kShortest = 5;  // --res
     const std::string name = with_dashes(word.substr(0, word.find('=')));
@@ -92,7 +93,8 @@ std::string use_command(const launch::JobSpec& spec, const RunOptions& options) 
         std::string command =
             fmt::format("dslaunch generate {} {}", made,
                         run->prompts == "ids" ? "--prompt-ids 5,17,2" : "--prompt \"…\"");
-        // The trained archive contains the code of the original model, so it needs the same trust.
+        // The trained archive contains the code of the original model, so the command needs the
+        // same options for trust.
         if (options.trust_model) command += " --trust-model";
         for (const std::string& library : options.op_libraries)
             command += " --op-library " + shell_word(library);

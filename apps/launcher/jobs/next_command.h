@@ -11,9 +11,9 @@
 
 namespace dslaunch::launcher {
 
-// Returns `dslaunch WORDS` with --resume, and with the output folder of OPTIONS if the job chose
-// the folder itself (IS_OWN). The words are quoted for a shell, and secrets are hidden. Returns an
-// empty text if the job has no output folder.
+// Returns `dslaunch WORDS` with --resume. If IS_OWN is true, the job has chosen its output folder
+// itself, so the command also names the output folder of OPTIONS. The words are quoted for a shell,
+// and secrets are hidden. Returns an empty text if the job has no output folder.
 [[nodiscard]] std::string resume_command(std::span<const std::string> words,
                                          const RunOptions& options, bool is_own);
 

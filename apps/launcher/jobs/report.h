@@ -51,8 +51,9 @@ class NameMask {
 // missing.
 [[nodiscard]] std::vector<ReportSection> machine_report();
 
-// Returns the number of hosts and slots, and the fields of the hostfile's lines, without names.
-// Throws the same errors as read_hostfile.
+// Returns a summary of the hostfile at PATH: the number of hosts, and how many of them have each
+// number of slots, gpus=, user@, port= or addr=. Adds the names in the hostfile to MASK. Throws the
+// same errors as read_hostfile.
 [[nodiscard]] ReportSection hostfile_report(const std::string& path, NameMask& mask);
 
 }  // namespace dslaunch::launcher

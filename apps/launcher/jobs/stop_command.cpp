@@ -35,8 +35,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The longest time that a launcher takes to end after it is asked to end at once: its own limits,
-// and some time for its hosts.
+// The longest time that a launcher takes to end after a request to end at once. It includes the
+// launcher's own time limits and the time in which it ends its hosts.
 constexpr milliseconds kEndMax = launch::kUnkillableMax + 2 * launch::kFarewellMax;
 constexpr milliseconds kHostsMax{30'000};  // for answers from the hosts of a dead launcher
 
@@ -68,8 +68,8 @@ bool gone_within(const launch::ProcessName& process, milliseconds time) {
 // Ends the launcher of JOB. Returns a text that says how it ended.
 std::string end_launcher(const KnownJob& job, bool now) {
     launch::signal_process(job.launcher, SIGTERM);
-    // SIGUSR1 is used because a signal that is sent twice may arrive only once, and a shell's
-    // background jobs ignore SIGINT.
+    // Sends SIGUSR1 as the second signal: a second SIGTERM could be lost if it arrived before the
+    // first was handled, and a shell's background jobs ignore SIGINT.
     if (now) launch::signal_process(job.launcher, SIGUSR1);
     if (!now && gone_within(job.launcher, job.grace + launch::kFarewellMax))
         return "ended as asked";
@@ -241,7 +241,7 @@ struct StopProcessArguments {
     int64_t grace_s = kGraceSeconds;
 };
 
-// Asks the only host and returns the payload of its answer.
+// Asks the first host, which must be the only one, and returns the payload of its answer.
 std::string ask_host(const HostTargets& targets, launch::HostQuestion question) {
     const auto transport = launch::make_job_transport(targets.spec);
     question.connect_max = targets.spec.connect_max;

@@ -40,8 +40,9 @@ class Translation {
         return *this;
     }
 
-    // Declares an option without effect, with its other names: "read,validate". It takes a value
-    // unless VALUE_NAME is empty. Unless IS_QUIET, a note names the option when it is given.
+    // Declares an option without effect. NAMES are all its names, such as "read,validate". The
+    // option takes a value if VALUE_NAME is not empty. If IS_QUIET is false, a note names the
+    // option when the user gives it.
     Translation& dropped(std::string_view names, std::string_view value_name,
                          bool is_quiet = false) {
         options_.push_back({names, value_name, "",
@@ -109,8 +110,8 @@ Words report_words(std::span<const std::string> words) {
     return runs ? Words{"report"} : Words{"report", "--help"};
 }
 
-// Returns the words of `dslaunch exec` for the words of ds_ssh. As with pdsh, the words of the
-// command are joined, and a shell in the home folder of each host gets them.
+// Converts the words of ds_ssh to words of `dslaunch exec`. As with pdsh, the words of the command
+// are joined to one text, and a shell runs this text in the home folder of each host.
 Words ssh_words(std::span<const std::string> words) {
     constexpr const char* kUsual = "/job/hostfile";
     std::string hostfile;  // empty: kUsual

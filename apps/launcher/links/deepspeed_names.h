@@ -14,9 +14,9 @@ namespace dslaunch::launcher {
 struct DeepSpeedName {
     std::string_view name;     // the name of its file: "ds_ssh"
     std::string_view meaning;  // the subcommand of dslaunch, and the differences, in one line
-    // Returns the words that follow `dslaunch`, for WORDS after the program's name. Writes notes on
-    // stderr. Throws Error{kUsage} for words without an equivalent in dslaunch; the message names
-    // an alternative.
+    // Converts WORDS, the words after the program's name, to the words after `dslaunch`. Writes
+    // notes on stderr. Throws Error{kUsage} for words without an equivalent in dslaunch; the
+    // message names an alternative.
     std::vector<std::string> (*translate)(std::span<const std::string> words);
     bool shows_command = true;  // true: the translated command is printed before it runs
 };
@@ -27,9 +27,9 @@ struct DeepSpeedName {
 // Returns the row of NAME; null if DeepSpeed has no program of that name.
 [[nodiscard]] const DeepSpeedName* find_deepspeed_name(std::string_view name);
 
-// Returns the words that dslaunch should run when it was started as PROGRAM (argv[0], perhaps with
-// folders) with WORDS. If PROGRAM is not the name of one of DeepSpeed's programs, returns WORDS
-// themselves. Throws the errors of DeepSpeedName::translate.
+// Returns the words that dslaunch should run. PROGRAM is argv[0], which may include folders, and
+// WORDS are the words after it. If PROGRAM is not the name of one of DeepSpeed's programs, returns
+// WORDS themselves. Throws the errors of DeepSpeedName::translate.
 [[nodiscard]] std::vector<std::string> meant_words(std::string_view program,
                                                    std::vector<std::string> words);
 

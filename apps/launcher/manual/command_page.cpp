@@ -18,7 +18,8 @@ constexpr const char* kSubcommandsTitle = "subcommands";
 // dsworker loads LibTorch, which a slow disk may delay.
 constexpr std::chrono::seconds kPageTimeMax{60};
 
-// Returns the forms of commands that have their own page although they are not subcommands.
+// Returns commands with an option, such as `ps --devices`, that have a help page of their own
+// although they are not subcommands.
 const std::vector<CommandPath>& further_forms() {
     static const std::vector<CommandPath> forms = {{"ps", "--devices"}, {"stop", "--pid"}};
     return forms;

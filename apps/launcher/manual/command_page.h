@@ -24,12 +24,13 @@ using PageSource = std::function<HelpPage(const CommandPath& path)>;
 // dsworker is missing.
 [[nodiscard]] HelpPage page_of(const CommandPath& path);
 
-// Returns, for `run`, the page with all options that it accepts, also options of other launchers,
-// but without refused options. Returns page_of(PATH) for any other PATH.
+// Returns the page of the command PATH with all options that the command accepts. For `run`, these
+// include options of other launchers, but not refused options. For other commands, the page is
+// page_of(PATH).
 [[nodiscard]] HelpPage accepted_page_of(const CommandPath& path);
 
-// Returns the page that TEXT, a result of help_json(), contains. Throws Error{kInternal} if TEXT is
-// something else.
+// Returns the page in TEXT, which must be a result of help_json(). Throws Error{kInternal} for any
+// other text.
 [[nodiscard]] HelpPage read_help_json(std::string_view text);
 
 // Returns the entries under TITLE; none if PAGE has no such group.
@@ -45,8 +46,8 @@ struct OptionHead {
 // Returns the parts of HEAD. REQUIRES: HEAD begins with a dash.
 [[nodiscard]] OptionHead parse_head(const std::string& head);
 
-// Returns a command and all commands below it, in the order of the lists in their pages; forms of a
-// command that no list names (`ps --devices`) follow their command.
+// Returns PATH and all commands below it, in the order in which the help pages list them. A form
+// such as `ps --devices`, which no page lists, follows its command.
 [[nodiscard]] std::vector<CommandPath> paths_below(const CommandPath& path,
                                                    const PageSource& pages);
 

@@ -87,8 +87,8 @@ class Completer {
         return completion;
     }
 
-    // Takes the separate page of a command's form, such as `ps --devices`, if the words have this
-    // form.
+    // Uses the page of a form such as `ps --devices` instead of the command's page, if the words
+    // have this form.
     void take_form() {
         for (const CommandPath& form :
              {CommandPath{"ps", "--devices"}, CommandPath{"stop", "--pid"}})
@@ -201,8 +201,8 @@ class Completer {
         return completion;
     }
 
-    // Completes TEXT as a value for ENTRY, an option or an argument. PREFIX comes before it in the
-    // current word.
+    // Completes TEXT, a value for the option or argument ENTRY. PREFIX is the part of the current
+    // word before TEXT, such as "--config=".
     Completion value(const HelpEntry& entry, const std::string& text, const std::string& prefix) {
         Completion completion{.prefix = prefix};
         const std::string name =

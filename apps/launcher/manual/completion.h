@@ -39,8 +39,9 @@ struct CompletionSources {
 [[nodiscard]] Completion complete(std::span<const std::string> words,
                                   const CompletionSources& sources);
 
-// Returns COMPLETION as lines for the shells: "words|files|folders", "blank|goes-on" and the
-// prefix, separated by tabs; then one line for each word, with its explanation after a tab.
+// Returns COMPLETION as lines for the shells. The first line has three fields, separated by tabs:
+// the first is `words`, `files` or `folders`, the second `blank` or `goes-on`, and the third the
+// prefix. Each further line is a word, with its explanation after a tab.
 [[nodiscard]] std::string completion_lines(const Completion& completion);
 
 }  // namespace dslaunch::launcher

@@ -31,8 +31,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Returns the date of the pages: SOURCE_DATE_EPOCH, as for programs that are built reproducibly, or
-// else the day on which this program was built.
+// Returns the date of the pages: the date in SOURCE_DATE_EPOCH, which reproducible builds set, or
+// otherwise the day on which this program was built.
 std::string page_date() {
     struct stat program {};
     time_t when = ::stat("/proc/self/exe", &program) == 0 ? program.st_mtime : 0;
@@ -114,7 +114,7 @@ std::vector<std::string> names_below(const CommandPath& path) {
     return names;
 }
 
-// Returns the words of the command in NAME, the name of a page, such as dslaunch-ckpt-export.1.
+// Returns the words of the command whose page is NAME, for example dslaunch-ckpt-export.1.
 std::vector<std::string> words_of_page(std::string name) {
     if (name.ends_with(".1")) name.resize(name.size() - 2);
     if (name == "dslaunch") return {};
@@ -178,7 +178,8 @@ CommandPath named_command(const std::vector<std::string>& words) {
     return path;
 }
 
-// Writes the page of COMMAND to OUTPUT, a file, or a folder in which the page gets its own name.
+// Writes the page of COMMAND to the file OUTPUT. If OUTPUT is a folder, the file in it gets the
+// name of the page.
 void write_one(const std::vector<std::string>& command, std::string output, bool replaces) {
     const CommandPath path = named_command(command);
     std::error_code unreadable;

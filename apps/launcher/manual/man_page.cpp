@@ -14,8 +14,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Returns TEXT so that troff prints it as it is. A `-` becomes the minus sign of commands, which
-// can be copied from the page.
+// Returns TEXT in a form that troff prints without changes. A `-` becomes a real minus sign, so
+// that commands can be copied from the page.
 std::string escaped(std::string_view text) {
     std::string result;
     for (const char c : text) {
@@ -115,7 +115,7 @@ std::string options(const HelpPage& help) {
         if (is_own_section(group)) {
             text += section(upper(group.title)) + entries;
         } else {
-            // The first group may be called `options`, as the section is.
+            // The subtitle `options` is left out, because it would repeat the title of the section.
             std::string title = group.title;
             title.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
             kinds += (title == "Options" ? "" : ".SS " + escaped(title) + "\n") + entries;

@@ -86,7 +86,7 @@ void set_steps(RunOptions& o, const std::string& value) {
     set_number(o, "dslaunch.steps", value, 1);
 }
 
-// Sets KEY to the number VALUE. For 0, sets it to null, as if it were not given.
+// Sets KEY to the number VALUE. If VALUE is 0, sets KEY to null, as if it had not been given.
 void set_number_or_none(RunOptions& o, const char* key, const std::string& value) {
     const int64_t chosen = number(value, 0, std::numeric_limits<int64_t>::max());
     o.set.push_back(fmt::format("{}={}", key, chosen == 0 ? "null" : std::to_string(chosen)));

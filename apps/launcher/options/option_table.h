@@ -16,8 +16,8 @@ namespace dslaunch::launcher {
 // The groups of options in the help, in their order.
 enum class Group { kTraining, kReport, kHosts, kTarget, kEnvironment, kTorchrun, kRefused };
 
-// A row with the fields of Option. APPLY gets the RunOptions that it writes to; it is null if the
-// option is refused.
+// An option of `run`. The members have the same meaning as in Option, except APPLY, which writes
+// the value to OPTIONS. APPLY is null if the option is refused.
 struct OptionRow {
     std::string_view names;
     Group group = Group::kHosts;

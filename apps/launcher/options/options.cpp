@@ -36,9 +36,9 @@ void refuse_tilde(const Option& option, const std::string& typed, const std::str
          typed, printable(value.substr(1)));
 }
 
-// Returns the config key that an option with the name NAME means. NAME is a whole path, the path of
-// a section with a switch, a key of `dslaunch`, or the last part of a single path. Returns null if
-// there is no such key.
+// Returns the config key for the option NAME, or null if there is none. NAME may be the path of a
+// key, the path of a section with a key `enabled`, or a path below `dslaunch`. NAME may also be the
+// last part of a path if no other path has the same last part.
 const config::KeySpec* key_named(std::string name) {
     std::ranges::replace(name, '-', '_');
     const config::KeySpec* inner = nullptr;
@@ -172,8 +172,8 @@ const Option& OptionParser::find(const std::string& typed) const {
          guess ? fmt::format(", did you mean `--{}`?", *guess) : "; --help lists all");
 }
 
-// Returns the option whose name begins with KEY, or null: names may be shortened, as argparse
-// allows.
+// Returns the option whose name begins with KEY; as in argparse, names may be shortened. Returns
+// null if there is no such option.
 const Option* OptionParser::find_beginning(const std::string& key, const std::string& typed) const {
     std::set<const Option*> options;
     std::vector<std::string> names;

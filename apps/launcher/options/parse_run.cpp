@@ -62,9 +62,9 @@ const OptionRow* row_of_any_name(const std::string& word) {
     return nullptr;
 }
 
-// Refuses the word ARGUMENTS[INDEX] if it is a value after an option without a value, as in `--bf16
-// True`. (transformers' Trainer accepts this form.) A program may be called `true`, so only True
-// and False are refused after options that are not for training.
+// Refuses the word ARGUMENTS[INDEX] if it is a value for an option that takes no value, as in
+// `--bf16 True`. (transformers' Trainer accepts this form.) The words `true` and `false` are
+// refused only after options for training, because `true` is also the name of a program.
 void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
     static constexpr std::array<std::string_view, 4> kValues = {"True", "False", "true", "false"};
     const std::string& word = arguments[index];
@@ -78,8 +78,8 @@ void refuse_switch_value(std::span<const std::string> arguments, size_t index) {
                                    : fmt::format("both it and `{}`", word));
 }
 
-// Returns advice that begins with "; " if --resume was given without a folder: the unexpected word
-// WORD may be meant as that folder. Otherwise returns an empty text.
+// Returns advice if --resume was given without a folder, because the user may mean the unexpected
+// word WORD as the folder. The advice begins with "; ". Otherwise returns an empty text.
 std::string resume_advice(const RunOptions& o, const std::string& word) {
     if (o.resume != "auto") return "";
     if (word == "best") return "; to resume from the best checkpoint, write --resume=best";
@@ -204,7 +204,7 @@ void check_pairs(const RunOptions& o) {
     }
 }
 
-// Refuses two --set, or a --set and another option, that give one key different values.
+// Refuses options that give one key different values: two --set, or --set and another option.
 void check_set(const RunOptions& o) {
     const auto halves = [](const std::string& assignment) {
         const size_t equals = assignment.find('=');
@@ -243,8 +243,8 @@ launch::TargetKind target_kind_of(const RunOptions& options) {
     return launch::TargetKind::kProgram;
 }
 
-// Checks and sets the options of `dslaunch verify`. It needs two steps, so that a wrong update
-// becomes visible in the next gradients.
+// Checks and sets the options of `dslaunch verify`. A verification needs two steps, because a wrong
+// update becomes visible only in the next gradients.
 void settle_verify(RunOptions& options) {
     constexpr double kReferenceMaxS = 3600;
     if (target_kind_of(options) != launch::TargetKind::kModel)
@@ -316,8 +316,8 @@ namespace {
 // A server's ranks end by themselves within the grace time; the launcher waits this much longer.
 constexpr double kServerEndS = 5;
 
-// Returns the seconds of --grace in WORDS; OTHERWISE if WORDS have no --grace or a bad number. The
-// role itself refuses a bad number.
+// Returns the seconds of --grace in WORDS, or OTHERWISE if WORDS have no --grace or a bad number.
+// The role itself refuses a bad number.
 double grace_of(std::span<const std::string> words, double otherwise) {
     for (size_t i = 0; i < words.size(); ++i) {
         const size_t equals = words[i].find('=');
@@ -387,8 +387,8 @@ RunOptions parse_role_options(std::span<const std::string> words) {
     options.role = role;
     options.device = launch::DeviceRequest::kCpu;
     options.device_given = true;
-    // A role that generates text has nothing to save. A server also gets the time that running
-    // texts may take.
+    // A role that generates text has nothing to save, so it needs no grace time. A server needs it
+    // to finish the texts that it is generating.
     options.grace_s = role == kServeRole ? grace_of(own, options.grace_s) + kServerEndS : 0;
     options.arguments = std::move(own);
     return options;

@@ -18,12 +18,12 @@ namespace dslaunch::launcher {
 [[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments,
                                            bool verify = false);
 
-// Returns true if WORDS, the arguments of a role of dsworker, contain an option that chooses hosts
-// or ranks. The role is then run as a job.
+// Returns true if WORDS contain an option that chooses hosts or ranks. WORDS are the arguments of a
+// role of dsworker. With such an option, the role is run as a job.
 [[nodiscard]] bool chooses_ranks(std::span<const std::string> words);
-// Parses WORDS: the role, the model, and then options of hosts and ranks, mixed with the role's own
-// words, which become RunOptions::arguments. Throws Error{kUsage} under the same conditions as
-// parse_options(), and if the model is not the first word after the role.
+// Parses WORDS: the role, the model, and then options of hosts and ranks. The role's own words may
+// be between these options; they become RunOptions::arguments. Throws Error{kUsage} under the same
+// conditions as parse_options(), and if the model is not the first word after the role.
 [[nodiscard]] RunOptions parse_role_options(std::span<const std::string> words);
 
 // Checks options against each other and chooses the device. Throws Error{kUsage} if there is no

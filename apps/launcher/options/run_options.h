@@ -79,7 +79,7 @@ struct FileOptions {
     bool verify = false;
 };
 
-// The options that only a model has.
+// The options that are allowed only if the target is a model.
 struct TrainingOptions {
     std::string config;
     bool deepspeed = false;        // --deepspeed: the next word may be the config

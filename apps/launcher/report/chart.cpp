@@ -17,7 +17,8 @@ constexpr double kDigitWidth = 6.8;   // of a tick's text, in pixels
 constexpr size_t kMarksMax = 200;     // marks of a curve
 constexpr size_t kNoisyPoints = 400;  // a curve with more points is faint, with its means over it
 constexpr int kMeans = 120;
-// Larger values, such as a loss that has diverged, have no place on a linear scale of doubles.
+// Larger values are not drawn, for example if a loss has diverged. So the computations for a linear
+// scale stay far below the largest double.
 constexpr double kDrawnMax = 1e200;
 
 bool is_drawn(double value) {
@@ -96,7 +97,8 @@ class Plot {
     std::vector<ChartTick> rows_;
 };
 
-// Returns the path of POINTS, which begins again after each gap; GAPS gets a mark for each gap.
+// Returns the SVG path through POINTS. The path starts again after each value that is not drawn,
+// and GAPS gets a mark for each of these values.
 std::string path_of(const MetricSeries& points, const Plot& plot, std::string& gaps) {
     std::string path;
     bool is_open = false;

@@ -21,7 +21,7 @@ struct CurveLook {
     int colour = 0;
     int dash = 0;
 
-    // Returns the classes of the look, "c3 d1".
+    // Returns the CSS classes of the look, for example "c3 d1".
     [[nodiscard]] std::string classes() const;
     // Returns the look of curve number INDEX. Curves have different looks until the looks repeat.
     [[nodiscard]] static CurveLook of(size_t index);
@@ -56,8 +56,9 @@ struct ChartBox {
 // Returns a text about each curve, for screen readers: "loss: 11.2 at step 1, 2.31 at step 900,
 // least 2.30 at step 880".
 [[nodiscard]] std::string chart_words(const Chart& chart);
-// Returns an <svg> element with axes and curves. A curve of many points is drawn faintly, with its
-// means over it. REQUIRES: has_values(CHART), and BOX is at least 200 x 120.
+// Returns an <svg> element with axes and curves. If a curve has many points, they are drawn
+// faintly, and a line through their means is drawn over them. REQUIRES: has_values(CHART), and BOX
+// is at least 200 x 120.
 [[nodiscard]] std::string chart_svg(const Chart& chart, const ChartBox& box);
 // Returns an SVG document with the title, the legend and the chart.
 [[nodiscard]] std::string chart_document(const Chart& chart, const ChartBox& box);

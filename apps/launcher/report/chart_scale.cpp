@@ -77,7 +77,7 @@ std::vector<ChartTick> log_ticks(const ChartScale& scale, int most) {
     return stride > 1 || static_cast<int>(dense.size()) > most ? make(kPowers) : dense;
 }
 
-// The points of one column of a picture.
+// The points of a series that are in the same column of a picture.
 struct Column {
     std::vector<size_t> kept;  // first, least, largest, last, and the first gap
     size_t least = 0, largest = 0, last = 0;
@@ -110,7 +110,8 @@ ChartScale fitted_scale(double least, double largest, ScaleWish wish) {
         if (least >= 0) return {0, largest > 0 ? largest * 1.05 : 1, false};
         if (largest <= 0) return {least * 1.05, 0, false};
     }
-    // Beyond this, doubles have no room for a scale around equal values.
+    // If LARGEST and LEAST differ by less than this, the scale gets wide margins, because doubles
+    // are too coarse for a narrow scale.
     const double around = std::max(std::abs(largest) * 1e-6, 1e-300);
     if (largest - least < around) {
         const double half = largest == 0 ? 1 : std::abs(largest) * 0.5;

@@ -18,7 +18,7 @@ struct ChartScale {
     double to = 1;
     bool is_log = false;
 
-    // Returns the part of the axis below VALUE: 0 at FROM, 1 at TO.
+    // Returns the position of VALUE on the axis: 0 for the value `from`, 1 for the value `to`.
     [[nodiscard]] double part(double value) const;
 };
 
@@ -43,8 +43,8 @@ enum class ScaleWish {
     kFromZero,  // linear, with 0
     kLogIfWide  // logarithmic if all values are positive and the largest is over 10 times the least
 };
-// Returns a scale with room for the finite values among LEAST and LARGEST. Equal values are in the
-// middle of the scale.
+// Returns a scale that includes LEAST and LARGEST if they are finite, with some room at both ends.
+// If LEAST and LARGEST are equal, this value is in the middle of the scale.
 [[nodiscard]] ChartScale fitted_scale(double least, double largest, ScaleWish wish);
 
 // Returns the points of SERIES between the steps FROM and TO that a picture of COLUMNS columns
@@ -53,8 +53,9 @@ enum class ScaleWish {
 [[nodiscard]] MetricSeries thinned(std::span<const MetricPoint> series, const ChartScale& steps,
                                    int columns);
 
-// Divides STEPS into COLUMNS equal parts. Returns the mean of SERIES's finite values in each part,
-// at the mean of their steps. These points show the course of a noisy curve.
+// Divides STEPS into COLUMNS equal parts. Returns a point for each part: the mean of the finite
+// values of SERIES in the part, at the mean of their steps. The points show the course of a noisy
+// curve.
 [[nodiscard]] MetricSeries column_means(std::span<const MetricPoint> series,
                                         const ChartScale& steps, int columns);
 

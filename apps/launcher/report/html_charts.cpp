@@ -21,7 +21,7 @@ constexpr ChartBox kWide{1120, 320};
 // The unit of a chart's numbers.
 enum class Measure { kNumber, kBytes, kMilliseconds, kShare };
 
-// One curve of a chart: a series, or its growth from step to step if the series only grows.
+// One curve of a chart: a series or, if is_sum is true, the growth of the series in each step.
 struct CurvePlan {
     std::string series;
     std::string name;

@@ -23,7 +23,7 @@ namespace dslaunch::launcher {
 [[nodiscard]] std::string problems_html(std::span<const RunFolder> runs);
 // Returns the curves.
 [[nodiscard]] std::string charts_html(std::span<const RunFolder> runs);
-// Returns memory and time, predicted and measured, with the lanes of the traced step.
+// Returns the predicted and the measured memory and times, and the lanes of the traced step.
 [[nodiscard]] std::string forecast_html(std::span<const RunFolder> runs);
 // Returns the keys of the configs whose values differ between runs.
 [[nodiscard]] std::string differences_html(std::span<const RunFolder> runs);

@@ -13,9 +13,9 @@ struct HtmlReportRequest {
     bool replaces = false;              // an existing page may be replaced
 };
 
-// Writes the page and names it. Throws Error{kUsage} if there is no run, if there are too many
-// runs, or if a job has no folder. Throws Error{kInput} if a folder does not belong to a run,
-// Error{kDisk} if the page exists or cannot be written.
+// Writes the page and prints its path. Throws Error{kUsage} if there is no run, if there are too
+// many runs, or if a job has no folder. Throws Error{kInput} if a folder does not belong to a run,
+// and Error{kDisk} if the page exists or cannot be written.
 int write_html_report(const HtmlReportRequest& request);
 
 }  // namespace dslaunch::launcher

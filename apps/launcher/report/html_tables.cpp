@@ -71,7 +71,8 @@ std::string ranks_fact(const RunFolder& run) {
                        counted(std::max<int64_t>(1, std::ssize(run.hosts.rows)), "host"));
 }
 
-// Returns HEAD and ROWS with the facts of RUNS in columns; a row without any fact is left out.
+// Returns a table with a row for each of FACTS and a column for each of RUNS. Leaves out a row if
+// no run has the fact.
 ReportTable fact_rows(
     std::span<const RunFolder> runs,
     std::initializer_list<std::pair<const char*, std::function<std::string(const RunFolder&)>>>

@@ -11,8 +11,8 @@ namespace dslaunch::launcher {
 // Returns the chart of the loss and the held-out loss in TABLE.
 [[nodiscard]] Chart loss_chart(const MetricsTable& table);
 
-// Writes FOLDER/loss.svg from FOLDER/metrics.jsonl. Writes nothing if there are no losses of two
-// steps, or if another file has this name. Warns if the file cannot be written; never throws.
+// Writes FOLDER/loss.svg from FOLDER/metrics.jsonl. Writes nothing if fewer than two steps have a
+// loss, or if another file has this name. Warns if the file cannot be written; never throws.
 void write_loss_picture(const std::string& folder);
 
 }  // namespace dslaunch::launcher

@@ -16,7 +16,8 @@ using Json = nlohmann::json;
 constexpr size_t kMetricsLineMax = 1U << 20;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// Collects the numbers of one line without making a document of it: files have 100,000 lines.
+// Collects the numbers of one line. Makes no JSON document of the line, because a file may have
+// 100,000 lines.
 class LineNumbers final : public nlohmann::json_sax<Json> {
   public:
     std::vector<std::pair<std::string, double>> values;

@@ -13,7 +13,8 @@
 
 namespace dslaunch::launcher {
 
-// A value at a step; NaN for a null in the file: null stands for a number that is not finite.
+// A value at a step. It is NaN if the file contains null, which stands for a number that is not
+// finite.
 struct MetricPoint {
     double step = 0;
     double value = 0;
@@ -22,8 +23,8 @@ using MetricSeries = std::vector<MetricPoint>;
 
 // All numbers of a metrics.jsonl.
 struct MetricsTable {
-    // Series by name; a member of an object is named "memory.gradients". Deeper members and members
-    // of lists are left out. Steps of a series rise.
+    // Series by name, each in ascending order of steps. The member `gradients` of the object
+    // `memory` is named "memory.gradients". Deeper members, and members of lists, are left out.
     std::map<std::string, MetricSeries, std::less<>> series;
     int64_t damaged_lines = 0;
     int64_t skipped_steps = 0;    // steps without an update, because gradients were not finite

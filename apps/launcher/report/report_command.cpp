@@ -44,7 +44,8 @@ bool is_html_name(const std::string& path) {
     return ending == ".html" || ending == ".htm";
 }
 
-// Refuses a name for OUTPUT, a page or a text, that programs would open as another kind of file.
+// Refuses an OUTPUT whose ending would make programs open it as another kind of file. IS_PAGE is
+// true if a page is written, false if a text is written.
 void refuse_other_ending(const std::string& output, bool is_page) {
     const std::string ending = ending_of(output);
     for (const char* other : {".pdf", ".png", ".svg", ".docx", ".md", ".txt", ".json", ".csv"}) {
@@ -58,8 +59,7 @@ void refuse_other_ending(const std::string& output, bool is_page) {
     }
 }
 
-// Returns ARGUMENTS with `--html=FILE`, a form that people use, split into `--html` and the output
-// option.
+// Returns ARGUMENTS, but replaces `--html=FILE` by the two options `--html` and `--output=FILE`.
 std::vector<std::string> plain_words(std::span<const std::string> arguments) {
     constexpr std::string_view kPage = "--html=";
     std::vector<std::string> words;

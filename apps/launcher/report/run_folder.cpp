@@ -63,8 +63,8 @@ std::string exit_text(std::optional<int64_t> exit_code) {
     return state_text(ended);
 }
 
-// Sets the times and the end of RUN from RECORD and JOB. RECORD is the content of run.json; null:
-// there is none.
+// Sets RUN's start, duration and way of ending from JOB or, if JOB is null, from RECORD. RECORD is
+// the content of run.json, or null if there is none.
 void read_end(const Json& record, const KnownJob* job, RunFolder& run) {
     int64_t started = integer_at(record, "started_at").value_or(0);
     int64_t ended = integer_at(record, "ended_at").value_or(0);
@@ -118,7 +118,8 @@ void read_details(const Json& details, RunFolder& run) {
     }
 }
 
-// Takes the memory of a rank from RESULT, rank 0's report at its end; null if rank 0 has not ended.
+// Sets the predicted and the measured memory of a rank. RESULT is the report that rank 0 writes at
+// the end of the job, or null if rank 0 has not ended.
 void read_result(const Json& result, RunFolder& run) {
     const Json memory = result.is_object() ? result.value("memory", Json()) : Json();
     const auto estimated = integer_at(memory, "estimated_bytes");

@@ -29,8 +29,9 @@ std::string_view after_time(std::string_view line) {
     return line.substr(kTimeForm.size());
 }
 
-// Takes "train: memory of a rank: 182.0 MiB estimated, 184.4 MiB measured at most, …", unless
-// run.json has these numbers. Versions before 0.1 write no such numbers into run.json.
+// Sets the memory of a rank from the log's line "train: memory of a rank: 182.0 MiB estimated,
+// 184.4 MiB measured at most, …", unless run.json has given the memory. Versions before 0.1 wrote
+// the memory only into the log.
 void take_memory(std::string_view said, RunFolder& run) {
     const size_t estimated = said.find(" estimated, ");
     const size_t measured = said.find(" measured at most");

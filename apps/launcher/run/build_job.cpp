@@ -59,8 +59,8 @@ class Builder {
     std::optional<std::string> visible_;  // CUDA_VISIBLE_DEVICES, if it applies
 };
 
-// Chooses CUDA_VISIBLE_DEVICES. With --include or --exclude it is ignored: slots then are the
-// numbers of the machine's GPUs, as under deepspeed.
+// Reads CUDA_VISIBLE_DEVICES. The variable is ignored if --include or --exclude is given, because
+// slots are then the numbers of the machine's GPUs, as under deepspeed.
 void Builder::choose_visible_devices() {
     visible_ = machine_.variable("CUDA_VISIBLE_DEVICES");
     const bool named = !options_.filter.include.empty() || !options_.filter.exclude.empty();
@@ -121,8 +121,8 @@ void Builder::note_same_machine() {
         join(names, " and "), names.front(), slots));
 }
 
-// Refuses an --include that leaves out slots of this machine below the last slot. Such numbers are
-// meant as GPUs, but here each slot is only a further worker on the CPU.
+// Refuses an --include that skips slots of this machine, for example an --include of slot 3 alone.
+// The user means numbers of GPUs, but here each slot is only a further worker on the CPU.
 void Builder::require_worker_slots() const {
     const std::vector<int>& slots = hosts_.front().slots;
     if (slots.back() + 1 == std::ssize(slots)) return;
@@ -188,8 +188,8 @@ void Builder::choose_device(launch::PlanRequest& request) {
     if (!request.local || options_.device == launch::DeviceRequest::kCpu) return;
     job_.spec.device =
         launch::resolve_local_device(options_.device, machine_.gpu_count, request.visible_devices);
-    // If workers run on the CPU because there is no GPU, the plan gets kAuto. The plan then keeps
-    // the devices of gpus= without a check.
+    // If there is no GPU, workers run on the CPU. With kAuto, the plan does not check the devices
+    // that gpus= names in the hostfile.
     request.device = job_.spec.device == launch::DeviceRequest::kCpu ? launch::DeviceRequest::kAuto
                                                                      : launch::DeviceRequest::kCuda;
     if (job_.spec.device == launch::DeviceRequest::kCpu)

@@ -251,8 +251,8 @@ std::optional<SlurmCopy> SlurmCopy::find(const RunOptions& options, const Machin
         copy.launcher_ = "task 0 of this step";
         return copy;
     }
-    // This step has one task. Each node may have a separate step, all with the command that
-    // torchrun would get.
+    // This step has only one task. But the user may have started a separate step on each node, with
+    // the command that would start torchrun on this node.
     const int nodes = options.filter.num_nodes.value_or(1);
     const bool has_place = options.node_rank || !options.master_address.empty();
     if (nodes <= step.nodes || !has_place) return std::nullopt;

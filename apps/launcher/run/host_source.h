@@ -62,8 +62,8 @@ void settle_meeting(RunOptions& options, const Machine& machine);
 [[nodiscard]] std::optional<launch::JoinRequest> agent_by_hand(const RunOptions& options);
 
 // Applies RunOptions::host_list and left_out_list to HOSTS, which come from a hostfile. Without a
-// hostfile, host_list itself names the hosts, one worker each. Throws Error{kUsage} for a name that
-// is not in the hostfile or is not a valid host name.
+// hostfile, host_list itself names the hosts, and each host has one worker. Throws Error{kUsage}
+// for a name that is not in the hostfile or is not a valid host name.
 [[nodiscard]] std::vector<launch::Host> listed_hosts(const RunOptions& options,
                                                      std::vector<launch::Host> hosts);
 

@@ -41,7 +41,8 @@ void write_training_options(const RunOptions& options, const Machine& machine,
     };
     add("config", options.config);
     for (const std::string& entry : options.set) {
-        // The ranks' messages name the option that was typed.
+        // Also passes the name of the option that set the key, so that messages of ranks can name
+        // this option.
         const auto by = options.set_by.find(entry.substr(0, entry.find('=')));
         add("set", by == options.set_by.end() ? entry : fmt::format("{}:{}", by->second, entry));
     }

@@ -32,13 +32,13 @@ void add_env_file(const std::string& path, launch::EnvironmentRules& rules) {
     rules.set.insert(rules.set.end(), file.variables.begin(), file.variables.end());
 }
 
-// Adds the variables that workers on other hosts get from this machine: forwarded ones, the path of
-// Python modules, and the files .deepspeed_env.
+// Adds the variables that workers on other hosts get from this machine: variables with the prefixes
+// of has_forwarded_prefix(), the path of Python modules, and the files .deepspeed_env.
 void add_launcher_variables(const Machine& machine, const launch::JobSpec& spec,
                             launch::EnvironmentRules& rules) {
     for (const auto& [name, value] : machine.environment) {
-        // srun passes all variables on. RULES need only the variables that name a network
-        // interface.
+        // srun passes all variables on. Only variables that name a network interface must also be
+        // in RULES.
         if (spec.transport == launch::TransportKind::kSlurm && !name.ends_with("_SOCKET_IFNAME"))
             continue;
         if (launch::has_forwarded_prefix(name)) rules.set.emplace_back(name, value);
@@ -59,7 +59,8 @@ void add_launcher_variables(const Machine& machine, const launch::JobSpec& spec,
     }
 }
 
-// Adds the variables of --env: NAME, with its value here, or NAME=VALUE.
+// Adds the variables of --env. An entry is NAME=VALUE, or NAME alone to take the value from this
+// machine.
 void add_given(const std::vector<std::string>& entries, const Machine& machine,
                launch::EnvironmentRules& rules) {
     for (const std::string& entry : entries) {
@@ -106,8 +107,9 @@ void check_threads(const launch::EnvironmentRules& rules, const Machine& machine
 launch::EnvironmentRules environment_of(const RunOptions& options, const Machine& machine,
                                         const launch::JobSpec& spec) {
     launch::EnvironmentRules rules = spec.environment;
-    // An agent that srun started has this whole environment. An agent that connects by itself has
-    // its container's environment. This environment is meant for the workers.
+    // Workers inherit the agent's whole environment if it is meant for them: an agent that srun
+    // started has the environment of this process, and an agent that connects by itself has the
+    // environment of its container.
     rules.inherit_all = spec.transport == launch::TransportKind::kLocal ||
                         spec.transport == launch::TransportKind::kSlurm ||
                         spec.transport == launch::TransportKind::kJoin;

@@ -10,9 +10,9 @@
 
 namespace dslaunch::launcher {
 
-// Returns the monitors that CONFIG asks for. Relative paths begin in SPEC.working_directory. The
-// event files of `wandb` and `comet` are TensorBoard's if `tensorboard` is enabled; else they are
-// in the folder `tensorboard` of SPEC.output_directory.
+// Returns the monitors that CONFIG asks for. Relative paths begin in SPEC.working_directory.
+// `wandb` and `comet` use the event files of `tensorboard` if it is enabled. Otherwise they use
+// event files in the folder `tensorboard` of SPEC.output_directory.
 [[nodiscard]] launch::MonitorSettings job_monitors(const config::RunConfig& config,
                                                    const launch::JobSpec& spec);
 

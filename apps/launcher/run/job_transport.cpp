@@ -14,8 +14,8 @@ namespace {
 constexpr std::chrono::seconds kSrunMax{60};
 constexpr std::chrono::seconds kJoinMax{300};
 
-// Checks launcher_args: some transports ignore them, and ssh may only get `-o` options, not
-// forwarding, a host or a command.
+// Checks launcher_args. Some transports ignore them. For ssh, they may only be `-o` options, and
+// must not contain forwarding, a host or a command.
 void check_launcher_args(const std::vector<std::string>& words, launch::TransportKind transport) {
     if (words.empty() || transport == launch::TransportKind::kLocal) return;
     if (transport == launch::TransportKind::kSsh || transport == launch::TransportKind::kJoin) {
@@ -39,8 +39,8 @@ void check_launcher_args(const std::vector<std::string>& words, launch::Transpor
     }
 }
 
-// Notes options that matter only for other hosts. In a job on this machine alone, they are no
-// mistakes, but they have no effect.
+// Adds a note about options that matter only for other hosts. In a job on this machine alone, such
+// options are no mistakes, but they have no effect.
 void note_unused_options(const RunOptions& options, HostSource source,
                          std::vector<std::string>& notes) {
     std::vector<std::string> unused;

@@ -145,8 +145,8 @@ void MpiCopies::choose_place(uint32_t copies) {
     session_.put(kPlaceKey, joining_.listen + " " + token_ + firsts);
 }
 
-// Removes mpirun's variables from the environment: the workers are not processes of mpirun, and
-// would take these numbers for their own.
+// Removes mpirun's variables from the environment. The workers are not processes of mpirun, but
+// would take the rank numbers in these variables for their own.
 void MpiCopies::forget_mpi() const {
     for (const auto& [name, value] : launch::own_environment()) {
         for (const char* prefix : {"OMPI_", "PMIX_", "PMI_", "PRTE_", "ORTE_"}) {

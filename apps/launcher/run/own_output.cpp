@@ -201,7 +201,7 @@ OwnOutput::~OwnOutput() {
 // writing.
 void OwnOutput::remove_files() const {
     std::error_code missing;
-    // The job opens this file before it writes any other.
+    // The job opens metrics.jsonl before any other file. Without it, there is nothing to remove.
     if (job_.empty() || !fs::exists(folder_ + "/metrics.jsonl", missing)) return;
     const launch::MetricsFile metrics(folder_);
     const std::string lock = folder_ + "/checkpoints/.lock";

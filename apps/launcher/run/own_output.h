@@ -19,9 +19,10 @@ namespace dslaunch::launcher {
 // --no-output.
 [[nodiscard]] bool needs_own_output(const RunOptions& options);
 
-// Returns NAME-DATE for the model TARGET, a path relative to DIRECTORY, and a start at SECONDS of
-// Unix time. NAME consists of the letters, digits, `.`, `_` and `-` of the file's or folder's name;
-// DATE is the local time, so that later runs of the same name sort after earlier ones.
+// Returns NAME-DATE for a run of the model TARGET that starts at SECONDS of Unix time. A relative
+// TARGET begins in DIRECTORY. NAME consists of the letters, digits, `.`, `_` and `-` of the file's
+// or folder's name; DATE is the local time, so that later runs of the same name sort after earlier
+// ones.
 [[nodiscard]] std::string own_output_name(const std::string& target, const std::string& directory,
                                           std::time_t seconds);
 

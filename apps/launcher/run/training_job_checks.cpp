@@ -253,7 +253,7 @@ std::vector<std::string> begun_of(const RunOptions& options, const std::string& 
         log_debug("config", "{}: cannot find out with which values the run began: {}", path,
                   error.what());
     }
-    // The new data may be rows, which have their own length.
+    // The new data may be rows, which have their own length, so the old context length is left out.
     if (options.new_data)
         std::erase_if(begun, [](const std::string& entry) {
             return entry.starts_with("dslaunch.data.context=");
@@ -270,8 +270,8 @@ bool has_checkpoint(const launch::JobSpec& spec) {
     return tree->list(root) && !storage::CheckpointStore(*tree, root, 0).list().empty();
 }
 
-// Warns if the run to resume was of a model with another name: the checkpoint's weights are used,
-// not the weights of the model that is named now.
+// Warns if the run to resume had a model with another name. The weights come from the checkpoint,
+// and not from the model that is named now.
 void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec) {
     if (options.resume != "auto" || spec.output_directory.empty()) return;
     const auto run = launch::find_run_record(spec.output_directory);
@@ -288,7 +288,7 @@ void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec)
 }
 
 // Returns the step of the newest checkpoint in SPEC's output if a resumed run of STEPS has nothing
-// left to do (its weights are written too). Otherwise returns 0.
+// left to do: all steps are done, and the weights are written. Otherwise returns 0.
 int64_t finished_step(const RunOptions& options, const launch::JobSpec& spec, int64_t steps) {
     if (options.resume != "auto" || steps <= 0 || spec.output_directory.empty()) return 0;
     const std::string& output = spec.output_directory;
@@ -426,7 +426,7 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
             fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterWeights),
             fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterConfig)};
     if (!resolved.config.lora.init.empty()) require_adapter(resolved.config.lora.init, found, spec);
-    // Hosts with disks of their own check again.
+    // This check looks at the disk of this machine. Hosts with disks of their own repeat it there.
     if (!spec.output_directory.empty()) {
         refuse_deepspeed_output(options, spec.output_directory);
         const bool has_adapters = resolved.config.lora.on();

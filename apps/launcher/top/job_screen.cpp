@@ -142,7 +142,7 @@ std::string lane_text(const RankView& rank, const std::string& lane) {
 std::vector<std::string> rank_lines(const JobView& view, const ScreenSize& size, size_t room) {
     if (view.ranks.empty()) return {};
     const std::vector<std::string> lanes = lanes_of(view);
-    // The last heartbeats do not say where a job has ended.
+    // If a job has ended, the last heartbeats do not say where it ended, so they are not shown.
     const bool is_over = !view.job.lives;
     std::vector<std::vector<std::string>> rows = {{"rank", "host", "state"}};
     if (!is_over) {

@@ -99,7 +99,8 @@ std::optional<int64_t> PlannedSteps::of(const KnownJob& job) {
         found = known_.insert_or_assign(job.output, Known{changed_at, record.job_id, record.steps})
                     .first;
     }
-    // While a job sets up, the file of an earlier run is still there.
+    // While a job sets up, the folder may still contain the file of an earlier run. Its steps do
+    // not count.
     return found->second.job == job.id ? found->second.steps : std::nullopt;
 }
 

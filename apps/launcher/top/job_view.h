@@ -40,8 +40,8 @@ struct JobView {
 
     // Returns the newest step; nothing before the first one.
     [[nodiscard]] std::optional<int64_t> step() const;
-    // Returns the time until the last step at the median speed, in seconds; nothing if it is not
-    // known.
+    // Estimates how long the remaining steps take at the median speed, in seconds. Returns nothing
+    // if this is not known.
     [[nodiscard]] std::optional<double> left_s() const;
     // Returns the growth of the sum NAME in the newest step; nothing if it is not known.
     [[nodiscard]] std::optional<double> newest_growth(std::string_view name) const;

@@ -1,4 +1,4 @@
-// `dslaunch top`: shows what running jobs do, again each second. It only reads.
+// `dslaunch top`: shows every second what running jobs are doing. Changes nothing.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/ioctl.h>

@@ -21,7 +21,7 @@ struct TuneCandidate {
     std::vector<std::string> set;
 };
 
-// All candidates, the given config first, and facts about the job.
+// The candidates, of which the first is the given config, and facts about the job.
 struct Forecasts {
     std::vector<TuneCandidate> candidates;
     int64_t train_rows = 0;  // rows of a step over all ranks

@@ -43,7 +43,7 @@ RunOptions options_of_trial(RunOptions options, const std::vector<std::string>& 
     int code = static_cast<int>(ExitCode::kInternal);
     try {
         code = run_trial(options, [metrics](std::string_view line) {
-            // If the reader is gone, the search has ended too: ends the job as Ctrl-C does.
+            // If nobody reads the lines, the search has ended. Ends the job as Ctrl-C does.
             if (write_full(metrics, std::string(line) + "\n") != 0) ::raise(SIGTERM);
         });
     } catch (const Error& error) {

@@ -111,7 +111,8 @@ TuneOutcome tune(TuneOptions options) {
     const BuiltJob job = build_job(options.run, machine);
     print_notes(job, options.run);
     JobConfig config = config_of_job(options.run, job.spec);
-    // Otherwise each trial would refuse the same problem again.
+    // Reports errors in the job before the first trial. Otherwise each trial would fail with the
+    // same error.
     launch::JobSpec trial = job.spec;
     trial.output_directory.clear();
     static_cast<void>(look_into_training_job(options.run, trial));

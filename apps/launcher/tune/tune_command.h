@@ -15,7 +15,7 @@ struct TuneOutcome {
     std::vector<std::string> set;  // overrides of the config that was chosen; valid if CODE is 0
 };
 
-// Runs the search that --autotuning asks for, for the job of OPTIONS. Writes the chosen config as
+// Runs the search of `--autotuning` for the job of OPTIONS. Writes the chosen config as
 // ds_config_optimal.json into the folder results_dir of the config's section `autotuning`. Throws
 // the errors of `dslaunch tune`. REQUIRES: the same as for the functions of run/commands.h.
 [[nodiscard]] TuneOutcome autotune(RunOptions options);

@@ -17,7 +17,8 @@ namespace {
 constexpr double kMinutesMax = 7 * 24 * 60;
 constexpr int kTrialsMax = 10'000;
 
-// The options of `run` that trials cannot have: they keep no results, and start from the model.
+// The options of `run` that trials cannot have, because trials keep no results and start from the
+// model.
 constexpr std::array<std::string_view, 11> kNotOfTrials = {
     "output", "no-output", "enable-each-rank-log", "resume",   "new-data", "dry-run",
     "verify", "print-env", "autotuning",           "save-pid", "all"};
@@ -50,7 +51,8 @@ std::string tuner_of(const std::string& value) {
     fail(ExitCode::kUsage, "`{}` is none of model, grid, random", printable(value));
 }
 
-// Returns the options of the search itself. They precede options of `run` with the same names.
+// Returns the options of the search itself. If `run` has an option with the same name, the option
+// here takes its place.
 std::vector<Option> own_options(TuneOptions& into) {
     constexpr std::string_view kTitle = "search";
     return {

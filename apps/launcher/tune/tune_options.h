@@ -28,8 +28,8 @@ struct TuneOptions {
 // that is not a model, and for options that trials cannot have.
 [[nodiscard]] TuneOptions parse_tune_options(CommandWords words);
 
-// Throws Error{kUsage} if trials cannot be started in the way that OPTIONS ask for, for example by
-// other nodes.
+// Throws Error{kUsage} if OPTIONS describe a job whose trials this machine cannot start, for
+// example because other nodes would have to join each trial by themselves.
 void require_startable(const RunOptions& options);
 
 // Returns the page that `dslaunch tune --help` prints.

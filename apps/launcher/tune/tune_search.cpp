@@ -77,7 +77,7 @@ bool Search::try_candidate(int candidate, SearchResult& result) {
         order.add_measured(candidate, trial.step_s);
         ended_s_ += trial.took_s;
         ++ended_;
-        // The first trial has compared the files of all hosts.
+        // The first trial has compared the files of all hosts, so later trials skip this check.
         options_.check_hosts = false;
         options_.push = false;
         note(order, candidate, fmt::format("{:.4g} ms a step", 1e3 * trial.step_s));

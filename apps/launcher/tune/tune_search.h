@@ -25,7 +25,8 @@ struct SearchWishes {
     bool quiet = false;  // true: prints nothing about single trials
 };
 
-// Returns the rules that TUNING gives, with TRIALS and TUNER from the command line, if given.
+// Returns the rules of TUNING. TRIALS and TUNER come from the command line; if they are given, they
+// replace TUNING's values.
 [[nodiscard]] plan::TrialRules rules_of(const config::AutotuningConfig& tuning,
                                         std::optional<int> trials, const std::string& tuner);
 [[nodiscard]] StepRules steps_of(const config::AutotuningConfig& tuning);
@@ -46,8 +47,8 @@ struct SearchResult {
     double took_s = 0;
 };
 
-// Tries candidates until the order has no more, the time is over, or a signal is pending. REQUIRES:
-// the same as for run_one_trial().
+// Tries candidates, in the order of the tuner, until all are tried, the time is over, or a signal
+// is pending. REQUIRES: the same as for run_one_trial().
 [[nodiscard]] SearchResult search_configs(const Forecasts& forecasts, const RunOptions& options,
                                           const SearchWishes& wishes);
 

@@ -17,7 +17,8 @@ namespace {
 constexpr size_t kMessagesMax = 64 << 10;
 using Clock = std::chrono::steady_clock;
 
-// Appends what can be read from FD now to TEXT; closes FD at its end.
+// Reads the bytes that FD has at this moment, and appends them to TEXT. Closes FD when its input
+// has ended.
 void read_some(UniqueFd& fd, std::string& text) {
     std::array<char, kReadBytes> bytes;
     const ssize_t count = ::read(fd.get(), bytes.data(), bytes.size());
@@ -117,7 +118,8 @@ std::string cause_of(const std::string& messages) {
     for (const std::string& line : split(messages, '\n')) {
         if (line.empty()) continue;
         last = line;
-        // The problems of a config follow their number, each on an indented line.
+        // The first line of a message about a config gives the number of problems. Each problem
+        // follows in an indented line.
         if (line.starts_with("  ") && !error.empty()) {
             error += (error.ends_with(':') ? " " : "; ") + line.substr(2);
             continue;

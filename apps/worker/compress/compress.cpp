@@ -139,7 +139,8 @@ double in_percent(double after, double before) {
     return 100 * (after / before - 1);
 }
 
-// Returns the largest error of outputs if MODEL has these errors, else of weights.
+// Returns the weight with the largest error, or null if there is none. If MODEL has errors of
+// layers' outputs, compares these errors. Otherwise compares the errors of the weights themselves.
 const WeightLoss* worst_of(const CompressedModel& model) {
     const WeightLoss* worst = nullptr;
     for (const WeightLoss& loss : model.losses)
@@ -149,7 +150,8 @@ const WeightLoss* worst_of(const CompressedModel& model) {
     return worst;
 }
 
-// Writes the errors of outputs, or of weights, as an object NAME.
+// Writes an object with the key NAME that has one error for each weight. If IS_OF_OUTPUTS is true,
+// they are errors of the layers' outputs, otherwise errors of the weights themselves.
 void write_errors(JsonWriter& json, const char* name, const CompressedModel& model,
                   bool is_of_outputs) {
     json.key(name).begin_object();
@@ -219,7 +221,8 @@ std::string json_of(const CompressArguments& arguments, const Report& report) {
     if (const WeightLoss* const worst = worst_of(model))
         json.field("worst", worst->name).field("worst_error", worst->error);
     write_errors(json, "errors", model, model.is_of_outputs);
-    // Weights that too few calibration tokens reach are rounded to nearest.
+    // If too few calibration tokens reach a weight, it is rounded to nearest, and only the error of
+    // the weight itself is known.
     if (model.is_of_outputs) write_errors(json, "errors_of_weights_to_nearest", model, false);
     return json.end_object().text() + "\n";
 }

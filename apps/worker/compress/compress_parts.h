@@ -53,13 +53,13 @@ struct CompressedModel {
 // cannot use the model or the calibration rows.
 using CompressTo = CompressedModel(const CompressArguments& arguments, kernels::ThreadTeam& team);
 
-// Returns the documents in the first rows of --calibrate, without the padding after each last
-// target. CONFIG is the model's config. Throws Error{kInput} naming the file.
+// Returns the documents in the first rows of --calibrate. Leaves out the padding that follows the
+// last target of a document. CONFIG is the model's config. Throws Error{kInput} naming the file.
 [[nodiscard]] std::vector<std::vector<int32_t>> calibration_texts(
     const CompressArguments& arguments, const storage::TransformerConfig& config);
 
-// Check the arguments for compress_to_folder() or compress_to_gguf(), and throw their errors. Write
-// nothing, so that the caller can use them before it scores the model.
+// Check the arguments for compress_to_folder() or compress_to_gguf(), and throw the same errors as
+// these functions. Write nothing, so the caller can use them before it scores the model.
 void require_folder_form(const CompressArguments& arguments);
 void require_gguf_form(const CompressArguments& arguments);
 

@@ -61,7 +61,7 @@ std::string text_of(const TokenRows& rows, int64_t row, const text::Tokenizer* t
 
 // Prints a row, or both rows of a pair if the file contains pairs. The part to be learned is in
 // [[double brackets]], and padding is counted. Throws Error{kInput} if the file has no rows of
-// tokens and targets, or not this row.
+// tokens and targets, or if it does not have the wanted row.
 void show_row(const ShowRowArguments& arguments) {
     storage::require_rows(arguments.file, arguments.model);
     const TokenRows rows(arguments.file);

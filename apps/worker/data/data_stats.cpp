@@ -48,7 +48,7 @@ storage::TokenFile open_tokens(const std::string& path, const char*& type) {
     return {path, DType::kI64};
 }
 
-// Prints the number of tokens at PATH, the largest one, and their type.
+// Prints the number of tokens at PATH, the largest token, and the type of the tokens.
 void show_raw_stats(const std::string& path) {
     constexpr int64_t kBlockTokens = int64_t{1} << 16;
     const char* type = nullptr;

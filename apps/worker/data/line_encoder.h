@@ -47,8 +47,8 @@ class LineEncoder {
 
     // Returns the tokens of LINE, or the reason why it is bad.
     [[nodiscard]] EncodedLine encode(const SampleLine& line) const;
-    // Returns the tokens that end a text: first the tokenizer's, as in TRL, then the model's. Empty
-    // if neither names one.
+    // Returns the tokens that end a text. The tokenizer's end token comes first, as in TRL, then
+    // the model's end tokens. Empty if neither the tokenizer nor the model names one.
     [[nodiscard]] const std::vector<int32_t>& ends() const { return ends_; }
     // Returns true if the model has a chat template.
     [[nodiscard]] bool has_chat_template() const { return chat_.has_value(); }

@@ -45,8 +45,8 @@ void LineFindings::refuse(const SampleLine& line, const std::string& reason) {
     log_warn("data", "{}: left out: {}", where, without_repeated_list(reason));
 }
 
-// Returns REASON. From the second time on, the list of columns that are read is replaced by a short
-// phrase.
+// Returns REASON. If an earlier reason has listed the columns that dslaunch reads, replaces the
+// list in REASON by a short phrase.
 std::string LineFindings::without_repeated_list(std::string reason) {
     const size_t at = reason.find(text::kReadColumns);
     if (at != std::string::npos && std::exchange(has_listed_columns_, true))

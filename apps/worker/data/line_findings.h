@@ -16,8 +16,8 @@ namespace dslaunch::worker {
 // The findings in all lines of a run of `dslaunch data prepare`.
 class LineFindings {
   public:
-    // FILES, the names of the files, must outlive this object. BAD_LINES_MAX is the largest number
-    // of bad lines that are left out.
+    // FILES has the names of the files, and must outlive this object. BAD_LINES_MAX is the largest
+    // number of bad lines that are left out.
     LineFindings(const std::vector<std::string>& files, int64_t bad_lines_max)
         : files_(files), bad_lines_max_(bad_lines_max) {}
 

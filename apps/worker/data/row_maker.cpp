@@ -25,7 +25,7 @@ constexpr size_t kBlockBytes = size_t{8} << 20;
 constexpr int64_t kLengthMax = 1024;
 constexpr int64_t kLengthStep = 16;
 
-// Returns the limits that the model in FOLDER sets to its rows.
+// Returns the context length and vocabulary size of the model in FOLDER, which limit the rows.
 ModelLimits limits_of(const std::string& folder) {
     if (!storage::model_folder_of(folder)) return {};
     try {
@@ -141,7 +141,8 @@ void RowMaker::add_pair(const text::TokenDocument& chosen, const text::TokenDocu
     add(rejected);
 }
 
-// Returns the row length that fits a document of TOKENS tokens, but at most the model's positions.
+// Returns the length of a row for a document of TOKENS tokens. The length is at most the number of
+// positions of the model.
 int64_t RowMaker::holding(int64_t tokens) const {
     const int64_t length = (tokens + kLengthStep - 1) / kLengthStep * kLengthStep;
     return limits_.positions > 0 ? std::min(length, std::max<int64_t>(limits_.positions, 2))

@@ -25,7 +25,8 @@ class DocumentSpool {
     // Returns the number of tokens in the longest document so far.
     [[nodiscard]] int64_t longest() const { return longest_; }
 
-    // Starts reading at the first document. No document may be added later. May be called again.
+    // Starts reading at the first document. May be called several times. After the first call, no
+    // document may be added.
     void begin_reading();
     // Reads the next document into DOCUMENT, in the order of adding. Returns false at the end.
     [[nodiscard]] bool next(text::TokenDocument& document);
@@ -61,10 +62,11 @@ struct ModelLimits {
 // Collects documents or pairs, and writes their rows.
 class RowMaker {
   public:
-    // All functions throw Error{kDisk}.
+    // All functions of this class throw Error{kDisk}.
     explicit RowMaker(RowMakerRules rules);
 
-    // REQUIRES: each document has at least two tokens; only documents are added, or only pairs.
+    // REQUIRES: each document has at least two tokens. An object is used either for add() or for
+    // add_pair(), not for both.
     void add(const text::TokenDocument& document);
     void add_pair(const text::TokenDocument& chosen, const text::TokenDocument& rejected);
     // Chooses the length, if it is not given, and counts the rows. REQUIRES: called once, before

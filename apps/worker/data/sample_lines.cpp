@@ -111,14 +111,14 @@ bool is_named_text(const std::string& path) {
     });
 }
 
-// Returns true for a plain text. It is recognized by its name, and by LINE, the first line, which
-// is not JSON.
+// Returns true if the file is named like a plain text, and its first line, LINE, does not begin
+// like JSON.
 bool is_plain_text(const std::string& path, const std::string& line) {
     return is_named_text(path) && !trim(line).starts_with('{');
 }
 
-// Returns the command that reads the output of COMMAND in place of the file at PATH. A plain text
-// is recognized by its name, which a pipe does not have.
+// Returns a command line in which COMMAND converts the file at PATH. For a plain text, COMMAND
+// writes a new file instead of a pipe: dslaunch recognizes a plain text by the name of its file.
 std::string converting_command(const std::string& path, std::string_view command) {
     return is_named_text(path) ? fmt::format("`{} FILE > NEW.txt`, and give NEW.txt", command)
                                : fmt::format("`{} FILE | dslaunch data prepare - …`", command);

@@ -22,7 +22,7 @@ namespace dslaunch::worker {
 // The search only follows brackets, and does not check the contents.
 class JsonObjects {
   public:
-    // Returns true if LINE, the first line of a file, begins a list or an object of several lines.
+    // Returns true if LINE, a file's first line, begins a list, or an object of several lines.
     [[nodiscard]] static bool are_begun_by(std::string_view line);
 
     // BEGIN is the line that has already been read from IN. IN must outlive this object.

@@ -45,8 +45,8 @@ class TokenRows {
     [[nodiscard]] std::string other_vocabulary(const std::string& folder) const;
     // Returns the name of the reference model; empty if the file does not name it.
     [[nodiscard]] std::string reference_model() const;
-    // Rewrites the file with VALUES, which MODEL computed, as its reference. Throws Error{kDisk}.
-    // REQUIRES: has_pairs(), and one value for each row.
+    // Rewrites the file with VALUES as its reference values. MODEL is the model that computed them.
+    // Throws Error{kDisk}. REQUIRES: has_pairs(), and one value for each row.
     void write_reference(std::span<const float> values, const storage::ReferenceModel& model) const;
 
   private:

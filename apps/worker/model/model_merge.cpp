@@ -36,7 +36,7 @@ void change_config(const std::string& folder, const graph::MergedModel& merged) 
     const std::string path = folder + "/config.json";
     auto json = nlohmann::ordered_json::parse(read_file(path, size_t{1} << 30));
     const auto set = [&](const char* name, const nlohmann::ordered_json& value) {
-        // If a model has several parts, transformers reads the field from the part for text.
+        // If a model has several parts, transformers reads this field from `text_config`.
         if (json.contains("text_config") && json["text_config"].is_object())
             json["text_config"][name] = value;
         json[name] = value;

@@ -140,8 +140,8 @@ Segments segments_of(graph::Model& model) {
     return found;
 }
 
-// Returns the names under which PARAMETER's memory is read in another shape, or without its
-// gradient.
+// Returns the other names under which the model reads PARAMETER's memory: in another shape, or
+// without a gradient.
 std::vector<std::string> views_of(const graph::Model& model,
                                   const graph::ModelParameter& parameter) {
     std::vector<std::string> names;

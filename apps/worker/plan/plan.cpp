@@ -62,7 +62,8 @@ HelpPage plan_help() {
             .docs = "docs/scale/plan.md, docs/scale/pipelines.md, docs/scale/tensor-parallel.md"};
 }
 
-// Prints the report on SETUP that ARGUMENTS name, except for meshes. SHARES: ranks share layers.
+// Prints the report on SETUP that ARGUMENTS ask for, unless it is a report about meshes. SHARES is
+// true if ranks share layers.
 void print_one(const job::JobSetup& setup, PlanArguments& arguments, bool shares) {
     job::check_host_plans(setup, place_of(arguments, 0));
     if (arguments.sequence > 0) {

@@ -64,8 +64,8 @@ int64_t buffer_bytes(const job::JobSetup& setup, const plan::StepPlan& plan) {
     return bytes;
 }
 
-// The bytes of gradient sums that a step moves through separate buffers. Their number is the same
-// under every rule.
+// The bytes of gradient sums that a step reads from and writes to separate buffers. They are the
+// same for all cache rules.
 struct SumTraffic {
     int64_t read_bytes = 0;
     int64_t written_bytes = 0;

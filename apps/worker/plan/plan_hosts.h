@@ -38,9 +38,9 @@ inline constexpr int kPlanRanksMax = 65'536;
 // Declares --world-size, --ranks-per-node, --hostfile and the filters for the hostfile.
 void add_host_options(CommandLine& app, PlanHosts& hosts);
 
-// Called after parsing: reads the hostfile; its slots are then the ranks of the job. Throws
-// Error{kUsage} under the same conditions as read_hostfile and apply_filter, for a filter without a
-// hostfile, if the number of ranks is given in both ways, and for more ranks than a plan allows.
+// Reads the hostfile, if one is given; its slots then become the ranks of the job. Called after
+// parsing. Throws the errors of read_hostfile and apply_filter. Throws Error{kUsage} if there is a
+// filter without a hostfile, a number of ranks in addition to a hostfile, or too many ranks.
 void find_plan_hosts(const CommandLine& app, PlanHosts& hosts);
 
 }  // namespace dslaunch::worker

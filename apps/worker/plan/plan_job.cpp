@@ -38,8 +38,8 @@ runtime::Topology fullest_place(const PlanArguments& arguments) {
     return place;
 }
 
-// Returns the first rank of each host whose stages differ from the stages of every host before it.
-// Without a pipeline, returns only the first rank of the fullest host.
+// Returns the first rank of each host, but leaves out hosts with the same stages as an earlier
+// host. Without a pipeline, returns only the first rank of the fullest host.
 std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
                                              const PlanArguments& arguments) {
     if (!setup.place.is_pipeline()) return {fullest_place(arguments)};
@@ -59,8 +59,9 @@ std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
     return places;
 }
 
-// The admission of a job on hosts like this machine: for the first host on which the job does not
-// fit, or, if it fits everywhere, for the host that needs the most memory.
+// The result of the memory check for one host of a job. The host is the first one on which the job
+// does not fit or, if the job fits on all hosts, the one that needs the most memory. Assumes that
+// all hosts are like this machine.
 struct PlannedAdmission {
     job::HostAdmission host;
     int node = 0;
@@ -184,7 +185,7 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
     json.end_array()
         .field("parameters", setup.model_info.parameter_numel())
         .field("trainable_parameters", setup.model_info.trainable_numel());
-    // All calls of this node are one segment.
+    // If a node uses the module object itself, all calls of this module stay in one segment.
     const std::string& opaque = setup.segmented->lowered().opaque_node;
     json.key("opaque_node").raw(opaque.empty() ? "null" : json_quote(opaque));
     json.key("segments").begin_array();

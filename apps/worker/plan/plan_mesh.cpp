@@ -92,8 +92,8 @@ std::string config_of(const job::JobSetup& setup, const plan::MeshChoice& choice
                              setup.model_info.segments.size());
 }
 
-// Returns the memory that the ranks of a mesh share: a host's memory, or a GPU's, which counts as a
-// host with one rank.
+// Returns the memory that one host has for the ranks of a mesh. On GPUs, returns the memory of one
+// GPU, because a search treats each GPU as a host with one rank.
 Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
     if (setup.on_gpu) {
         if (!arguments.device_memory.empty())
@@ -239,8 +239,9 @@ plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& 
     return request;
 }
 
-// Returns the mesh that the user asked for, once for each schedule (or only for the given one), the
-// shortest step first. Throws Error{kConfig} if there is none.
+// Returns the mesh that the user asked for, with the given schedule or, if none is given, with each
+// schedule. The mesh with the shortest step comes first. Throws Error{kConfig} if no schedule is
+// possible.
 std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
                                            const MeshArguments& arguments) {
     plan::MeshChoice choice = choice_for(request, arguments);

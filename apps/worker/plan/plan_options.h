@@ -26,8 +26,8 @@ struct GivenConfig {
 struct PlanArguments {
     job::JobArguments job;
     PlanHosts hosts;
-    // The ranks of the job, by host: all ranks of HOSTS, or, if a mesh is planned, the ranks of its
-    // data axis.
+    // The number of the job's ranks on each host. If a mesh is planned, only the ranks of its data
+    // axis count, otherwise all ranks of HOSTS.
     std::vector<int> node_sizes;
     GivenConfig given;
     std::string compare;  // "shard", "cache"; empty: nothing

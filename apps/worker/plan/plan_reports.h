@@ -20,8 +20,8 @@ namespace dslaunch::worker {
 
 // The options of `dslaunch plan` with --stages or --search.
 struct MeshArguments {
-    // If its stages are 0, there is no pipeline, or a search tries any number of stages. If its
-    // micro_batches are 0, the config gives their number.
+    // If wish.stages is 0, a search tries any number of stages; without a search, there is no
+    // pipeline. If wish.micro_batches is 0, the config gives the number of micro batches.
     plan::PipelineWish wish = {.stages = 0, .micro_batches = 0};
     std::string schedule;           // name of the schedule; empty: all schedules
     std::string svg_path;           // empty: no picture
@@ -44,7 +44,8 @@ struct MeshArguments {
 };
 
 // Returns the rates of a rank of SETUP's job on the GPU that ARGUMENTS name, or the rates that
-// ARGUMENTS give. Throws Error{kUsage} if ARGUMENTS do neither. REQUIRES: SETUP is for GPUs.
+// ARGUMENTS give. Throws Error{kUsage} if they neither name a GPU nor give rates. REQUIRES: SETUP
+// is for GPUs.
 [[nodiscard]] job::JobRates rates_of_gpu(const job::JobSetup& setup,
                                          const MeshArguments& arguments);
 
@@ -54,8 +55,8 @@ struct MeshArguments {
 // cannot be written.
 void print_pipelines(const job::JobSetup& setup, MeshArguments arguments);
 
-// Prints the meshes that suit the hosts best, and the config of the first. Throws Error{kConfig} if
-// no mesh fits.
+// Prints the meshes that suit the hosts best, and the config for the first mesh. Throws
+// Error{kConfig} if no mesh fits.
 void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 
 // Parses PATTERN=RULE. Throws Error{kUsage} if the `=` is missing, Error{kConfig} if the rule is
@@ -63,8 +64,9 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 [[nodiscard]] std::pair<std::string, plan::TensorRule> parse_tensor_rule_option(
     const std::string& text);
 
-// Returns the tensor-parallel plan of the model by RULES. It is made from the model's graph and the
-// shapes of one micro batch; no rank's share is run. Throws what make_tensor_parallel throws.
+// Returns the tensor-parallel plan of the model by RULES. Derives the plan from the model's graph
+// and the shapes of one micro batch, and does not run the graph of a rank's share. Throws what
+// make_tensor_parallel throws.
 [[nodiscard]] plan::TensorPlan find_tensor_plan(const job::JobSetup& setup,
                                                 const plan::TensorRules& rules);
 
@@ -73,9 +75,9 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments);
 [[nodiscard]] std::string tensor_report(const job::JobSetup& setup,
                                         const job::TensorRequest& request, bool json);
 
-// Returns a comparison of the ways of sharding, as a table or one JSON object. For each way, it has
-// the largest and the smallest share of a rank, the number of pieces, and the bytes that the
-// sharding makes a step read, write and send.
+// Returns a comparison of the ways of sharding, as a table or one JSON object. It shows for each
+// way the largest and the smallest share of a rank, the number of pieces, and the bytes that a step
+// reads, writes and sends because of the sharding.
 [[nodiscard]] std::string compare_shards(const job::JobSetup& setup, bool in_json);
 
 // Returns the comparison of cache rules for the rank of SETUP's plan, as a table or one JSON

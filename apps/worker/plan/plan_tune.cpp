@@ -87,7 +87,8 @@ config::RunConfig with_settings(config::RunConfig config, const plan::TunedSetti
     return config;
 }
 
-// Returns the folders for values on disk that the config names, whether it uses them or not.
+// Returns the folders that the config names for values on disk, even if the config does not use
+// them.
 std::vector<std::string> disk_folders(const job::JobSetup& setup) {
     if (!setup.config().offload.nvme_paths.empty()) return setup.config().offload.nvme_paths;
     for (const config::ResolvedValue& value : setup.resolved.values)
@@ -97,7 +98,8 @@ std::vector<std::string> disk_folders(const job::JobSetup& setup) {
     return {};
 }
 
-// Returns the reason why another micro batch would change the model; empty if there is none.
+// Returns the reason why a micro batch of another size would change the model; empty if there is
+// none.
 std::string why_keep_micro_batch(const job::JobSetup& setup) {
     for (const config::ResolvedValue& value : setup.resolved.values)
         if (value.path == "elasticity.enabled" && value.value.boolean)
@@ -163,7 +165,8 @@ bool has_room(const Tuning& tuning) {
     return !limit || bytes * kTimes < limit->left.value;
 }
 
-// Measures the times of segments into TUNING, at the given micro batch and perhaps at a second.
+// Measures how long segments take, and stores the times in TUNING. Uses the given size of micro
+// batch and, if there is time and memory, a second size.
 void measure(Tuning& tuning, const std::vector<plan::TunedSettings>& space,
              const PlanArguments& arguments) {
     const job::JobSetup& setup = tuning.setup;
@@ -227,7 +230,8 @@ Considered consider(const Tuning& tuning, const plan::TunedSettings& settings) {
     return one;
 }
 
-// Returns the configs that can be run, the given one first, then the shortest step first.
+// Returns the configs that can be run. The given config comes first, then the others by their
+// expected step time, the shortest first.
 std::vector<Considered> consider_all(Tuning& tuning, const PlanArguments& arguments) {
     const job::JobSetup& setup = tuning.setup;
     job::AdmissionOptions options;

@@ -8,10 +8,10 @@
 
 namespace dslaunch::worker {
 
-// Prints the configs as a table or one JSON object. Segments are measured at the config's micro
-// batch and, if time and memory allow, at one other size. No other ranks run beside this process,
-// because the forecasts are compared only with each other. Throws Error{kConfig} for a section
-// `autotuning` that contradicts the config.
+// Prints the configs as a table or one JSON object. Measures segments with the config's micro batch
+// and, if time and memory allow, with one other size. No other ranks run during the measurement,
+// because only the order of the forecasts matters. Throws Error{kConfig} if the section
+// `autotuning` contradicts the config.
 void print_tuning(const job::JobSetup& setup, const PlanArguments& arguments);
 
 }  // namespace dslaunch::worker

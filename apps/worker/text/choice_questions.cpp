@@ -33,10 +33,9 @@ bool has_letter(const nlohmann::json& json) {
            json.contains("answer") && json["answer"].is_string();
 }
 
-// Returns JSON, a question in the form of ARC, {"question": text, "choices": {"text": [texts],
-// "label": [texts]}, "answerKey": label}, in the form that read_choice_questions() explains.
-// Returns JSON itself if it has another form. lm-evaluation-harness writes the same texts around
-// the question.
+// Converts a question in the form of ARC to the form that read_choice_questions() explains. ARC's
+// form is {"question": text, "choices": {"text": [texts], "label": [texts]}, "answerKey": label}.
+// Returns JSON itself if it has another form. The prompt is the same as in lm-evaluation-harness.
 nlohmann::json without_labels(const nlohmann::json& json) {
     using Json = nlohmann::json;
     const auto is_text = [](const Json& one) { return one.is_string(); };

@@ -40,7 +40,7 @@ class DecoderRanks {
     // Connects to all ranks. ROWS_NUMEL is the largest number of values that the ranks sum in one
     // operation. Throws what open_job_comm() throws. REQUIRES: there is more than one rank.
     void open(int64_t rows_numel, Duration time_limit);
-    // Returns the VALUE of rank 0 on all ranks. REQUIRES: open().
+    // Sends the VALUE of rank 0 to all ranks, and returns it on each rank. REQUIRES: open().
     [[nodiscard]] int64_t of_first(int64_t value);
     // Returns null if no other rank shares this rank's layers. REQUIRES: open().
     [[nodiscard]] decoder::GroupSum* sum() { return sum_ ? &*sum_ : nullptr; }
@@ -122,8 +122,8 @@ DType cache_dtype(const std::string& name) {
     return name == "fp16" ? DType::kF16 : DType::kF32;
 }
 
-// Opens the adapter in FOLDER and changes CONFIG accordingly. Returns nullopt if there is no
-// adapter.
+// Opens the adapter in FOLDER, and makes the changes in CONFIG that the adapter requires. Returns
+// nullopt if there is no adapter.
 std::optional<storage::AdapterChanges> open_adapter(const std::string& folder,
                                                     storage::TransformerConfig& config) {
     if (folder.empty()) return std::nullopt;
@@ -201,7 +201,8 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
                 storage::other_base_text(arguments_.adapter, arguments_.model);
             !other.empty())
             log_warn("adapter", "{}", other);
-    // An adapter that adds tokens or drops padding changes the number of rows only by a few.
+    // An adapter that adds tokens or drops padding changes the number of the embedding's rows only
+    // by a few. If half of the rows are missing, the adapter belongs to another model.
     if (adapter_ && folder_.config.vocabulary < stored_folder_.config.vocabulary / 2)
         fail(ExitCode::kInput,
              "{}: the adapter's embeddings or output layer have {}, but {} has {}: the adapter "
@@ -209,7 +210,8 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
              printable(arguments_.adapter), counted(folder_.config.vocabulary, "row"),
              printable(arguments_.model), stored_folder_.config.vocabulary);
     stored_context_ = folder_.config.context;
-    // The session may already be gone when a failure is reported, so the function shares the ranks.
+    // A failure may be reported after the end of the session, so the function keeps the ranks
+    // alive.
     process.on_failure = [ranks = ranks_](const std::string& why) { ranks->poison(why); };
     if (arguments_.context > 0)
         folder_.config.context = folder_.config.has_learned_positions

@@ -16,8 +16,8 @@ namespace dslaunch::worker {
 // The tokens that end a text, and how they were found.
 struct EndTokens {
     std::vector<int32_t> tokens;
-    // The token that comes from neither generation_config.json nor config.json, and its source, in
-    // words. Empty if these files name all tokens.
+    // An end token that is neither in generation_config.json nor in config.json, and the place
+    // where it was found, in words. Empty if there is no such token.
     std::string source;
 };
 

@@ -107,9 +107,11 @@ PairScores score_pairs(const TokenRows& rows, int64_t pairs, decoder::TextScorer
     return scores;
 }
 
-// Adds to JSON how often the chosen answer is more likely than the rejected one, in total and per
-// token. If ROWS have a reference, also compares the log-probability's gain over the reference:
-// how often it is larger for the chosen answer, and by how many nats on average. Returns a text.
+// Compares the two answers of each pair. Adds to JSON, and returns as a text, the fraction of pairs
+// whose chosen answer is more likely than the rejected one, in total and per token. If ROWS have
+// the log-probabilities of a reference model, also adds the fraction of pairs whose chosen answer
+// has the larger gain, and the mean difference of the gains in nats. An answer's gain is its
+// log-probability minus the log-probability that the reference model gives to it.
 std::string describe_pairs(const TokenRows& rows, const PairScores& scores, JsonWriter& json) {
     const std::vector<float> reference = rows.reference();
     const int64_t pairs = std::ssize(scores.of_answer) / 2;

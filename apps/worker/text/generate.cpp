@@ -120,8 +120,8 @@ runtime::DeviceBackendPtr open_device(const std::string& name) {
     return runtime::open_device_backend(runtime::own_device_plugin(), 0);
 }
 
-// Warns about TEXT, the value of OPTION, if it contains a backslash and an n that may be meant as a
-// newline, or if it is not UTF-8.
+// Warns if TEXT contains a backslash and an n that may be meant as a newline, or if TEXT is not
+// UTF-8. TEXT is the value of OPTION.
 void warn_of_text(const char* option, const std::string& text) {
     if (const size_t end = text::valid_utf8_prefix(text); end < text.size())
         log_warn("generate", "{}: byte {} is not valid UTF-8", option, end + 1);
@@ -167,8 +167,8 @@ WritingOptions writing_of(const GenerateArguments& arguments, const TextFiles& f
     return writing;
 }
 
-// Returns the pages for the prompts that run at the same time, if each takes as many positions as
-// the longest of PROMPTS may take.
+// Returns the number of cache pages for all prompts that run at the same time, if each of them uses
+// as many positions as the longest prompt can need.
 int64_t pages_of(const WritingOptions& writing, const std::vector<Prompt>& prompts,
                  int64_t context) {
     int64_t longest = 1;
@@ -391,8 +391,8 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
 // texts, so each row computes its whole text again. One thread.
 class ModuleRunner final : public decoder::StepRunner {
   public:
-    // MODEL must outlive this object. A text has as many positions as fit in PAGES; the model sees
-    // the last ones.
+    // MODEL must outlive this object. A text may have as many positions as fit in PAGES. If the
+    // model's context is shorter, the model sees only the last positions.
     ModuleRunner(graph::TextModel& model, int64_t pages)
         : model_(model), tokens_(static_cast<size_t>(pages * decoder::kPagePositions)) {}
 
@@ -430,7 +430,7 @@ std::span<float> ModuleRunner::run(const decoder::Batch& batch) {
     return logits_;
 }
 
-// Generates with any other model: recomputes the whole text for each token.
+// Generates with a model that runs as a graph: computes the whole text again for each token.
 void generate_with_module(const GenerateArguments& arguments) {
     const DecoderArguments defaults;
     const DecoderArguments& given = arguments.decoder;

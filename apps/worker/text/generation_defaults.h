@@ -14,7 +14,7 @@
 
 namespace dslaunch::worker {
 
-// Options of the command line; an empty one was not given.
+// Options of the command line. A member has no value if its option was not given.
 struct SamplingArguments {
     std::optional<double> temperature, top_p, min_p, repetition_penalty;
     std::optional<int64_t> top_k;
@@ -23,9 +23,9 @@ struct SamplingArguments {
 // Declares --temperature, --top-k, --top-p, --min-p and --repetition-penalty.
 void declare_sampling(CommandLine& app, SamplingArguments& arguments);
 
-// Returns the settings in ARGUMENTS. A setting that ARGUMENTS lack comes from CONFIG. Settings that
-// both lack have defaults: transformers' if CONFIG sets how tokens are sampled, else dslaunch's.
-// Throws Error{kUsage}, naming an option that is out of range.
+// Returns the settings in ARGUMENTS. A setting that ARGUMENTS lack comes from CONFIG. A setting
+// that both lack has a default: if CONFIG sets how tokens are sampled, the default of transformers,
+// otherwise the default of dslaunch. Throws Error{kUsage}, naming an option that is out of range.
 [[nodiscard]] decoder::SamplingOptions sampling_of(const SamplingArguments& arguments,
                                                    const storage::GenerationConfig& config);
 

@@ -60,7 +60,7 @@ std::vector<HeldOutText> HeldOut::read_row(int64_t row) const {
     std::vector<HeldOutText> texts;
     for (const Range& document : rows_->documents(row)) {
         int64_t end = document.end();
-        // Tokens after the last target have no influence on it.
+        // Tokens after the last target cannot influence its score, so they are left out.
         while (end > document.begin && targets[end - 1] == decoder::kNoTarget) --end;
         if (end == document.begin) continue;
         const auto part = [&](const std::vector<int32_t>& of) {
@@ -88,7 +88,8 @@ decoder::TextScore score_held_out(const HeldOut& data, decoder::TextScorer& scor
     Progress progress(speaker, "evaluating", data.samples(), "samples");
     decoder::TextScore sum;
     for (int64_t sample = 0; sample < data.samples(); ++sample) {
-        // All positions of a row count, as in training.
+        // Also passes the length of the whole row, because some models choose their rotary factors
+        // by this length. Training does the same.
         for (const HeldOutText& text : data.read(sample))
             sum += scorer.score(text.tokens, text.targets, {.length = data.length()});
         progress.done(sample + 1);

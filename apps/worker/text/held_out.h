@@ -29,8 +29,9 @@ struct HeldOutFile {
 // The samples of one file.
 class HeldOut {
   public:
-    // SPEAKER: the name under which warnings are logged. CONTEXT: the tokens of a sample, if the
-    // file is a file of tokens. Throws Error{kInput} for a file that is shorter than a sample.
+    // SPEAKER: the name under which warnings are logged. CONTEXT: the number of tokens in a sample,
+    // used only if the file is a file of tokens. Throws Error{kInput} for a file that is shorter
+    // than a sample.
     HeldOut(const HeldOutFile& file, const char* speaker, int64_t context, int64_t vocabulary);
 
     // Returns the number of samples to evaluate. If the file has pairs, a sample is a pair.

@@ -107,7 +107,7 @@ text::jinja::Values messages_in(const std::string& text) {
     return messages;
 }
 
-// Warns if TEXT, the value of OPTION, is the name of a file.
+// Warns if TEXT is the name of a file. TEXT is the value of OPTION.
 void warn_of_file(const char* option, const std::string& text) {
     std::error_code unreadable;
     if (text.empty() || !std::filesystem::is_regular_file(text, unreadable)) return;
@@ -122,7 +122,7 @@ Prompt chat_prompt(const text::ChatInput& chat, const TextFiles& files) {
             /*answers=*/!chat.continue_final_message};
 }
 
-// Returns the entries of KWARGS, an object, as template variables. WHERE names it in messages.
+// Converts KWARGS, which is an object, to template variables. WHERE names KWARGS in messages.
 // Throws Error{CODE}.
 TemplateVariables variables_of(const Value& kwargs, ExitCode code, const char* where) {
     TemplateVariables variables;
@@ -151,7 +151,7 @@ std::string other_kind_text(std::string_view line, const std::string& path,
     in.read(begin.data(), std::ssize(begin));
     begin.resize(static_cast<size_t>(in.gcount()));
     const storage::FileKind kind = storage::file_kind(std::as_bytes(std::span(begin)));
-    // A text of a few words has no recognizable kind.
+    // A text of a few words has no recognizable kind, so file_kind() alone does not decide.
     const bool is_text =
         text::valid_utf8_prefix(line) == line.size() && line.find('\0') == std::string_view::npos;
     if (!is_text && kind == storage::FileKind::kOther) return "not UTF-8 text";
@@ -179,7 +179,7 @@ void require_json_lines(std::string_view line, const PromptArguments& arguments,
         if (trim(line).starts_with("{'"))
             fail(ExitCode::kInput, "{} {}: line 1: {}", arguments.file_option, printable(path),
                  printable(fault.what()));
-        // Otherwise the line is not JSON at all.
+        // The error below reports every other kind of first line.
     }
     fail(ExitCode::kInput,
          "{} {}: its first line is not a JSON object, but each line must be one: {}. The file is "

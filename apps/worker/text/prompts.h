@@ -41,8 +41,8 @@ struct Prompt {
 // if there is no text or stdin is a terminal, Error{kInput} if it cannot be read.
 [[nodiscard]] std::string text_of_stdin();
 
-// Returns TEXT, a JSON object, as template variables. WHERE names it in messages. Throws
-// Error{kUsage} for anything else, and for names that a user may not set.
+// Converts TEXT, which must be a JSON object, to template variables. WHERE names TEXT in messages.
+// Throws Error{kUsage} for any other text, and for names that a user may not set.
 [[nodiscard]] text::TemplateVariables template_variables_of(const std::string& text,
                                                             const char* where);
 

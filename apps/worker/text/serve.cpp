@@ -149,8 +149,9 @@ server::ChatRenderer renderer_of(const TextFiles& files, const ServeArguments& a
     };
 }
 
-// Returns the bytes that all requests together may use: a quarter of the memory that the system has
-// left, but at least 4 MiB and at most OTHERWISE. Without a known limit, returns OTHERWISE.
+// Returns the number of bytes that all requests together may use: a quarter of the memory that the
+// system has left, but at least 4 MiB and not more than OTHERWISE. If no memory limit is known,
+// returns OTHERWISE.
 int64_t requests_bytes_max(int64_t otherwise) {
     constexpr int64_t kPart = 4, kLeast = int64_t{4} << 20;
     const auto tightest = tightest_share(read_memory_state().limits, 1);

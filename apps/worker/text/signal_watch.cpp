@@ -14,8 +14,8 @@
 namespace dslaunch::worker {
 namespace {
 
-// The time limit of the last phase. A step of a large model may take longer and cannot be
-// interrupted; the process then ends without waiting for it.
+// The time limit of the last phase, Phase::kEnding. A step of a large model may take longer and
+// cannot be interrupted; the process then ends without waiting for it.
 constexpr std::chrono::milliseconds kEndMax{500};
 
 sigset_t end_signals() {
@@ -60,7 +60,8 @@ void SignalWatch::watch() {
         try {
             look(signal);
         } catch (const std::exception&) {
-            // There was no memory for a line of the log.
+            // There was too little memory for a line of the log. The thread goes on without this
+            // line.
         }
     }
 }

@@ -16,8 +16,8 @@ namespace dslaunch::worker {
 // other threads are busy. Threads: it has its own thread, which waits for signals.
 class SignalWatch {
   public:
-    // Holds SIGINT and SIGTERM back from this call on, until a SignalWatch takes them. REQUIRES:
-    // called before the first thread starts.
+    // Blocks SIGINT and SIGTERM. They stay pending until a SignalWatch exists, which receives them.
+    // REQUIRES: called before the first thread starts.
     static void block_signals();
 
     // Until serve() is called, a signal ends the process: there are no clients yet, and loading the

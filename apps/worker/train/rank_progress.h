@@ -23,7 +23,7 @@ class RankProgress {
 
     // Sends heartbeats from now on, until follow() or the end of this object.
     void start();
-    // Notes that WHAT, a part of the set-up, begins.
+    // Notes that a part of the set-up begins. WHAT describes it, for example "reading the model".
     void set_up(std::string_view what);
     // Notes that the work WHAT begins after the set-up. An empty WHAT means the trainer's steps.
     void begin(std::string_view what) { activity_.begin(what); }

@@ -39,7 +39,8 @@ std::string ids_text(const std::vector<int32_t>& tokens) {
     return join(numbers, ",");
 }
 
-// Returns the text of TOKENS that follow BEFORE; without a codec, their numbers.
+// Returns the text of TOKENS, which follow the tokens BEFORE. Without a codec, returns the numbers
+// of TOKENS.
 std::string text_of(const TextFiles& files, const std::vector<int32_t>& before,
                     const std::vector<int32_t>& tokens) {
     if (files.codec() == nullptr) return ids_text(tokens);

@@ -16,8 +16,8 @@
 
 namespace dslaunch::worker {
 
-// The objects and settings for the samples of a run. The objects of the pointers must outlive the
-// TextSamples.
+// The objects and settings for the samples of a run. All objects that the pointers refer to must
+// outlive the TextSamples.
 struct TextSampleParts {
     const config::RunConfig* config = nullptr;
     std::string model;         // path of the model

@@ -142,8 +142,8 @@ class TrainRole {
                           environment_, reporter_);
     }
 
-    // Returns the processors of this rank's host and the number of ranks that share them; this is 1
-    // if this rank has its own processors. All simulated hosts are this machine.
+    // Returns the processors of this rank's host, and the number of ranks that share them. The
+    // number is 1 if this rank has processors of its own. All simulated hosts are this machine.
     [[nodiscard]] ProcessorShare processor_share() const {
         const bool shares = arguments_.pinned.starts_with("not");
         const bool pretended =
@@ -160,8 +160,8 @@ class TrainRole {
         rank_.state().set_witness(&*verifier_);
     }
 
-    // Does the rest of the job, including the weights, while heartbeats report to the launcher what
-    // this rank is doing.
+    // Takes the steps and writes the weights. Meanwhile heartbeats tell the launcher what this rank
+    // is doing.
     void take_steps() {
         const job::JobSetup& setup = rank_.setup();
         const config::RunConfig& config = rank_.config();
@@ -275,8 +275,9 @@ class TrainRole {
     RankProgress progress_;
     job::TrainingRank rank_;
     std::optional<job::JobVerifier> verifier_;
-    // A member, because its destructor waits for the thread that hashes the archive. A rank that
-    // fails reports its error and leaves before this destructor runs.
+    // The destructor of archive_ waits for the thread that hashes the archive. archive_ is a
+    // member, not a local variable, so that a rank that fails reports its error and leaves before
+    // the destructor runs.
     std::optional<job::IdentifiedArchive> archive_;
 };
 
@@ -291,8 +292,8 @@ int train_main(int argc, char** argv) {
     runtime::hide_other_gpus(environment);
     if (!log_enabled(LogLevel::kDetail) && log_enabled(LogLevel::kInfo))
         set_log_level(LogLevel::kDetail);  // the log files contain details
-    // In a job the launcher marks each line with rank and host; without a launcher this is done
-    // here.
+    // In a job, the launcher marks each line with rank and host. Without a launcher, the rank marks
+    // its lines here.
     if (environment.control_fd < 0)
         set_log_speaker(fmt::format("r{}@{}", environment.rank, launch::machine_name()));
     const int threads = at::get_num_threads();

@@ -20,7 +20,7 @@
 namespace dslaunch::worker {
 namespace {
 
-// The number of updates in which a schedule is searched for a learning rate above 0.
+// The number of updates in which warn_of_no_change() looks for a learning rate above 0.
 constexpr int64_t kUpdatesMax = 1'000'000;
 
 std::string duration_text(std::chrono::duration<double> time) {
@@ -53,7 +53,7 @@ std::string best_text(const runtime::TrainResult& result) {
     return step == 0 ? "" : fmt::format(", best held-out loss {:.4f} at step {}", loss, step);
 }
 
-// Returns PATH, with the name of its host in front if the launcher gave it one.
+// Returns PATH. If the launcher gave this host a name, the name comes before PATH.
 std::string on_host(const std::string& path) {
     const char* const host = std::getenv(launch::kHostVariable);
     return host == nullptr ? path : fmt::format("{}:{}", printable(host), path);

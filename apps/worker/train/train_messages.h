@@ -27,8 +27,8 @@ void log_links(const runtime::TrainResult& result);
                                      const config::RunConfig& config);
 
 // Returns the end of the summary. It names the files of the trained weights in OUTPUT, or of an
-// adapter if IS_ADAPTER is true. BEST_STEP: the step of the weights if they are the best ones, else
-// 0. Names the rank's host too if the job has other hosts than the launcher's.
+// adapter if IS_ADAPTER is true. BEST_STEP is the step of the best weights if these are the written
+// weights, else 0. If the job has hosts other than the launcher's host, names this rank's host too.
 [[nodiscard]] std::string written_text(const std::string& output, bool is_adapter,
                                        int64_t best_step);
 

@@ -1,5 +1,5 @@
-// Element types of tensors and data files: one enum for files, plans and data, with the names of
-// safetensors. Threads: pure functions.
+// Element types of tensors. Files, plans and data use the same enum. The types have the names that
+// safetensors files use. Threads: pure functions.
 #pragma once
 
 #include <array>

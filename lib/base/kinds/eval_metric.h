@@ -1,5 +1,5 @@
-// The results of an evaluation by which the best checkpoint of a run can be chosen, with their
-// names in config, metrics and manifests. Threads: pure functions.
+// The metrics by which the best checkpoint of a run can be chosen, their names, and a function that
+// compares two values. Any thread may call the functions.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,11 @@
 
 namespace dslaunch {
 
-// The held-out loss, or a mean reward of a preference loss. In the order of kEvalMetricNames.
+// The metrics of an evaluation: the loss on held-out data and, for a preference loss, the rewards.
+// kEvalMetricNames has the same order.
 enum class EvalMetric : uint8_t { kLoss, kChosen, kRejected, kMargins, kAccuracies };
 
-// The names of transformers' Trainer and of TRL.
+// The metrics' names in transformers' Trainer and in TRL.
 inline constexpr std::array<std::string_view, 5> kEvalMetricNames{
     "eval_loss", "eval_rewards/chosen", "eval_rewards/rejected", "eval_rewards/margins",
     "eval_rewards/accuracies"};

@@ -1,5 +1,5 @@
-// Some chunks pass between memory and disk. This rule selects which of them loses its buffer
-// (dslaunch.offload.cache).
+// The rule that selects the chunk to remove from memory when another chunk is read from disk. The
+// config key is dslaunch.offload.cache.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace dslaunch {
 enum class EvictionRule : uint8_t {
     kFifo,  // the chunk that was read first
     kLru,   // the chunk used longest ago. A step updates each chunk once, always in the same order,
-            // so that this is the chunk that was read first.
-    kLfu    // the chunk used least often since it was read, or the newest of several such chunks,
-            // so that most of the others stay in memory
+            // so kLru chooses the same chunk as kFifo.
+    kLfu    // the chunk used least often since it was read. If several chunks were used equally
+            // often, the newest of them is chosen, so that the others stay in memory.
 };
 
-// Under kLfu, chunks pass through at most this number of buffers: one each for the chunk that is
-// updated, the chunk that is read, the chunk that is written, and the chunk that is read ahead. All
-// other buffers keep their chunk.
+// The number of buffers whose content may change during a step under kLfu: one each for the chunk
+// that is updated, the chunk that is read, the chunk that is written, and the chunk that is read
+// ahead. Every other buffer keeps the same chunk.
 inline constexpr int64_t kLfuPassingBuffers = 4;
 
 }  // namespace dslaunch

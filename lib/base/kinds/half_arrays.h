@@ -1,6 +1,6 @@
-// Converts numbers between fp32 and the bytes in which files and caches keep them: fp32, bf16 or
-// fp16, each number as half_bits.h says. Everything here has internal linkage, since each library
-// compiles it with its own options.
+// Converts arrays of numbers between fp32 in memory and fp32, bf16 or fp16 in files and caches.
+// Each number is converted as in half_bits.h. All functions have internal linkage, because each
+// library compiles them with its own options.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 namespace dslaunch {
 namespace {
 
-// Converts NUMEL numbers of DTYPE at FROM, which need not be aligned, to fp32. REQUIRES: DTYPE is
-// kF32, kBF16 or kF16.
+// Converts the NUMEL numbers of type DTYPE at FROM to fp32. FROM need not be aligned. REQUIRES:
+// DTYPE is kF32, kBF16 or kF16.
 inline void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to) {
     const auto convert = [&](const auto& value_of) {
         for (int64_t i = 0; i < numel; ++i) {
@@ -33,8 +33,8 @@ inline void to_fp32(const std::byte* from, DType dtype, int64_t numel, float* to
     }
 }
 
-// Converts NUMEL numbers in fp32 to DTYPE at TO, which need not be aligned. REQUIRES: DTYPE is
-// kF32, kBF16 or kF16.
+// Converts the NUMEL fp32 numbers at FROM to DTYPE, and writes them to TO. TO need not be aligned.
+// REQUIRES: DTYPE is kF32, kBF16 or kF16.
 inline void from_fp32(const float* from, DType dtype, int64_t numel, std::byte* to) {
     const auto convert = [&](const auto& half_of) {
         for (int64_t i = 0; i < numel; ++i) {

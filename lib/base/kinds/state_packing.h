@@ -12,21 +12,22 @@ namespace dslaunch {
 // The most values that an optimizer keeps for each element: Adam with amsgrad keeps three.
 inline constexpr size_t kMomentsMax = 3;
 
-// The form of one optimizer state; the errors are of one rounding.
+// The formats in which one optimizer state can be stored. The errors below arise each time a number
+// is stored.
 enum class StatePacking : uint8_t {
     kNone,      // fp32, unpacked
     kBf16,      // error less than 2^-7 of the number
     kInt8,      // error less than 1/127 of the block's largest number
-    kUint8Root  // the square root in 8 bits, for numbers >= 0. The error of a number is at most
-                // 511/255^2 of the block's largest; numbers other than 0 become at least 1/255^2
-                // of the largest
+    kUint8Root  // the square root in 8 bits, for numbers >= 0. The error is at most 511/255^2 of
+                // the block's largest number. A number other than 0 never becomes 0: it becomes at
+                // least 1/255^2 of the largest number.
 };
 
 // The number of elements that share a scale in the 8-bit packings.
 inline constexpr int64_t kPackedBlockNumel = 256;
 
-// Returns the size of the scales of NUMEL elements: one fp32 for each block. The scales stand
-// before the one-byte codes.
+// Returns the bytes that the scales of NUMEL elements take: one fp32 for each block. The scales are
+// stored before the one-byte codes.
 [[nodiscard]] constexpr int64_t packed_scale_bytes(int64_t numel) {
     return round_up(numel, kPackedBlockNumel) / kPackedBlockNumel * 4;
 }

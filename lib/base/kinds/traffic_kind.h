@@ -1,6 +1,6 @@
-// The purpose of bytes that travel between hosts, with the names that `dslaunch plan`,
-// metrics.jsonl and the communication log use. The plan counts the bytes of its instructions; a run
-// counts the bytes that it sends.
+// The purposes for which bytes travel between hosts. `dslaunch plan`, metrics.jsonl and the
+// communication log use their names. The plan counts the bytes of its instructions; a run counts
+// the bytes that it sends.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// Packings of values that travel between hosts into fewer bits; the kernels are in
-// lib/kernels/packing.h. The plan uses this header to count bytes. Source: ZeRO++ (Wang et al.
-// 2023, arXiv:2306.10209), block-wise quantization of weights and gradients.
+// Packings that shorten the values sent between hosts; the kernels are in lib/kernels/packing.h.
+// The plan uses this header to count bytes. Source: ZeRO++ (Wang et al. 2023, arXiv:2306.10209),
+// block-wise quantization of weights and gradients.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace dslaunch {
 
-// The form of values on the wire; the errors are of one rounding.
+// The formats in which values are sent to other ranks. The errors below arise each time a value is
+// packed.
 enum class WirePacking : uint8_t {
     kNone,  // unpacked
     kInt8,  // error at most 1/254 of the block's largest value
@@ -19,8 +20,8 @@ enum class WirePacking : uint8_t {
             // 0; infinite from 65520 on
 };
 
-// Returns true for the packings without blocks. Values rounded by them do not change if they are
-// rounded again.
+// Returns true for bf16 and fp16. A value that is already rounded to one of these types does not
+// change when it is rounded again.
 [[nodiscard]] constexpr bool is_half(WirePacking packing) {
     return packing == WirePacking::kBf16 || packing == WirePacking::kF16;
 }
@@ -28,9 +29,9 @@ enum class WirePacking : uint8_t {
 // The number of elements that share a scale.
 inline constexpr int64_t kWireBlockNumel = 256;
 
-// Returns the size of NUMEL elements on the wire; ELEMENT_BYTES is the size of an unpacked element.
-// With 8 and 4 bits there is one fp32 scale for each block, then the codes. The sizes of parts add
-// up to the size of the whole if the parts consist of whole blocks.
+// Returns the size of NUMEL elements on the wire. ELEMENT_BYTES is the size of an unpacked element.
+// kInt8 and kInt4 store one fp32 scale for each block, then the codes. If a tensor is divided into
+// parts of whole blocks, the sizes of the parts add up to the size of the tensor.
 [[nodiscard]] constexpr int64_t wire_bytes(WirePacking packing, int64_t numel,
                                            int64_t element_bytes) {
     if (packing == WirePacking::kNone) return numel * element_bytes;

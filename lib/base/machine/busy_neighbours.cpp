@@ -20,13 +20,14 @@ namespace dslaunch {
 namespace {
 
 constexpr std::chrono::seconds kWindow{5};
-// The smallest use by other programs, in processors, that is reported; less is the system's own
-// work.
+// Other programs are reported if together they use at least this many processors. The system's own
+// work uses less.
 constexpr double kLeastProcessors = 0.25;
-// The smallest part of a window that this process's threads must have waited in total before a line
-// is logged. Threads that find a free processor wait for microseconds only.
+// A warning is logged only if the threads of this process together waited for a processor during at
+// least this part of the measured time. While processors are free, threads wait only microseconds.
 constexpr double kLeastDelay = 0.1;
-// The share by which the processor use of the other ranks may differ from this rank's.
+// Each other rank on the host is assumed to use as many processors as this rank, plus or minus this
+// part; 0.1 means 10 %.
 constexpr double kUnlikeProcesses = 0.1;
 
 bool is_allowed(std::string_view name, const cpu_set_t& allowed) {
@@ -34,8 +35,8 @@ bool is_allowed(std::string_view name, const cpu_set_t& allowed) {
     return number && *number < CPU_SETSIZE && CPU_ISSET(static_cast<size_t>(*number), &allowed);
 }
 
-// Returns the sum, in seconds, of the lines "cpu<N> user nice system idle iowait irq softirq steal
-// ..." without idle and iowait, for the processors that this process may use.
+// Returns the seconds for which the processors that this process may use were busy. The lines are
+// "cpu<N> user nice system idle iowait irq softirq steal ..."; idle and iowait are not counted.
 double busy_seconds(const std::string& path) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);

@@ -21,12 +21,12 @@ struct ProcessorUse {
     double delayed = 0;  // time that this process's threads waited for a processor, summed
 };
 
-// Reads the counters; a counter that cannot be read is 0. ROOT: the folder that holds proc/, for
-// tests.
+// Reads the counters; a counter that cannot be read is 0. Tests set ROOT, the folder that holds
+// proc/.
 [[nodiscard]] ProcessorUse read_processor_use(const std::string& root = "");
 
-// The processors of a host, and the number of processes and of threads in each process that the job
-// runs on them.
+// The processors of a host that a job may use, the number of the job's processes there, and the
+// number of threads in each process.
 struct ProcessorShare {
     int processors = 1;
     int processes = 1;
@@ -40,12 +40,13 @@ struct ProcessorShare {
 [[nodiscard]] std::string neighbours_text(const ProcessorUse& before, const ProcessorUse& after,
                                           const ProcessorShare& share);
 
-// Watches the other programs until it is destroyed.
+// A thread that logs a warning if other programs use the processors of this process. The thread
+// runs until this object is destroyed.
 class BusyNeighbours {
   public:
-    // Logs one warning, as COMPONENT, after other programs were busy for some seconds. It is logged
-    // at once or, with AT_END, when this object is destroyed, so that it does not interrupt text on
-    // the terminal.
+    // Logs at most one warning, with COMPONENT as its component, after other programs used
+    // processors for some seconds. If AT_END is true, logs the warning only when this object is
+    // destroyed, so that it does not interrupt text on the terminal.
     BusyNeighbours(std::string component, const ProcessorShare& share, bool at_end = false);
     BusyNeighbours(const BusyNeighbours&) = delete;
     BusyNeighbours& operator=(const BusyNeighbours&) = delete;

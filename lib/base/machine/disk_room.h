@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// The space for FOLDER at the time of the reading.
+// The free space on the disk that holds FOLDER.
 struct DiskRoom {
     std::string folder;
     uint64_t device = 0;  // folders with the same number share the space

@@ -1,6 +1,7 @@
-// Files that must be removed when this process ends, however it ends: temporaries of a command that
-// Ctrl-C interrupts, files of a rank that fails and calls _exit. Only SIGKILL leaves them. The list
-// is global, since a signal handler can use nothing else. Any thread.
+// Files that must be removed when this process ends: for example, temporary files of a command that
+// Ctrl-C interrupts, and files of a rank that fails and calls _exit. Only SIGKILL leaves the files
+// on disk. The list of the files is global, because a signal handler can reach only global data.
+// Any thread may call the functions.
 #pragma once
 
 #include <string>
@@ -9,11 +10,12 @@ namespace dslaunch {
 
 struct FileOfProcess;
 
-// Adds a file that remove_files_of_process() will remove. With WITH_FOLDER, it also removes the
-// file's folder if the folder is empty then. Returns the entry, for forget_file_of_process().
+// Adds a file that remove_files_of_process() will remove. If WITH_FOLDER is true,
+// remove_files_of_process() also removes the file's folder if nothing else is in it. Returns the
+// entry in the list, for forget_file_of_process().
 FileOfProcess* add_file_of_process(const std::string& path, bool with_folder = false);
 
-// Takes FILE off the list: it was removed already, or must stay from now on. FILE may be null.
+// Takes FILE off the list, because it was already removed or must be kept. FILE may be null.
 void forget_file_of_process(FileOfProcess* file) noexcept;
 
 // Removes the files on the list that still exist. A signal handler may call it.

@@ -16,8 +16,8 @@ namespace dslaunch {
 
 namespace {
 
-// Values from this one on mean that there is no limit: cgroup version 1 then writes the largest
-// multiple of a page.
+// A limit of this value or more means no limit. Where no limit is set, cgroup version 1 writes the
+// largest multiple of the page size.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::string text_of(const std::string& path) {
@@ -85,8 +85,8 @@ std::optional<Mount> find_mount(const std::string& root, std::string_view type,
     return {};
 }
 
-// Returns the path of this process's control group in the hierarchy with CONTROLLER ("": version
-// 2).
+// Returns the path of this process's control group in the hierarchy that has CONTROLLER. An empty
+// CONTROLLER stands for the hierarchy of cgroup version 2.
 std::optional<std::string> own_group(const std::string& root, std::string_view controller) {
     for (const std::string& line : split(text_of(root + "/proc/self/cgroup"), '\n')) {
         const size_t first = line.find(':');
@@ -100,8 +100,8 @@ std::optional<std::string> own_group(const std::string& root, std::string_view c
     return {};
 }
 
-// Returns the path of GROUP relative to ROOT. A container may have mounted ROOT in place of the
-// whole hierarchy. If GROUP is not inside ROOT, returns "", which means ROOT itself.
+// Returns the path of GROUP relative to ROOT; "" for ROOT itself. A container may see only the part
+// of the hierarchy below ROOT. Also returns "" if GROUP is not inside ROOT.
 std::string inside(std::string_view root, std::string_view group) {
     if (!group.starts_with(root) || group.find("..") != std::string_view::npos) return "";
     group.remove_prefix(root.size());
@@ -123,7 +123,7 @@ constexpr std::array<std::string_view, 3> kGivenBack2 = {"inactive_file", "activ
 constexpr std::array<std::string_view, 2> kGivenBack1 = {"total_inactive_file",
                                                          "total_active_file"};
 
-// Adds every limit from this process's control group up to the top of the mounted hierarchy.
+// Adds the memory limits of this process's control group and of all visible groups above it.
 void add_groups(const std::string& root, const GroupFiles& files,
                 std::vector<MemoryLimit>& limits) {
     const std::optional<Mount> mount = find_mount(root, files.type, files.controller);

@@ -31,7 +31,7 @@ struct MemoryState {
 
 // Reads control groups of version 2 and 1 (this process's own and the visible ones above it),
 // MemAvailable, RLIMIT_AS and RLIMIT_DATA. Swap space does not count. A value that cannot be read
-// sets no limit. ROOT: the folder that holds proc/ and sys/, for tests.
+// sets no limit. Tests set ROOT, the folder that holds proc/ and sys/.
 [[nodiscard]] MemoryState read_memory_state(const std::string& root = "");
 
 // Returns the limit that leaves the least memory to this process if all LOCAL_RANKS ranks of its

@@ -1,7 +1,8 @@
-// A shared library of the same build, in the program's folder or in ../lib/dslaunch. It is opened
-// only when it is needed, because the libraries that it links are large, or missing on some
-// machines. It exports one function without arguments, which returns data that begin with their
-// version (uint32_t). Any thread.
+// Opens plugins. A plugin is a shared library from the same build as the program, in the program's
+// folder or in ../lib/dslaunch. A plugin is opened only when it is needed, because the libraries
+// that it links are large, or missing on some machines. It exports one function without arguments,
+// which returns its data. The data begin with their version (uint32_t). Any thread may call the
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace dslaunch {
 
-// The facts with which a plugin of one kind is opened and checked.
+// The properties that all plugins of one kind share.
 struct PluginKind {
     const char* name = "";        // "GPU"
     const char* entry = "";       // the name of its function
@@ -18,9 +19,10 @@ struct PluginKind {
     bool shares_symbols = false;  // later libraries may use symbols of the libraries that it links
 };
 
-// Returns the path of FILE, a plugin of the programs in folder PROGRAMS: in
-// PROGRAMS/../lib/dslaunch, where packages install it, if it is there; else in PROGRAMS, where a
-// build makes it. The file may be missing.
+// Returns the path of the plugin FILE for programs in the folder PROGRAMS. Packages install plugins
+// in PROGRAMS/../lib/dslaunch; builds put plugins in PROGRAMS itself. If FILE exists in the first
+// folder, returns its path there. Otherwise returns the path in PROGRAMS, even if FILE does not
+// exist.
 [[nodiscard]] std::string plugin_of(const std::string& programs, const std::string& file);
 // Returns the path of FILE, a plugin from the same build as this program.
 [[nodiscard]] std::string own_plugin(const std::string& file);

@@ -16,7 +16,7 @@ struct ProgramMemory {
     Bytes code;  // resident, unchanged pages of the files of the program and its libraries
 };
 
-// Measures this process. ROOT: the folder that holds proc/, for tests. Throws Error{kSetup} if
+// Measures this process. Tests set ROOT, the folder that holds proc/. Throws Error{kSetup} if
 // proc/self/smaps cannot be read.
 [[nodiscard]] ProgramMemory read_program_memory(const std::string& root = "");
 

@@ -21,7 +21,7 @@ int64_t busy_us(int fd) {
     struct tcp_info info {};
     socklen_t length = sizeof info;
     if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
-    // An older kernel fills in less.
+    // Older kernels return a shorter structure, without these fields.
     constexpr size_t kEnd = offsetof(struct tcp_info, tcpi_rwnd_limited) + sizeof(uint64_t);
     if (length < kEnd || info.tcpi_busy_time < info.tcpi_rwnd_limited) return 0;
     return static_cast<int64_t>(info.tcpi_busy_time - info.tcpi_rwnd_limited);

@@ -7,8 +7,9 @@
 
 namespace dslaunch {
 
-// Returns the sum over all TCP connections that are open now: the time with unacknowledged data,
-// without the time in which the receiver's window was full. 0 if the kernel does not count it.
+// Returns the time during which sent data waited for acknowledgement, summed over the open TCP
+// connections of this process. Time during which the receiver's window was full is not counted.
+// Returns 0 if the kernel does not measure these times.
 [[nodiscard]] Duration sending_time();
 
 }  // namespace dslaunch

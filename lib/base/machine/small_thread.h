@@ -13,7 +13,8 @@
 
 namespace dslaunch {
 
-// Owns one thread, or none. If the thread's work throws, the program ends.
+// A thread with a small stack; a default-constructed object has no thread. An exception that leaves
+// the thread's function ends the program.
 class SmallThread {
   public:
     static constexpr size_t kStackBytes = size_t{512} << 10;

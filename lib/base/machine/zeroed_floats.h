@@ -8,7 +8,8 @@
 
 namespace dslaunch {
 
-// Owns the array; returns its pages to the system when it is destroyed.
+// An array of fp32 numbers that are zero at first. Its pages are returned to the system when the
+// object is destroyed.
 class ZeroedFloats {
   public:
     ZeroedFloats() = default;

@@ -60,8 +60,9 @@ std::string without_last_fields(std::string_view text, size_t columns) {
 
 MovingLine::MovingLine(int fd) : fd_(fd), erases_(erases_lines(fd)) {}
 
-// Returns true also for a terminal that is not the controlling terminal: it has no foreground
-// process group.
+// Returns true if lines can be redrawn, and this process is in the terminal's foreground process
+// group. If FD is not the controlling terminal, tcgetpgrp() fails, and the foreground is not
+// checked.
 bool MovingLine::moves() const {
     if (!erases_) return false;
     const pid_t foreground = ::tcgetpgrp(fd_);
@@ -69,8 +70,8 @@ bool MovingLine::moves() const {
 }
 
 // Keeps one column free, since a terminal may begin another line when its last column is filled.
-// The cursor returns to the beginning of the line: if the terminal becomes narrower and wraps the
-// line, erasing from there on still erases all of it.
+// Leaves the cursor at the beginning of the line. If the terminal becomes narrower and wraps the
+// line, a later erase from the cursor on still removes the whole text.
 std::string MovingLine::draw(std::string_view text) {
     text_ = text;
     is_drawn_ = true;

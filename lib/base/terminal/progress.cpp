@@ -103,7 +103,7 @@ void Progress::draw_until_ended() {
                 static_cast<void>(write_full(kTerminal, line_.draw(text_.text(now))));
         } else if (text_.is_told(now)) {
             const std::string text = text_.text(now);
-            // The log sink calls log(), which takes the lock.
+            // Releases the lock first, because the log sink calls log(), which needs the lock.
             lock.unlock();
             log_info(component_, "{}", text);
             lock.lock();

@@ -18,7 +18,8 @@
 
 namespace dslaunch {
 
-// Composes the text about an operation and decides when it is shown. No thread, no descriptor.
+// The text that reports the progress of an operation. It also decides when this text is shown, but
+// does not write it.
 class ProgressText {
   public:
     explicit ProgressText(TimePoint now) : begin_(now), part_begin_(now), told_(now) {}
@@ -34,8 +35,8 @@ class ProgressText {
     [[nodiscard]] std::string text(TimePoint now) const;
     // Returns true once the operation has taken long enough to be shown.
     [[nodiscard]] bool is_shown(TimePoint now) const { return now - begin_ >= kShownAfter; }
-    // Returns true each time a log line about the operation is due at NOW. For use if no line can
-    // move.
+    // Returns true if it is time, at NOW, to log the next line about the operation. Log lines are
+    // used if stderr is not a terminal on which a line can be redrawn.
     [[nodiscard]] bool is_told(TimePoint now);
 
   private:
@@ -45,11 +46,12 @@ class ProgressText {
     int64_t total_ = 0, done_ = 0;
 };
 
-// Shows a ProgressText on stderr until it is destroyed.
+// A ProgressText that is shown on stderr until this object is destroyed.
 class Progress {
   public:
     // COMPONENT: the component of the log lines. Shows nothing if the log level is below info.
-    // REQUIRES: the signals that end the process may be delivered to any thread.
+    // REQUIRES: signals that end the process may be handled in any thread, because the thread that
+    // this object starts may receive them.
     explicit Progress(std::string_view component, std::string_view what, int64_t total = 0,
                       std::string_view noun = {});
     Progress(const Progress&) = delete;

@@ -52,8 +52,8 @@ std::string guess_text(const std::string& word, const std::vector<std::string>& 
     return guess ? fmt::format(", did you mean `{}`?", *guess) : "";
 }
 
-// Returns a hint at the option that the bare word WORD may be meant for; empty if APP has no such
-// option.
+// Returns a hint, such as "; did you mean --data WORD?", for a WORD that was given without an
+// option; "" if APP has no option that fits.
 std::string meant_text(const CLI::App& app, const std::string& word) {
     if (app.get_option_no_throw("--data") != nullptr && ::access(word.c_str(), F_OK) == 0)
         return fmt::format("; did you mean --data {}?", printable(word));
@@ -81,8 +81,10 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
         if (const ForeignName* foreign = find_foreign(bare, has_option); foreign != nullptr)
             return fmt::format("unknown option `{}`: {}", printable(name), advice_of(*foreign));
         const std::vector<std::string> known = long_names(app);
-        // `--api-key` is the beginning of a longer name (`--api-key-file`), which is a better guess
-        // than the nearest one. Two letters begin too many names.
+        // If an option's name begins with the given name, suggests this option: for `--api-key`,
+        // suggests `--api-key-file`. Otherwise suggests the option with the nearest name. A given
+        // name of one or two letters must be followed by `-` in the option's name, because too many
+        // words begin with the same two letters.
         const auto longer = std::ranges::find_if(known, [&](const std::string& other) {
             return other.starts_with(name + "-") || (bare.size() > 2 && other.starts_with(name));
         });
@@ -100,8 +102,8 @@ std::string describe_extra(const CLI::App& app, const std::string& word) {
                        guess.empty() ? "; there are: " + join(commands, ", ") : guess);
 }
 
-// Returns the word, such as `-hf`, that CLI11 took for -h and other letters; null if WORDS ask for
-// the help.
+// Returns the word, such as `-hf`, that CLI11 read as `-h` followed by other one-letter options;
+// null if WORDS contain `-h` or `--help`.
 const std::string* joined_help(const std::vector<std::string>& words) {
     const std::string* joined = nullptr;
     for (const std::string& word : words) {
@@ -195,8 +197,8 @@ std::string usage_of(const CLI::App& app) {
 // Returns the message for ERROR. NAME: "dslaunch config check".
 std::string describe(const CLI::App& app, const std::string& name, const CLI::ParseError& error) {
     const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-    // If a required word is missing, the reason may be another word that is mistyped; that one is
-    // reported.
+    // A required word can seem to be missing because another word is mistyped. In this case the
+    // mistyped word is reported.
     if (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
         const std::vector<std::string> extras = app.remaining(true);
         if (!extras.empty()) return describe_extra(app, extras.front());

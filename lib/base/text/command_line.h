@@ -1,6 +1,6 @@
-// A command line with words, options and subcommands, as CLI11 parses them. Both programs declare
-// their command lines with it, so that errors are reported in one place and only command_line.cpp
-// compiles CLI11. No threads.
+// A command line with words, options and subcommands, as CLI11 parses them. dslaunch and dsworker
+// both declare their command lines with CommandLine, so that errors are reported in one place and
+// only command_line.cpp compiles CLI11. No threads.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace dslaunch {
 // One declared word or option. Valid as long as its CommandLine. Each function returns *this.
 class Declared {
   public:
-    // CHOICES: one_of() stores its words there, for the help.
+    // CHOICES receives the words of one_of(), so that the help can list them.
     Declared(CLI::Option& option, std::vector<std::string>& choices)
         : option_(&option), choices_(&choices) {}
 
@@ -54,12 +54,12 @@ class CommandLine {
     CommandLine& operator=(const CommandLine&) = delete;
     ~CommandLine();
 
-    // Declares a word ("PATH") or an option ("-t,--tag NAME", with the name of its value in the
-    // help). Parsing writes VALUE if the word or option is given; VALUE must outlive parse(). A
-    // bool is a flag ("!--no-check" sets it to false). An option whose VALUE is a vector may be
-    // given several times, and numbers may also be separated by commas. Types of VALUE: bool, int,
-    // int64_t, uint64_t, double, std::string, std::optional of the signed numbers and of
-    // std::string, vectors of std::string, int and int64_t.
+    // Declares a word ("PATH") or an option ("-t,--tag NAME"; the help shows NAME as its value).
+    // Parsing writes VALUE if the word or option is given; VALUE must outlive parse(). A bool is a
+    // flag ("!--no-check" sets it to false). An option whose VALUE is a vector may be given several
+    // times, and numbers may also be separated by commas. VALUE is a bool, int, int64_t, uint64_t,
+    // double or std::string, an optional int, int64_t, double or std::string, or a vector of int,
+    // int64_t or std::string.
     template <typename Value>
     Declared add(const std::string& declaration, Value& value, const std::string& help = "");
 
@@ -69,19 +69,19 @@ class CommandLine {
     // Adds a subcommand. From then on one of the subcommands must be given.
     CommandLine& subcommand(const std::string& name, HelpPage help);
 
-    // Parses WORDS (without the names of program and subcommand). `-` and `_` are equivalent in the
-    // names of options. Returns false after --help, which prints the page to stdout. Throws
-    // Error{kUsage}, whose message begins with the subcommand, for an unknown option or subcommand
-    // (with the nearest name), a missing or bad value, or an extra word. REQUIRES: this is not a
-    // subcommand.
+    // Parses WORDS, the words that follow this command's name. `-` and `_` are equivalent in the
+    // names of options. For --help, prints the page to stdout and returns false. Throws
+    // Error{kUsage}, whose message begins with the subcommand, if a word is missing, bad or extra,
+    // or if an option or subcommand is unknown; the message then suggests the nearest name.
+    // REQUIRES: this is not a subcommand.
     [[nodiscard]] bool parse(const std::vector<std::string>& words);
 
     // Returns the page that --help prints: everything declared that is not hidden.
     [[nodiscard]] HelpPage page() const;
     [[nodiscard]] std::string help() const { return help_text(page()); }
 
-    // Return, after parse(), how many times "--NAME" was given, and whether subcommand NAME was
-    // given.
+    // After parse(), count() returns how many times "--NAME" was given, and chose() returns true if
+    // subcommand NAME was given.
     [[nodiscard]] size_t count(const std::string& name) const;
     [[nodiscard]] bool chose(const std::string& name) const;
 

@@ -23,8 +23,8 @@ constexpr const char* kCutOff =
 
 namespace fs = std::filesystem;
 
-// Returns true if OTHER may be meant by NAME, judging by their endings: `b.jsonl` is not a
-// mistyped `j.json`, but `b.json` is.
+// Returns true if OTHER can be a correction of the mistyped NAME, judging by their endings:
+// `j.json` cannot stand for `b.jsonl`, but `b.json` can.
 bool may_be_meant(const fs::path& name, const fs::path& other) {
     const std::string ending = name.extension().string();
     const bool is_known =
@@ -75,8 +75,8 @@ std::string near_file(const std::string& path, const Fits& fits) {
     fs::path place(path);
     if (place.empty() || fs::exists(place, unreadable)) return "";
     if (!place.has_filename()) place = place.parent_path();
-    // If folders of the path do not exist either, corrects their names too, from the outermost one
-    // on.
+    // If folders of the path do not exist either, corrects their names too, beginning with the
+    // outermost folder.
     fs::path rest;
     while (place.has_relative_path() && !fs::exists(folder_of(place.string()), unreadable)) {
         rest = rest.empty() ? place.filename() : place.filename() / rest;

@@ -24,12 +24,12 @@ namespace dslaunch {
 [[nodiscard]] std::string missing_folder_text(const std::string& path);
 
 // Returns what is wrong with a failed download or copy, and what to do. CONTENT is the beginning of
-// the file. A failed download is empty, or has zero bytes, a pointer of Git LFS, a server's error
-// or a web page. Returns "" for any other content.
+// the file. Recognizes an empty file, a file of zero bytes only, a pointer of Git LFS, a server's
+// error message and a web page. Returns "" for any other content.
 [[nodiscard]] std::string download_fault(std::string_view content);
 
-// Returns the same for the file at PATH. If PATH is a link to a missing file, the text says so.
-// Returns "" if nothing is at PATH.
+// Returns the result of download_fault() for the file at PATH. If PATH is a link to a missing file,
+// the text says so. Returns "" if nothing is at PATH.
 [[nodiscard]] std::string download_fault_at(const std::string& path);
 
 }  // namespace dslaunch

@@ -268,8 +268,9 @@ inline constexpr ForeignName kForeignNames[] = {
     return folded;
 }
 
-// Returns the row for NAME, in any spelling, that applies to a command; HAS_OPTION(option) returns
-// true if the command has that option. Returns nullptr if there is no row.
+// Returns the row of kForeignNames for NAME that applies to the command; nullptr if there is none.
+// NAME may have upper case, and `_` in place of `-`. HAS_OPTION(option) returns true if the command
+// has the option.
 template <typename HasOption>
 [[nodiscard]] const ForeignName* find_foreign(std::string_view name, const HasOption& has_option) {
     const std::string folded = folded_name(name);

@@ -17,14 +17,14 @@ constexpr size_t kWidth = 80;
 constexpr size_t kTextColumnMax = 28;
 constexpr std::string_view kIndent = "  ";
 
-// Appends WORDS, wrapped, to TEXT. All lines begin at COLUMN, which the last line of TEXT has
-// reached already.
+// Appends WORDS, wrapped, to TEXT. All lines of WORDS begin at COLUMN. REQUIRES: the last line of
+// TEXT ends at COLUMN.
 void append_wrapped(std::string& text, std::string_view words, size_t column) {
     text += wrapped(words, {.width = kWidth, .first = column, .indent = column}) + '\n';
 }
 
-// Returns the column at which the texts of PAGE begin: after its longest head, unless that head is
-// too long.
+// Returns the column at which the descriptions of PAGE's options begin. The column is to the right
+// of the longest option, but at most kTextColumnMax.
 size_t text_column(const HelpPage& page) {
     size_t column = 0;
     for (const HelpGroup& group : page.groups)

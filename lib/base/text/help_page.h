@@ -51,8 +51,9 @@ void print_help(const HelpPage& page);
 // Returns the first sentence of PAGE.does, for a list of commands: "lists the jobs".
 [[nodiscard]] std::string brief_of(const HelpPage& page);
 
-// Returns the head of an option with NAMES ("hostfile,H", without dashes), short names first.
-// VALUE_NAME: "FILE"; "[DIR]" for an optional value after `=`; empty if the option has no value.
+// Returns the head of an option, such as "-H, --hostfile FILE", with short names first. NAMES:
+// "hostfile,H", without dashes. VALUE_NAME: "FILE"; "[DIR]" for an optional value after `=`; empty
+// if the option has no value.
 [[nodiscard]] std::string option_head(std::string_view names, std::string_view value_name);
 
 }  // namespace dslaunch

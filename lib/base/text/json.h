@@ -1,5 +1,4 @@
-// JSON output, streamed into a string: run.json, metrics.jsonl, --json. JSON is read elsewhere,
-// with libraries.
+// Writes JSON into a string, for run.json, metrics.jsonl and --json. This file does not read JSON.
 #pragma once
 
 #include <concepts>
@@ -10,9 +9,9 @@
 
 namespace dslaunch {
 
-// Writes keys and values in the order of the calls. Nesting is checked: an error is a bug, and the
-// program aborts. Doubles are printed as the shortest text that reads back equal; NaN and
-// infinities become null. Bytes that are not UTF-8 become U+FFFD.
+// A writer that puts keys and values into JSON in the order of the calls. Calls that do not nest
+// correctly are a bug, and the program aborts. Doubles are printed as the shortest text that reads
+// back equal; NaN and infinities become null. Bytes that are not UTF-8 become U+FFFD.
 class JsonWriter {
   public:
     enum class Form { kSpaced, kCompact };  // with or without a blank after each comma and colon

@@ -23,8 +23,9 @@ class JsonPlace {
     JsonPlace(const std::string& path, const Json& root)
         : path_(&path), root_(&root), json_(&root) {}
 
-    // Each of these throws Error{kInput} with the place if the value has another type. An object
-    // may have only keys in ALLOWED, but need not have all of them.
+    // Each function below throws Error{kInput}, with the place in the document, if the value has
+    // another type than the function expects. expect_object() also throws if the object has a key
+    // that is not in ALLOWED; keys in ALLOWED may be missing.
     void expect_object(std::initializer_list<std::string_view> allowed) const;
     [[nodiscard]] bool has(const char* key) const;       // null counts as absent
     [[nodiscard]] bool mentions(const char* key) const;  // null counts as present
@@ -34,7 +35,8 @@ class JsonPlace {
     [[nodiscard]] double number() const;  // "Infinity", "-Infinity" and "NaN" are numbers here
     [[nodiscard]] bool boolean() const;
     [[nodiscard]] const std::string& text() const;
-    // Returns the only field of an object that stands for a union: its name and its value.
+    // Returns the name and the value of the only field of an object. Such an object stores one of
+    // several alternatives: the name says which one.
     [[nodiscard]] std::pair<std::string, JsonPlace> only() const;
     // Calls USE for each member of an object whose keys are data, not field names.
     template <typename Use>
@@ -48,7 +50,7 @@ class JsonPlace {
         expect(json_->is_array(), "a list");
         for (const Json& element : *json_) use(to(element));
     }
-    // Throws Error{kInput} with the place and WHY.
+    // Throws Error{kInput}. The message gives the value's place in the document, and WHY.
     [[noreturn]] void refuse(const std::string& why) const;
 
   private:

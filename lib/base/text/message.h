@@ -26,7 +26,7 @@
 namespace dslaunch {
 namespace fields {
 
-// Converts to any type, so that the members of a struct can be counted.
+// A value that converts to any type, so that the members of a struct can be counted.
 struct AnyMember {
     template <typename T>
     operator T() const;  // NOLINT(google-explicit-constructor): initializes a member
@@ -147,7 +147,8 @@ void read(WireReader& wire, T& value) {
         value = T(wire.i64());
     } else if constexpr (requires { typename T::value_type; }) {
         value.clear();
-        // Items are read one by one: with a false count, the bytes run out before the memory does.
+        // Items are read one by one. If the count in a damaged message is too large, reading
+        // therefore ends with an error before memory runs out.
         for (uint32_t left = wire.u32(); left > 0; --left) read(wire, value.emplace_back());
     } else {
         std::apply([&](auto&... member) { (read(wire, member), ...); }, of(value));
@@ -177,8 +178,8 @@ template <Message M>
     return wire.bytes();
 }
 
-// Returns the message in BYTES. Throws Error{kInternal} with M::kWhat if bytes are missing or left
-// over, and whatever M::check() throws, if M has that function.
+// Returns the message in BYTES. Throws Error{kInternal}, whose text names M::kWhat, if bytes are
+// missing or left over. If M has a function check(), calls it and passes on what it throws.
 template <Message M>
 [[nodiscard]] M decode(std::string_view bytes) {
     M message;

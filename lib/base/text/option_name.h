@@ -1,5 +1,5 @@
 // The names of options, in which `-` and `_` are equivalent, and their names in other tools. Used
-// for the command lines of both programs. No threads: pure.
+// for the command lines of dslaunch and dsworker. No threads: pure.
 #pragma once
 
 #include <algorithm>
@@ -92,7 +92,7 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 58> k
     return names;
 }
 
-// Returns true if NAME is one of the other_names() of some option.
+// Returns true if NAME is another tool's name for an option.
 [[nodiscard]] inline bool is_other_name(std::string_view name) {
     return std::ranges::any_of(kOtherOptionNames,
                                [&](const auto& row) { return row.first == name; });

@@ -35,8 +35,8 @@ std::string chosen_columns(const Rows& rows, const std::vector<size_t>& widths,
     return text;
 }
 
-// Divides the columns into parts, and returns the columns of each part. Each part is at most LIMIT
-// wide, unless it has only the first column and one more.
+// Divides the columns into parts, and returns the columns of each part. Every part begins with the
+// first column. A part is wider than LIMIT only if even two columns do not fit.
 std::vector<std::vector<size_t>> parts_within(const std::vector<size_t>& widths, size_t limit) {
     std::vector<std::vector<size_t>> parts(1);
     size_t width = 0;

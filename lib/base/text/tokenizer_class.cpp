@@ -29,7 +29,7 @@ bool takes_file_alone(std::string_view model_type) {
     return std::ranges::find(kTypes, model_type) != std::ranges::end(kTypes);
 }
 
-// Returns true for classes that set add_prefix_space of the ByteLevel step.
+// Returns true for tokenizer classes that overwrite add_prefix_space in the ByteLevel step.
 bool sets_byte_level(std::string_view name) {
     constexpr std::string_view kClasses[] = {"CodeGenTokenizer", "CohereTokenizer",
                                              "GPT2Tokenizer",    "GPTNeoXTokenizer",
@@ -75,8 +75,8 @@ void set_like_llama(bool prefix, Json& tokenizer) {
     tokenizer["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
 }
 
-// Returns the number of TOKEN in the vocabulary of MODEL, the `model` of a tokenizer.json, or null
-// if it is not there.
+// Returns the number of TOKEN in the vocabulary of MODEL; null if the vocabulary does not contain
+// TOKEN. MODEL is the `model` object of a tokenizer.json.
 Json number_of(const Json& model, const std::string& token) {
     const auto vocab = model.find("vocab");
     if (vocab == model.end()) return nullptr;

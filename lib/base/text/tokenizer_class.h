@@ -14,7 +14,8 @@ struct TokenizerClassFiles {
     nlohmann::json config;            // config.json, the model's
 };
 
-// Changes TOKENIZER, the content of a tokenizer.json, as transformers does. It may be any JSON.
+// Changes TOKENIZER, the content of a tokenizer.json, as transformers does when it loads the file.
+// TOKENIZER may be any JSON, even if it is not a tokenizer.
 void apply_tokenizer_class(const TokenizerClassFiles& files, nlohmann::json& tokenizer);
 
 }  // namespace dslaunch

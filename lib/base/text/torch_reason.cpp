@@ -44,8 +44,8 @@ bool is_frame(std::string_view line) {
     return trim(line).starts_with("File \"") && line.find("\", line ") != kNowhere;
 }
 
-// Returns the frame that begins at line BEGIN. Lines of source follow it, and one more line marks
-// the source line that failed.
+// Returns the frame that begins at line BEGIN. The next lines quote the source, and a marker stands
+// below the source line that failed.
 Frame frame_at(const std::vector<std::string>& lines, size_t begin) {
     const std::string path(between(lines[begin], "File \"", "\""));
     const std::string line(trim(between(lines[begin], "\", line ", ",")));
@@ -60,8 +60,8 @@ Frame frame_at(const std::vector<std::string>& lines, size_t begin) {
     return frame;
 }
 
-// Returns the place of the innermost frame of the model's own source, or else of the innermost
-// frame.
+// Returns the location of the innermost frame in the model's own source. If there is no such frame,
+// returns the location of the innermost frame.
 std::string where_of(const std::vector<std::string>& lines) {
     std::vector<Frame> frames;
     for (size_t i = 0; i < lines.size(); ++i) {
@@ -75,8 +75,8 @@ std::string where_of(const std::vector<std::string>& lines) {
     return fmt::format(", at {}{}{}", frame.place, frame.source.empty() ? "" : ": ", frame.source);
 }
 
-// Returns the length of a prefix such as `RuntimeError: ` or `builtins.ValueError: ` of LINE; 0 if
-// there is none.
+// Returns the length of the kind of error at the beginning of LINE, such as `RuntimeError: ` or
+// `builtins.ValueError: `; 0 if LINE does not begin with a kind of error.
 size_t kind_length(std::string_view line) {
     const size_t colon = line.find(": ");
     if (colon == kNowhere) return 0;
@@ -86,8 +86,8 @@ size_t kind_length(std::string_view line) {
     return colon + 2;
 }
 
-// Returns the line with the reason: the last one that begins with a kind of error, or else the
-// first that is not boilerplate.
+// Returns the line that gives the reason: the last line that begins with a kind of error, such as
+// `ValueError: `. If there is no such line, returns the first line that is not boilerplate.
 std::string_view saying_line(const std::vector<std::string>& lines) {
     std::string_view first;
     std::string_view named;
@@ -100,8 +100,8 @@ std::string_view saying_line(const std::vector<std::string>& lines) {
     return trim(named.empty() ? first : named);
 }
 
-// Returns LINE without the location in LibTorch's source, and without the kind of error if this is
-// RuntimeError or IndexError: these kinds say nothing about the reason.
+// Returns LINE without the location in LibTorch's source. Also drops the words `RuntimeError: ` and
+// `IndexError: `, which say nothing about the reason.
 std::string without_marks(std::string_view line) {
     const size_t kind = kind_length(line);
     if (line.starts_with("RuntimeError: ") || line.starts_with("IndexError: "))

@@ -1,5 +1,5 @@
-// Finds the reason in an error text of LibTorch, which is a page long: advice, two tracebacks of
-// the model's source, C++ stack frames. Uses only the texts and does not call LibTorch.
+// Finds the reason in an error text of LibTorch. Such a text is a page long: advice, two tracebacks
+// of the model's source, and C++ stack frames. Uses only the texts and does not call LibTorch.
 #pragma once
 
 #include <exception>
@@ -13,8 +13,9 @@ namespace dslaunch {
 // m.py:11: self.fc(h)".
 [[nodiscard]] std::string torch_reason(std::string_view text);
 
-// Does the same for ERROR, but returns the text of dslaunch's own Error unchanged. If a part of the
-// text is not returned, logs the whole text at level debug.
+// Returns the reason in the text of ERROR, in the same form as the function above. Returns the text
+// of dslaunch's own Error unchanged. If a part of the text is not returned, logs the whole text at
+// level debug.
 [[nodiscard]] std::string torch_reason(const std::exception& error);
 
 }  // namespace dslaunch

@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// Appends values to a text of bytes. Each function returns *this.
+// A writer that appends values in binary form to a string. Each function returns *this.
 class WireWriter {
   public:
     WireWriter& u8(uint8_t value);
@@ -25,8 +25,8 @@ class WireWriter {
     std::string bytes_;
 };
 
-// Reads what WireWriter wrote. Throws Error{kInternal} with WHAT in the message if bytes are
-// missing.
+// A reader of the values that a WireWriter wrote. Throws Error{kInternal} with WHAT in the message
+// if bytes are missing.
 class WireReader {
   public:
     // BYTES must outlive the reader.

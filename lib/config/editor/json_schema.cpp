@@ -60,7 +60,7 @@ class Node {
     Value value_;
 };
 
-// Returns a schema that no value fits, with MESSAGE for the user.
+// Returns a schema that refuses every value and shows MESSAGE to the user.
 Node never(const std::string& message) {
     return std::move(Node()
                          .put("not", Node())
@@ -171,8 +171,8 @@ class SchemaMaker {
     }
 
   private:
-    // Adds to SCHEMA the keys of the section PATH. QUIET: an outer section was refused, or may be
-    // switched off, so that the keys of PATH are only checked for their types.
+    // Adds the keys of the section PATH to SCHEMA. If QUIET is true, checks only the types of these
+    // keys, because an outer section was refused or may be switched off.
     void put_section(const std::string& path, Node& schema, bool quiet) {
         Node properties;
         Value others = make_value(false);
@@ -206,7 +206,7 @@ class SchemaMaker {
         if (path == "optimizer" || path == "scheduler") put_types(path, schema);
     }
 
-    // Refuses names in the section PATH that belong in the same section of `dslaunch`.
+    // Refuses names in the section PATH that belong in the `dslaunch` section of the same name.
     static void put_misplaced(const std::string& path, Node& properties) {
         const std::string home = path.empty() ? "dslaunch" : "dslaunch." + path;
         const std::vector<std::string> own = key_names(path);
@@ -278,7 +278,8 @@ class SchemaMaker {
         return schema;
     }
 
-    // Makes a refused key accept only values that ask for nothing, in all spellings.
+    // Makes a key that is not available yet accept only values that switch its feature off. Accepts
+    // all spellings of these values.
     static void put_refused(const KeySpec& key, Node& schema) {
         Value values = json_list({Value{}});
         const Value fallback = default_value(key);
@@ -311,7 +312,8 @@ class SchemaMaker {
     }
 
     void put_object(const KeySpec& key, Node& schema, bool quiet) {
-        // A section in a list, or under a name that the user chooses, has this form too.
+        // Accepts null in place of every object: of a section, of an object in a list, and of an
+        // object under a name that the user chooses.
         std::vector<std::string> kinds = {"object", "null"};
         if (key.path == "zero_optimization") kinds.emplace_back("boolean");  // an old form
         const bool refused = key.status == KeyStatus::kNotYet && !quiet;
@@ -328,7 +330,7 @@ class SchemaMaker {
         if (gate) put_gate(key, *gate, schema);
     }
 
-    // Refuses the section KEY if GATE, a key in it, is true.
+    // Refuses the section KEY if the key GATE in this section is true.
     static void put_gate(const KeySpec& key, std::string_view gate, Node& schema) {
         const std::vector<std::string> names = split(gate, '.');
         Node inner = std::move(Node()
@@ -340,7 +342,7 @@ class SchemaMaker {
         schema.put("allOf", json_list({inner.take()}));
     }
 
-    // Returns true for a section that is switched off unless a key in it switches it on.
+    // Returns true for a section that has no effect until one of its keys switches it on.
     static bool may_be_off(const KeySpec& key) {
         if (key.status != KeyStatus::kSupported) return false;
         const KeySpec* const device = find_key(key.path + ".device");
@@ -368,7 +370,7 @@ class SchemaMaker {
         if (takes_any_case(key.path)) words = split(key.allowed, '|');
         if (key.type == KeyType::kInt && is_spelled_section(split(key.path, '.').front()))
             words = split(key.allowed, '|');
-        // For an unknown shape, DeepSpeed prints a warning and uses its default.
+        // DeepSpeed accepts an unknown warmup_type: it prints a warning and uses its default.
         if (key.path == "scheduler.params.warmup_type")
             forms.push_back(Node().put("type", "string").take());
         if (!words.empty()) forms.push_back(one_of_strings(words, takes_any_case(key.path)).take());

@@ -236,8 +236,9 @@ class HjsonReader {
 
     void add(Value value, size_t begin) { tree_.add(std::move(value), place(begin)); }
 
-    // Reads a value without quotes. A literal may be followed by a comma, a bracket or a comment;
-    // other text extends to the end of its line. BELOW: the value is on a line below its key.
+    // Reads a value without quotes. A comma, a bracket or a comment may follow a number, true,
+    // false or null. Any other text extends to the end of the line. BELOW is true if the value is
+    // on a line below its key.
     Value quoteless(bool below) {
         const size_t begin = at_;
         const size_t end = std::min(text_.find_first_of(",}]#/\r\n", begin), text_.size());
@@ -337,8 +338,8 @@ class HjsonReader {
     TreeBuilder& tree_;
     size_t at_ = 0;
     int depth_ = 0;
-    // The first pair of brackets in which the closing bracket is further left than the beginning of
-    // the opening bracket's line.
+    // The first pair of brackets whose closing bracket is indented less than the line with the
+    // opening bracket. It is reported if a bracket is never closed.
     std::pair<size_t, size_t> left_{kNowhere, kNowhere};
     // The state of place(): the position up to which it has counted lines, and the line there.
     size_t counted_ = 0, line_begin_ = 0;

@@ -60,8 +60,8 @@ Value plain_scalar(const std::string& text) {
     return make_value(text);
 }
 
-// Builds the tree from yaml-cpp's events. Unlike yaml-cpp's nodes, events show duplicate keys,
-// quotes and aliases.
+// A handler of yaml-cpp's events that builds the config's tree. Unlike yaml-cpp's nodes, events
+// show duplicate keys, quotes and aliases.
 class YamlEvents : public YAML::EventHandler {
   public:
     explicit YamlEvents(TreeBuilder& tree) : tree_(tree) {}
@@ -137,14 +137,14 @@ std::string join_surrogates(std::string_view text) {
     return result;
 }
 
-// Scans JSON or flow YAML: brackets must match, strings must end, and nesting is limited. It runs
-// before yaml-cpp, whose messages about an unclosed bracket are misleading, and whose parser
-// recurses before it sends the first event.
+// A scanner of JSON and flow YAML. It checks that brackets match, strings end, and nesting is
+// limited. It runs before yaml-cpp, whose messages about an unclosed bracket are misleading, and
+// whose parser recurses before it sends the first event.
 class BracketCheck {
   public:
     explicit BracketCheck(std::string_view text) : text_(text) {}
 
-    // Returns the first fault; its `origin` is "line:column".
+    // Returns the first fault, with "line:column" as its `origin`.
     std::optional<Problem> run() {
         for (; at_ < text_.size(); advance()) {
             char c = text_[at_];

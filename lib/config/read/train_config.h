@@ -31,15 +31,15 @@ struct TrainConfig {
 // Reads the file. Throws Error{kConfig} if it is missing, not a file, not readable or too large.
 [[nodiscard]] TrainConfig load_config(const std::string& path);
 
-// Sets a value by "a.b=c", where c is read as a YAML scalar or flow ([1, 2], {"x": 1}). ORIGIN is
-// printed as the place where it was given. An option such as --steps is the override
-// apply_override(config, "dslaunch.steps=10", "--steps"). Throws Error{kUsage} if there is no '=',
-// a part of the path is empty, --set has no value, or the value cannot be parsed.
+// Sets one value. ASSIGNMENT is a path and a value, "a.b=c"; the value is read as a YAML scalar or
+// flow ([1, 2], {"x": 1}). Messages show ORIGIN as the place where the value was given. For
+// example, --steps 10 calls apply_override(config, "dslaunch.steps=10", "--steps"). Throws
+// Error{kUsage} if there is no '=', a part of the path is empty, or the value cannot be parsed.
 void apply_override(TrainConfig& config, std::string_view assignment,
                     const Origin& origin = "--set");
 
-// Does the same with TEXT, which is always a string, even if it looks like a number. For paths and
-// names.
+// Sets the value at PATH to the string TEXT, even if TEXT looks like a number. Used for file paths
+// and names.
 void apply_text(TrainConfig& config, std::string_view path, std::string text, const Origin& origin);
 
 }  // namespace dslaunch::config

@@ -1,6 +1,6 @@
-// Builds a config's tree from the parts that a reader of JSON or YAML finds in the text, in their
-// order, so that places, duplicate keys and limits are handled alike for both. The reader of JSON
-// is declared here too. No threads.
+// A builder that makes a config's tree. A reader of JSON or YAML passes it the parts of the text
+// one after the other. Places, duplicate keys and limits are therefore handled alike for both
+// formats. The reader of JSON is declared here too. No threads.
 #pragma once
 
 #include <cstdint>
@@ -74,12 +74,12 @@ class TreeBuilder {
     std::optional<Value> root_;
 };
 
-// Defined in hjson.cpp. Reads JSON as DeepSpeed's reader, Python's `hjson`, accepts it: with
-// comments (`#`, `//`, `/* */`), with a comma missing at the end of a line or one comma too many,
-// with keys and text without quotes, with '…' and '''…''' over several lines, and without braces
-// around the whole. Adds the contents of TEXT to TREE, and nothing if TEXT has only comments.
-// Throws StopReading with the place if a limit is exceeded or there is a mistake, even one that
-// HJSON would read as text (quoteless.h).
+// Reads HJSON in the same way as Python's `hjson`, which DeepSpeed uses. HJSON is JSON that may
+// have comments (`#`, `//`, `/* */`), no comma at the end of a line, one comma too many, keys and
+// text without quotes, text in single quotes, text over several lines in triple quotes ('''), and
+// no outer braces. Adds the contents of TEXT to TREE; adds nothing if TEXT has only comments.
+// Throws StopReading with the place if TEXT exceeds a limit or has a mistake. Also refuses some
+// valid text that is probably a mistake (quoteless.h). Defined in hjson.cpp.
 void read_hjson(std::string_view text, TreeBuilder& tree);
 
 // Returns the number that the four hexadecimal digits at index AT of TEXT mean; nothing if fewer

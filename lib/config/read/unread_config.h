@@ -6,9 +6,9 @@
 
 namespace dslaunch::config {
 
-// Returns a warning that the config PACKED, named NAME, is used, and that the file BESIDE is not
-// read. Returns an empty text if this file does not exist, or if its text equals PACKED. Blocks on
-// the disk.
+// Returns a warning that the file BESIDE is not read, because the model's archive contains the
+// config PACKED. NAME: the name of PACKED in the warning. Returns an empty text if BESIDE does not
+// exist, or if its text equals PACKED. Blocks on the disk.
 [[nodiscard]] std::string unread_config_text(std::string_view packed, const std::string& name,
                                              const std::string& beside);
 

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::string_view kUsual = "derived: usual";
 
-// Keys that belong together: if the config has one of them, no key of the group is taken from the
-// run that is resumed.
+// A group of keys that are taken from the resumed run together. If the config has one of these
+// keys, the resumed run's values of the whole group are ignored.
 struct Together {
     std::vector<const char*> keys;
     bool of_pretrained = false;
@@ -45,7 +45,8 @@ bool is_number(const Value& value) {
     return value.is(Value::Kind::kInt) || value.is(Value::Kind::kFloat);
 }
 
-// Returns the values in JSON, a resolved config, by key; empty for any other text.
+// Returns the values of a resolved config by key; JSON contains the config. Returns nothing for any
+// other text.
 std::map<std::string, Begun> all_values_of(std::string_view json) {
     const TrainConfig read = parse_config(json, "run.json");
     const Value* values = find_path(read.root, "run.config.values");
@@ -69,8 +70,8 @@ std::map<std::string, Begun> values_of(std::string_view json) {
     return found;
 }
 
-// Returns, in the form of `--lora`, the settings in LORA that determine the adapters' tensors
-// and their effect.
+// Returns the settings in LORA that determine the adapters' tensors and their effect. The text has
+// the form of the option `--lora`.
 std::string lora_text(const LoraConfig& lora) {
     if (!lora.on()) return "";
     std::string text = fmt::format("r={},alpha={}", lora.r, lora.alpha);
@@ -101,7 +102,8 @@ LoraConfig lora_of(std::string_view json) {
     return lora;
 }
 
-// Returns the keys of the batch whose values are also right for a different number of ranks.
+// Returns the batch keys whose values in the earlier run are also valid if the number of ranks has
+// changed.
 std::vector<std::string> batch_keys(const std::map<std::string, Begun>& values) {
     std::vector<std::string> said;
     for (const char* key : groups()[kBatch].keys) {

@@ -12,14 +12,14 @@
 
 namespace dslaunch::config {
 
-// Returns "KEY=VALUE" for these numbers of a run: learning rate, clipping, batch, sample length,
-// steps. JSON describes the run: it is its run.json or its resolved_json(). Empty for any other
+// Returns "KEY=VALUE" for the learning rate, the clipping, the batch, the sample length and the
+// steps of a run. JSON is the run's run.json or its resolved_json(). Returns nothing for any other
 // text.
 [[nodiscard]] std::vector<std::string> begun_values(std::string_view json);
 
 // Adds the values of BEGUN to CONFIG, unless CONFIG already has a key with the same meaning.
-// Learning rate, clipping and batch are added only for a pretrained model, because its defaults
-// once changed.
+// Learning rate, clipping and batch are added only for a pretrained model, because their defaults
+// for such a model have changed between versions of dslaunch.
 void take_begun(TrainConfig& config, const std::vector<std::string>& begun, bool is_pretrained);
 
 // Returns the file of training data, dslaunch.data.train, that JSON names, a resolved config; empty
@@ -32,8 +32,8 @@ void take_begun(TrainConfig& config, const std::vector<std::string>& begun, bool
 [[nodiscard]] std::vector<std::string> begun_otherwise(const Resolved& resolved,
                                                        std::string_view json);
 
-// Returns the reason why adapters with the settings LORA cannot continue the training of the run
-// that JSON describes, and the options to give; empty if they can continue it.
+// Returns why the run that JSON describes cannot be continued with the adapter settings LORA, and
+// which options to give instead. Returns "" if it can be continued.
 [[nodiscard]] std::string other_lora_text(const LoraConfig& lora, std::string_view json);
 
 }  // namespace dslaunch::config

@@ -17,8 +17,8 @@ namespace {
 
 using Kind = Value::Kind;
 
-// The sections that DeepSpeed reads with pydantic, which converts a value to the key's type ("true"
-// to true).
+// The sections that DeepSpeed reads with pydantic, which converts a value to the type of its key.
+// For example, the text "true" becomes the bool true.
 constexpr std::array<std::string_view, 12> kSpelledSections{
     "zero_optimization", "fp16",  "bf16",        "bfloat16", "tensor_parallel", "compile",
     "tensorboard",       "wandb", "csv_monitor", "comet",    "comms_logger",    "hybrid_engine"};
@@ -87,7 +87,8 @@ constexpr std::array<std::string_view, 6> kAnyCaseKeys{
     "gradient_allreduce_op",   "checkpoint.tag_validation",
     "checkpoint.writer.type",  "checkpoint.writer.data_parallel"};
 
-// Replaces the word at PATH by OURS(word), unless the key allows it already.
+// Replaces the word at PATH by the result of OURS(word), unless the schema allows the word for that
+// key.
 template <typename Ours>
 void rewrite_word(Value& root, std::string_view path, Ours ours) {
     const Value* const given = find_path(root, path);

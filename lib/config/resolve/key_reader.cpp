@@ -16,8 +16,8 @@ namespace {
 
 using Kind = Value::Kind;
 
-// A value that Hugging Face's Trainer uses for `auto` if its command line does not set it: the
-// defaults of transformers.TrainingArguments (4.57). VALUE is YAML text.
+// A value that Hugging Face's Trainer uses for `auto` if its command line does not set it. It is a
+// default of transformers.TrainingArguments (4.57). VALUE is YAML text.
 struct TrainerValue {
     std::string_view path;
     const char* value;
@@ -204,7 +204,7 @@ void KeyReader::unread(const std::string& path, const std::string& reason) {
     note(path, fmt::format("has no effect: {}", reason));
 }
 
-// Adds one note for a section that has no effect, if it asks for something.
+// Adds one note for a section that has no effect. Adds no note if the section is empty or off.
 void KeyReader::note_section(const KeySpec& key, const std::string& path, const Value& value) {
     const Value* enabled = value.find("enabled");
     const bool has_switch = find_key(path + ".enabled") != nullptr;
@@ -248,8 +248,8 @@ void KeyReader::note_unknown() {
                                                unknown_names_.size() == 1 ? "is" : "are")));
 }
 
-// Warns of a section that is off because it does not set its switch, although it sets other keys.
-// The command that reads `autotuning` does not need the switch.
+// Warns of a section that sets other keys but not its `enabled`, and is therefore off. Does not
+// warn of `autotuning`, because the command that reads it does not need `enabled`.
 void KeyReader::warn_without_switch(const std::string& path, const Value& section) {
     const KeySpec* const key = find_key(path + ".enabled");
     const bool has_switch = key != nullptr && key->path == path + ".enabled";  // not `*`
@@ -264,8 +264,8 @@ void KeyReader::warn_without_switch(const std::string& path, const Value& sectio
                               section.origin, path, path)));
 }
 
-// Adds a note for each key that was given, asks for something and has no effect here, so that it is
-// never ignored silently.
+// Adds a note for each given key that would turn something on, but has no effect here, so that no
+// such key is ignored silently.
 void KeyReader::collect_notes(const std::string& path, const Value& value) {
     for (size_t i = 0; i < value.keys.size(); ++i) {
         std::string inner =
@@ -294,7 +294,8 @@ void KeyReader::collect_notes(const std::string& path, const Value& value) {
 }
 
 Resolved KeyReader::finish(RunConfig run) {
-    // A key that nothing has read may also be given under two names.
+    // Calls written() for every key with two names, because written() reports a key that was given
+    // under both names. Other code may not have read all of these keys.
     for (const KeySpec& name : schema())
         if (!name.same_as.empty()) static_cast<void>(written(name.same_as));
     note_begun();

@@ -42,8 +42,8 @@ class KeyReader {
     // Returns the value that the user gave; nullptr if there is no value, or if it is null, `auto`
     // or of the wrong type. A wrong type was reported already.
     [[nodiscard]] const Value* given(const std::string& path);
-    // has() returns true if the user gave a value that can be used, is_true() if this value is the
-    // bool true.
+    // has() returns true if the user gave a value that can be used. is_true() returns true if the
+    // user gave the bool true.
     [[nodiscard]] bool has(const std::string& path) { return given(path) != nullptr; }
     [[nodiscard]] bool is_auto(const std::string& path);
     [[nodiscard]] bool has_or_auto(const std::string& path) { return has(path) || is_auto(path); }
@@ -56,20 +56,21 @@ class KeyReader {
 
     // Returns and records the value of PATH: the given value, otherwise the schema's default.
     Value take(const std::string& path);
-    // Do the same. REQUIRES: PATH has the function's type in the schema.
+    // Return the value of take() as a C++ type. REQUIRES: in the schema, the key at PATH has the
+    // corresponding type.
     int64_t take_integer(const std::string& path) { return as_integer(take(path)); }
     double take_number(const std::string& path) { return take(path).as_double(); }
     bool take_bool(const std::string& path) { return take(path).boolean; }
     std::string take_text(const std::string& path) { return take(path).text; }
     std::vector<std::string> take_texts(const std::string& path) { return texts_of(take(path)); }
-    // Returns the number given at PATH, or else VALUE. VALUE is the default of WHOSE (an optimizer
-    // or a schedule), and differs from the schema's default.
+    // Returns the number given at PATH; VALUE if no number is given. VALUE is the default of the
+    // optimizer or schedule with the name WHOSE. It differs from the default in the schema.
     double number_or(const std::string& path, double value, const std::string& whose);
     int64_t integer_or(const std::string& path, int64_t value, const std::string& whose);
 
-    // Adds a note that will be printed: TEXT about the value given at PATH.
+    // Adds a note about the value given at PATH. The note will be printed as TEXT.
     void note(const std::string& path, const std::string& text);
-    // Adds a warning: TEXT about the value given at PATH, which is probably a mistake.
+    // Adds a warning TEXT about the value given at PATH, because the value is probably a mistake.
     void warn(const std::string& path, const std::string& text);
     // If PATH was given, adds a note that it has no effect in this run, because of REASON.
     void unread(const std::string& path, const std::string& reason);
@@ -111,10 +112,10 @@ class KeyReader {
     Origin unknown_origin_;                   // the origin of the first of these names
 };
 
-// Defined in deepspeed_forms.cpp. DeepSpeed accepts several forms of some sections and values.
-// Returns ROOT with these converted to one form: `zero_optimization: true` becomes stage 1, and in
-// the sections that DeepSpeed checks by type, a value becomes what it spells ("true" and 1 become
-// true, "2" becomes 2). Origins are kept. REQUIRES: an object.
+// Converts sections and values that DeepSpeed accepts in several forms to one form. For example,
+// `zero_optimization: true` becomes stage 1. In sections whose values DeepSpeed converts to the
+// key's type, "true" and 1 become true, and "2" becomes 2. Keeps the origins. REQUIRES: ROOT is an
+// object. Defined in deepspeed_forms.cpp.
 [[nodiscard]] Value in_one_form(Value root);
 
 }  // namespace dslaunch::config

@@ -45,8 +45,8 @@ bool is_list(const std::string& key) {
     return key == "targets" || key == "modules_to_save";
 }
 
-// Refuses VALUE for KEY, a name of PEFT for a feature that adapters here do not have. Returns true
-// for the value that leaves the feature out.
+// Checks settings of PEFT for features that dslaunch does not support: biases and DoRA. Returns
+// true if KEY is such a setting and VALUE turns it off. Throws if VALUE turns it on.
 bool leaves_feature_out(const std::string& key, const std::string& value) {
     if (key != "bias" && key != "lora_bias" && key != "use_dora" && key != "dora") return false;
     if (lower(value) == "none" || lower(value) == "false") return true;
@@ -54,8 +54,8 @@ bool leaves_feature_out(const std::string& key, const std::string& value) {
          printable(value));
 }
 
-// Refuses brackets, quotes and blanks in the names of the list KEY; Python and YAML use them in
-// lists.
+// Refuses names in the list KEY that contain brackets, quotes or blanks. Such a list was probably
+// written in the form of Python or YAML, ["q_proj", "v_proj"].
 void require_plain_names(const std::string& key, const std::vector<std::string>& names) {
     constexpr std::string_view kNone = "[]()'\" ";
     std::vector<std::string> plain;

@@ -1,4 +1,5 @@
-// The config overrides that the options --lora and --op-library are short for. Pure.
+// Converts the options --lora and --op-library into config overrides with the same meaning. Any
+// thread may call the functions.
 #pragma once
 
 #include <string>
@@ -8,12 +9,12 @@
 
 namespace dslaunch::config {
 
-// Returns the overrides for SPEC: "r=16,alpha=32,targets=*.q_proj,*.v_proj" sets keys of
-// dslaunch.lora. A piece without `=` is a further name in the list before it. Throws Error{kUsage}
-// that names a bad piece.
+// Returns the overrides for SPEC, which sets keys of dslaunch.lora:
+// "r=16,alpha=32,targets=*.q_proj,*.v_proj". A piece without `=` adds a name to the list before it.
+// Throws Error{kUsage} if a piece is wrong; the message contains this piece.
 [[nodiscard]] std::vector<std::string> lora_overrides(const std::string& spec);
 
-// Returns the config's override for several options `--op-library FILE`, one for each of FILES.
+// Returns one override of the config that replaces the options `--op-library FILE` for all FILES.
 [[nodiscard]] std::string op_libraries_override(const std::vector<std::string>& files);
 
 // Throws Error{kConfig} if RESOLVED names operator libraries that the user did not ask for: a

@@ -14,8 +14,8 @@ namespace dslaunch::config {
 
 namespace {
 
-// The smallest width of the column of origins. If the line has less room, origins are on lines of
-// their own.
+// The smallest width of the column of origins. If less room is left, each origin is printed on a
+// separate line.
 constexpr size_t kOriginColumns = 24;
 constexpr size_t kIndent = 4;
 

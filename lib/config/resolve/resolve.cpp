@@ -162,7 +162,8 @@ void solve_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
     auto put = [&](const char* path, const Value* value, int64_t number,
                    const std::string& formula) {
         if (value != nullptr) return keys.record(path, make_value(number), value->origin);
-        // A number that was chosen for `auto` does not depend on the world size.
+        // A number that was chosen for `auto` is also valid for another world size. A number that
+        // was computed from the world size is not.
         keys.derive(path, make_value(number), formula, !formula.starts_with("auto"));
     };
     put(kTotal, total, rows, total_formula);
@@ -254,8 +255,7 @@ void samples(KeyReader& keys, RunConfig& run) {
                      "and use `dslaunch generate` on the exported weights");
 }
 
-// Reads the clipping norm. DeepSpeed has two names for it, one of them among the optimizer's
-// parameters.
+// Reads the clipping norm. DeepSpeed has two keys for it; one is a parameter of the optimizer.
 void clipping(KeyReader& keys, RunConfig& run) {
     double& norm = run.gradient_clipping;
     const std::string path = "gradient_clipping", other = "optimizer.params.max_grad_norm";
@@ -356,8 +356,8 @@ void check_micro_steps(KeyReader& keys, const RunConfig& run) {
                              micro_steps, kMicroStepsMax));
 }
 
-// Solves train_batch_size = micro batch x accumulation steps x copies of the model that get
-// different rows. Two of the three keys determine the third.
+// Solves `train_batch_size == micro batch * accumulation steps * copies`. Here, "copies" is the
+// number of copies of the model that get different rows. Two of the three keys determine the third.
 void resolve_batch(KeyReader& keys, RunConfig& run) {
     if (resolve_elastic_batch(keys, run)) return;
     for (const char* path : {kTotal, kMicro, kMicroSteps}) {
@@ -462,7 +462,8 @@ void resolve_steps(KeyReader& keys, RunConfig& run) {
 
 namespace {
 
-// Records the keys of `autotuning`, which config/tuning/autotuning.h reads. They change no run.
+// Records the keys of `autotuning`, which config/tuning/autotuning.h reads. They have no effect on
+// a run.
 void record_autotuning(KeyReader& keys) {
     for (const KeySpec& key : schema())
         if (key.path.starts_with("autotuning.") && key.status == KeyStatus::kSupported)

@@ -23,8 +23,8 @@ void require_valid(const Resolved& resolved);
 // is too small for them.
 [[nodiscard]] std::string resolved_table(const Resolved& resolved, size_t width = 0);
 
-// Returns "KEY VALUE, KEY VALUE": the settings from the config or from options that differ from the
-// default.
+// Returns the settings that the user changed from their defaults, in the config or by options: "KEY
+// VALUE, KEY VALUE".
 [[nodiscard]] std::string differences_text(const Resolved& resolved);
 
 // Returns {"ok": bool, "values": [{"path", "value", "origin"}], "notes": [...], "warnings": [...],

@@ -1,4 +1,5 @@
-// resolve_compression(): weights and activations in few bits, and masks: compression_training.
+// resolve_compression(): reads compression_training, which trains weights and activations with few
+// bits, or with masks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ const std::string kCompression = "compression_training";
 constexpr int64_t kBitsMax = 24;
 constexpr int64_t kActivationBitsMin = 4, kActivationBitsMax = 16;
 
-// Reads one method, such as weight_quantization.
+// The reader of one method, such as weight_quantization.
 class MethodReader {
   public:
     MethodReader(KeyReader& keys, const char* method)
@@ -98,7 +99,8 @@ class MethodReader {
     KeyReader& keys() const { return keys_; }
 
   private:
-    // Returns true if the method removes rows or columns, which related modules then lose too.
+    // Returns true if the method removes rows or columns. Modules that are related to the pruned
+    // ones then lose the same rows or columns.
     [[nodiscard]] bool removes() const {
         return method_ == "row_pruning" || method_ == "head_pruning" ||
                method_ == "channel_pruning";
@@ -315,8 +317,8 @@ void distill(KeyReader& keys, RunConfig& run) {
         keys.unread(section + ".temperature", "only kind logits has a temperature");
 }
 
-// Returns true if the compression changes during the run. Held-out losses of different steps are
-// then losses of differently compressed weights.
+// Returns true if the compression changes during the run. Held-out losses that were measured at
+// different steps cannot be compared in this case.
 bool changes_while_it_trains(const CompressionConfig& config) {
     const WeightQuantization& weights = config.weights;
     const auto begins_later = [](const auto& method) {
@@ -332,7 +334,7 @@ bool changes_while_it_trains(const CompressionConfig& config) {
            begins_later(config.rows) || begins_later(config.heads) || begins_later(config.channels);
 }
 
-// Refuses settings that cannot be combined with a changed graph.
+// Refuses settings that cannot be combined with compression or with a teacher.
 void check_combinations(KeyReader& keys, const RunConfig& run) {
     if (run.compression.reduction.enabled && run.lora.on())
         keys.problem(kCompression + ".layer_reduction",

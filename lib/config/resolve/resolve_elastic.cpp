@@ -96,7 +96,8 @@ std::string counts_text(const std::vector<int64_t>& counts) {
                        counts.back());
 }
 
-// Refuses the keys of the batch beside elasticity, or notes that they have no effect.
+// Refuses the keys of the batch, because elasticity determines the batch. If the config says that
+// they are to be ignored, notes that they have no effect.
 void check_batch_keys(KeyReader& keys) {
     const bool ignored = keys.take_bool("elasticity.ignore_non_elastic_batch_info");
     for (const char* path : {kTotal, kMicro, kMicroSteps}) {
@@ -110,7 +111,8 @@ void check_batch_keys(KeyReader& keys) {
     }
 }
 
-// Records the batch that COPIES ranks share, or a problem.
+// Records the batch size for COPIES ranks, each of which gets different rows. Adds a problem if no
+// batch size is possible.
 void solve(KeyReader& keys, RunConfig& run, const ElasticityConfig& config, int64_t copies) {
     const auto batch = elastic_batch_for(config, copies);
     const auto micro = batch ? elastic_micro_rows(config, *batch, copies) : std::nullopt;

@@ -1,4 +1,4 @@
-// Resolves updates that lag: zero_optimization.zenflow.
+// Resolves zero_optimization.zenflow: updates that are delayed for unimportant parts of parameters.
 #include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@ namespace dslaunch::config {
 namespace {
 
 constexpr const char* kSection = "zero_optimization.zenflow";
-// The values for `auto`: the interval that the paper's runs use, and the number of intervals
-// between two choices of the important units.
+// The values for `auto`. kUpdateInterval is the update interval in the experiments of the ZenFlow
+// paper. After kIntervalsOfChoice update intervals, the important units are selected again.
 constexpr int64_t kUpdateInterval = 4;
 constexpr int64_t kIntervalsOfChoice = 16;
 
@@ -19,7 +19,8 @@ std::string key(const char* name) {
     return fmt::format("{}.{}", kSection, name);
 }
 
-// Returns the number given at NAME, or else DERIVED, which is recorded with FORMULA.
+// Returns the number given for the key NAME of the section. If there is no such number, or the
+// value is `auto`, records and returns DERIVED, with FORMULA as its explanation.
 int64_t lag_number(KeyReader& keys, const std::string& name, int64_t derived,
                    const std::string& formula) {
     const std::string path = key(name.c_str());
@@ -47,8 +48,8 @@ void lag_intervals(KeyReader& keys, RunConfig& run) {
         keys.problem(key("select_strategy"),
                      "`epoch` needs steps_per_epoch, which is not given: set steps_per_epoch, or "
                      "use `step`");
-    // Rounded up to whole intervals, so that no gradient is waiting for its update when the
-    // important units change.
+    // Rounds the steps of an epoch up to a multiple of the update interval, so that no gradient is
+    // waiting for its update when the important units change.
     const int64_t of_epoch = (std::max<int64_t>(1, steps) + interval - 1) / interval * interval;
     lagging.select_interval =
         lag_number(keys, "select_interval", by_epoch ? of_epoch : kIntervalsOfChoice * interval,

@@ -19,8 +19,8 @@ double loss_number(KeyReader& keys, const std::string& path, bool is_read,
     return default_value(*find_key(path)).as_double();
 }
 
-// Lets the model's own forward compute the cross entropy that the config names. The model is a
-// Hugging Face folder.
+// Sets the loss for a Hugging Face folder: the model's forward computes the cross entropy. If the
+// config names a target column, passes this column to forward's argument for targets.
 void loss_of_folder(RunConfig& run) {
     LossConfig& loss = run.loss;
     loss.kind = LossKind::kModel;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kPrometheus = "dslaunch.metrics.prometheus";
 
-// Reports a path of an object store, in which files cannot be appended to.
+// Adds a problem if GIVEN is a path of an object store, because files there cannot be appended to.
 void require_folder(KeyReader& keys, const std::string& path, const std::string& given) {
     if (given.find("://") != std::string::npos)
         keys.problem(path,

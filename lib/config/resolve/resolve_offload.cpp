@@ -116,8 +116,8 @@ OffloadDevice offload_device(KeyReader& keys, RunConfig& run, const OffloadSecti
     return OffloadDevice::kCpu;
 }
 
-// Reads the folders. All disks form one tier with one set of folders, which all states on disk
-// share.
+// Reads the offload folders. The states of parameters and optimizer share one set of folders on the
+// disks, so both config sections must name the same folders.
 void offload_folders(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
     std::string first;
@@ -226,8 +226,8 @@ void cache(KeyReader& keys, RunConfig& run) {
                               kOptimizer.key("buffer_count")));
 }
 
-// Reads pin_memory, which is one setting for both sections: the transfers to and from the disks
-// share their buffers.
+// Reads pin_memory. The optimizer's and the parameters' section must agree on it, because both use
+// the same buffers for transfers to and from the disks.
 void pin_memory(KeyReader& keys, RunConfig& run) {
     OffloadConfig& offload = run.offload;
     std::vector<std::string> read, said;

@@ -85,7 +85,8 @@ void lion(KeyReader& keys, RunConfig& run) {
     betas(keys, run);
 }
 
-// Reads the smallest and the largest value of WHAT: "min_coeff" or "coeff_min" and the like.
+// Reads the keys for the smallest and the largest value of WHAT. If MIN_FIRST is true, the keys of
+// "coeff" are "min_coeff" and "max_coeff"; otherwise "coeff_min" and "coeff_max".
 void ratio_bounds(KeyReader& keys, const std::string& what, double& least, double& largest,
                   bool min_first) {
     const auto path = [&](const char* end) {
@@ -348,8 +349,9 @@ void resolve_optimizer(KeyReader& keys, RunConfig& run) {
     const Value* type = keys.given("optimizer.type");
     const Value* section = find_path(keys.root(), "optimizer");
     if (type == nullptr) {
-        // If the section has only a rate from --lr or from a resumed run, the user has not written
-        // the section. The default optimizer is then used with this rate.
+        // An option such as --lr, or a resumed run, can create the optimizer section with nothing
+        // but a learning rate. If the user has not written the section, the default optimizer is
+        // used.
         const bool is_written = section != nullptr && !section->origin.starts_with("--") &&
                                 section->origin != kBegunOrigin;
         if (is_written && section->is(Value::Kind::kObject) && !section->items.empty()) {

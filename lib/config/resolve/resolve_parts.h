@@ -1,7 +1,8 @@
-// The functions that resolve the parts of the run config. Each reads its keys from KEYS, sets its
-// part of RUN, and records values, notes and problems in KEYS. After a problem, it goes on with a
-// value that later functions can use. They are called in this order, with few exceptions, so that
-// each may use the parts of RUN before its own. Internal to lib/config.
+// The functions that resolve the parts of the run config. Each function reads its keys from KEYS,
+// sets its part of RUN, and records values, notes and problems in KEYS. After a problem, it
+// continues with a value that later functions can use. A function can use the parts of RUN that
+// earlier functions set; with few exceptions, the functions are called in the order of this file.
+// Internal to lib/config.
 #pragma once
 
 #include "config/resolve/key_reader.h"
@@ -13,7 +14,7 @@ inline constexpr const char* kTotal = "train_batch_size";
 inline constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 inline constexpr const char* kMicroSteps = "gradient_accumulation_steps";
 
-// DeepSpeed's rules for tensor parallel layers.
+// The key with DeepSpeed's rules for splitting layers among tensor ranks.
 inline constexpr const char* kLayerSpecs = "tensor_parallel.partition_config.layer_specs";
 
 // Reads the stages, the schedule and the chunks: `pipeline`, dslaunch.pipeline.
@@ -31,7 +32,7 @@ void resolve_lora(KeyReader& keys, RunConfig& run);
 void resolve_batch(KeyReader& keys, RunConfig& run);
 // Reads `elasticity`. Returns true if it is on: then it determines the batch.
 bool resolve_elastic_batch(KeyReader& keys, RunConfig& run);
-// Refuses more micro steps per step than a plan can list.
+// Adds a problem if a step has more micro steps than a plan can list.
 void check_micro_steps(KeyReader& keys, const RunConfig& run);
 // Reads the number of steps, or computes it from the epochs if the number of samples is known.
 void resolve_steps(KeyReader& keys, RunConfig& run);
@@ -39,7 +40,7 @@ void resolve_steps(KeyReader& keys, RunConfig& run);
 void resolve_optimizer(KeyReader& keys, RunConfig& run);
 // Reads dslaunch.optimizer.groups.
 void resolve_parameter_groups(KeyReader& keys, RunConfig& run);
-// Reads `scheduler`; `auto` steps are the steps of the run.
+// Reads `scheduler`. If its number of steps is `auto`, uses the number of steps of the run.
 void resolve_scheduler(KeyReader& keys, RunConfig& run);
 // Reads fp16, bf16, torch_autocast and data_types.
 void resolve_precision(KeyReader& keys, RunConfig& run);
@@ -69,12 +70,12 @@ void resolve_monitors(KeyReader& keys, RunConfig& run);
 // Reads flops_profiler, dslaunch.check_equal_interval and dslaunch.peak_tflops.
 void resolve_profilers(KeyReader& keys, RunConfig& run);
 
-// The next functions are defined in resolve_usual.cpp: the usual numbers for tuning a pretrained
-// model.
+// The functions below are defined in resolve_usual.cpp. They apply the usual values for tuning a
+// pretrained model.
 
 // Returns true if the model is pretrained and the user gave no key of the batch.
 [[nodiscard]] bool takes_usual_batch(KeyReader& keys);
-// Sets and records the batch for RANKS ranks with different rows. REQUIRES: ranks > 0.
+// Sets and records the batch for RANKS ranks that work on different rows. REQUIRES: ranks > 0.
 void usual_batch(KeyReader& keys, RunConfig& run, int64_t ranks);
 // Returns and records the learning rate: the given one or, for a pretrained model, the usual one.
 double take_rate(KeyReader& keys, RunConfig& run);

@@ -31,7 +31,7 @@ constexpr LossScaleConfig kGradScaler{.dynamic = true,
 
 constexpr const char* kApex = "amp.enabled";
 
-// Reads the loss scale of Apex's LEVEL. A dynamic one follows the same rules as GradScaler's.
+// Reads the loss scale of Apex's LEVEL. A dynamic loss scale follows the rules of GradScaler.
 void apex_loss_scale(KeyReader& keys, const std::string& level, LossScaleConfig& scale) {
     const std::string path = "amp.loss_scale", minimum = "amp.min_loss_scale";
     const Value* const given = keys.given(path);
@@ -58,7 +58,7 @@ void apex_loss_scale(KeyReader& keys, const std::string& level, LossScaleConfig&
     keys.unread(minimum, "the loss scale is fixed");
 }
 
-// Refuses parameters that change a level of Apex.
+// Refuses keys of `amp` that would change the settings of an Apex level.
 void refuse_apex_parameters(KeyReader& keys) {
     constexpr std::array kRead = {"enabled",        "opt_level",  "loss_scale", "min_loss_scale",
                                   "max_loss_scale", "num_losses", "verbosity"};
@@ -69,7 +69,7 @@ void refuse_apex_parameters(KeyReader& keys) {
                          "available: remove the key");
 }
 
-// Reads `amp`: computes as its level says.
+// Reads `amp`. The level of Apex determines the type in which the run computes.
 void apex(KeyReader& keys, RunConfig& run) {
     PrecisionConfig& precision = run.precision;
     refuse_apex_parameters(keys);
@@ -133,9 +133,9 @@ void without_masters(KeyReader& keys, RunConfig& run) {
                      "Lion, or a weight_decay of 0");
 }
 
-// Returns true if the config names no type and the model's weights are bf16: they are then trained
-// in bf16. Weights in fp16 are not used in this way, because fp16 needs a loss scale, which skips
-// steps; the user must ask for it.
+// Returns true if the run trains in bf16 because the model's weights are bf16 and the config names
+// no type. Does not choose fp16 for fp16 weights, because training in fp16 needs a loss scale and
+// skips steps. The user must choose fp16.
 bool takes_weights_type(KeyReader& keys) {
     const std::string path = "bf16.enabled";
     const bool named = keys.has_or_auto(path) || keys.is_auto("fp16.enabled") ||

@@ -1,5 +1,5 @@
-// The usual numbers, used when a pretrained model is tuned and the user gives none
-// (docs/guide/models.md lists their sources), and the line that reports all such choices.
+// The usual values for tuning a pretrained model, and the line that reports the chosen values. A
+// usual value is used if the user gives no value. docs/guide/models.md lists the sources.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr double kFullRate = 2e-5, kAdapterRate = 2e-4;
 constexpr double kFullRateOfPairs = 1e-6, kAdapterRateOfPairs = 1e-5;
 // A learning rate above the usual one times this factor is probably a mistake.
 constexpr double kFarAbove = 10;
-// A rate of this size is a mistake for any model.
+// A rate of this size or more is a mistake for any model.
 constexpr double kLeastOdd = 1;
 // The defaults of transformers' TrainingArguments on one device.
 constexpr double kClippingNorm = 1;
@@ -75,8 +75,8 @@ double usual_rate(KeyReader& keys, RunConfig& run) {
     return adapters ? kAdapterRateOfPairs : kFullRateOfPairs;
 }
 
-// Returns the use for which the usual rate was chosen: "for adapters of a pretrained model, by
-// dpo".
+// Returns words that say for which kind of training the rate is usual: "for adapters of a
+// pretrained model with the loss dpo".
 std::string usual_text(KeyReader& keys, RunConfig& run) {
     const std::string loss = pairs_loss(keys.root());
     return fmt::format("for {} of a pretrained model{}", run.lora.on() ? "adapters" : "all weights",

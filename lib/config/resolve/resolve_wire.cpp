@@ -1,5 +1,6 @@
-// Resolves communication: values that travel between hosts in fewer bits, copies that hosts keep so
-// that values need not be sent again, and the log of communication.
+// Resolves the keys for communication: the number of bits in which values are sent between hosts,
+// the copy of parameters that each host keeps so that they are not sent again, and the
+// communication log.
 #include "config/resolve/resolve_parts.h"
 
 #include <fmt/format.h>
@@ -32,8 +33,8 @@ struct OpName {
     const char* deepspeed;  // the beginning of the name
     TrafficKind kind;
 };
-// The names of DeepSpeed's logger: each operation has the name of the function of deepspeed.comm
-// that was called.
+// The operations between ranks, by the names of the functions of deepspeed.comm. DeepSpeed's
+// communication logger uses these names.
 constexpr std::array<OpName, 12> kOpNames{{{"all_reduce", TrafficKind::kReduce},
                                            {"inference_all_reduce", TrafficKind::kTensor},
                                            {"reduce", TrafficKind::kReduce},
@@ -131,8 +132,8 @@ void gradient_type(KeyReader& keys, RunConfig& run) {
     before_rounding(keys, run);
 }
 
-// Reads the choice at PATH. FIRST_STAGE is the lowest ZeRO stage at which there is something to
-// pack.
+// Reads the choice at PATH. Refuses packing at ZeRO stages below FIRST_STAGE, because packing would
+// round the model's own values, or round sums twice.
 WireChoice take_packing(KeyReader& keys, RunConfig& run, const std::string& path,
                         int64_t first_stage) {
     const ZeroConfig& zero = run.zero;

@@ -13,8 +13,8 @@ namespace {
 struct StageNumber {
     const char* name;  // a key of zero_optimization
     int64_t ZeroConfig::*field;
-    // If this is set and the user does not give the key, the number is 0, for the reason in this
-    // text. DeepSpeed's default would keep most models whole.
+    // If this text is set and the user gives no value, the number is 0, because DeepSpeed's default
+    // would keep most of the parameters gathered. The text explains the 0 to the user.
     const char* unless_given = nullptr;
 };
 
@@ -66,7 +66,7 @@ void shard_kind(KeyReader& keys, RunConfig& run) {
     const std::string path = "dslaunch.shard";
     if (run.zero.stage == 0) return keys.unread(path, "used only at ZeRO stages 1 to 3");
     if (run.optimizer.needs_whole_tensors()) return shard_whole_tensors(keys, run, path);
-    // The schema's check has reported a word that is not a kind of shard.
+    // If the word is not a kind of shard, the check against the schema has reported it already.
     const std::string word = keys.take_text(path);
     if (const auto kind = shard_by_from_name(word)) run.zero.shard = *kind;
     run.zero.shard_auto = word == "auto";
@@ -102,8 +102,8 @@ void reduce_when(KeyReader& keys, RunConfig& run) {
 void resolve_zero(KeyReader& keys, RunConfig& run) {
     ZeroConfig& zero = run.zero;
     zero.stage = keys.take_integer("zero_optimization.stage");
-    // At stage 0, each host would round its own copy of the values, and hosts cut their copies into
-    // different blocks.
+    // At stage 0, each host would round its own copy of the values. The copies would then differ,
+    // because hosts divide them into different blocks.
     const char* const wants_shards =
         "needs ZeRO stage 1 or higher: at stage 0 each host would round its own copy";
     if (zero.stage == 0 && run.states != MomentFormat::kFp32)

@@ -21,11 +21,11 @@ struct ResolveOptions {
     // The type of the model's weights. `auto` in fp16 and bf16 uses it; if it is bf16, it is also
     // used when the config names no type. If not set, fp32 is used.
     std::optional<DType> model_dtype = {};
-    // The model is a Hugging Face folder: its forward computes a cross entropy whose mean is over
-    // the targets of the global batch, as in transformers.
+    // True if the model is a Hugging Face folder. Its forward returns a cross entropy that is
+    // averaged over all targets of the global batch, as in transformers.
     bool model_is_folder = false;
-    // The folder has weights. Learning rate, clipping and batch then have the usual values for
-    // tuning, unless the user gives others.
+    // True if the folder has weights. Learning rate, clipping and batch then have the usual values
+    // for tuning, unless the user gives others.
     bool is_pretrained = false;
     // The number of training samples; an epoch is one pass over them. If not set, `steps`
     // stays 0.
@@ -33,8 +33,8 @@ struct ResolveOptions {
     // The number of tokens in a sample, which limits the usual micro batch. If not set, the usual
     // micro batch is one row.
     std::optional<int64_t> sample_tokens = {};
-    // The value of dslaunch.data.context if the user gives none, and the reason for it. If this
-    // is 0, the key stays unset.
+    // The value of dslaunch.data.context if the user gives none, and the reason for it. If
+    // `context` is 0, the key stays unset.
     int64_t context = 0;
     std::string context_reason = {};
 };
@@ -59,8 +59,8 @@ struct Resolved {
     std::vector<ResolvedValue> values;  // every supported key that applies, in the schema's order
     std::vector<std::string> notes;     // a line for each key that was given and has no effect here
     std::vector<std::string> warnings;  // about values that are used but are probably mistakes
-    // One line with the values that were chosen here because the user gave none, and the option
-    // that changes each; empty if there are none.
+    // One line that lists the values that were chosen here because the user gave none, and the
+    // option that changes each value; empty if nothing was chosen.
     std::string chosen;
 };
 

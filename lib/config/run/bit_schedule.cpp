@@ -5,13 +5,13 @@
 namespace dslaunch::config {
 namespace {
 
-// The falling of bits, one bit after the other.
+// The state of a number of bits that decreases from `start` to `target`, one bit at a time.
 struct Fall {
     int64_t bits;
     int64_t period;
     int64_t rounding = 0;  // that took the last bit
 
-    // Returns the rounding that takes the next bit.
+    // Returns the index of the first rounding that uses one bit less.
     [[nodiscard]] int64_t next() const {
         return std::max(rounding == INT64_MAX ? INT64_MAX : rounding + 1, period);
     }
@@ -28,8 +28,9 @@ BitState bits_after(const BitSchedule& schedule, int64_t updates) {
     const bool is_over = updates < 0;
     if (!is_over && updates < schedule.offset) return {};
     if (schedule.is_fixed || is_over) return {schedule.target, 0};
-    // DeepSpeed rounds before the first forward pass, and after each update that begins with
-    // rounding on: with an offset, the first such update is one later.
+    // Counts the roundings as DeepSpeed does. If the offset is 0, the weights are rounded before
+    // the first forward pass and at each update. Otherwise, update `offset` switches rounding on,
+    // and the weights are rounded at each later update.
     const int64_t roundings = schedule.offset == 0 ? updates + 1 : updates - schedule.offset;
     if (roundings == 0) return {};
     Fall fall{schedule.start, schedule.period};

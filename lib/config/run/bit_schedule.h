@@ -1,11 +1,12 @@
-// Bits that fall over the updates of a run: what weight_quantization's groups ask for. Pure values.
+// Computes the number of bits to which weight_quantization rounds a group of weights. The number
+// decreases during a run. Any thread may call the functions.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch::config {
 
-// Bits that fall over the updates of a run.
+// The rule for the number of bits after each update of a run.
 struct BitSchedule {
     bool is_fixed = false;  // always `target`; false: from `start` to `target`
     int64_t start = 8;
@@ -21,11 +22,12 @@ struct BitState {
     double unrounded = 0;  // the part of the unrounded value in the result
 };
 
-// Returns SCHEDULE's state after UPDATES updates; -1: after the last change.
+// Returns SCHEDULE's state after UPDATES updates; if UPDATES is -1, the state after the last
+// change.
 [[nodiscard]] BitState bits_after(const BitSchedule& schedule, int64_t updates);
 
-// Returns the fewest updates after which SCHEDULE has its target bits; INT64_MAX if that is beyond
-// what can be counted.
+// Returns the number of updates after which SCHEDULE first has its target bits; INT64_MAX if the
+// number does not fit in an int64_t.
 [[nodiscard]] int64_t updates_to_target(const BitSchedule& schedule);
 
 }  // namespace dslaunch::config

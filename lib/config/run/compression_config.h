@@ -1,5 +1,6 @@
-// compression_training, and dslaunch.distill: weights and activations in few bits, masks, fewer
-// layers, and a teacher. Part of RunConfig.
+// The settings of compression_training and dslaunch.distill. Compression stores weights and
+// activations in few bits, masks weights or removes layers. Distillation trains with a teacher
+// model. Part of RunConfig.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 
 namespace dslaunch::config {
 
-// One of `different_groups`: modules, and the numbers of a method for them.
+// An entry of `different_groups`: a set of modules, and the settings of one compression method for
+// these modules.
 struct CompressedGroup {
     std::string name;
     // Regular expressions. A group contains a module if an expression is found in the module's
@@ -25,7 +27,8 @@ struct CompressedGroup {
     bool operator==(const CompressedGroup&) const = default;
 };
 
-// weight_quantization. Without `in_forward`, bits fall from start_bits to target_bits.
+// The settings of weight_quantization. If `in_forward` is false, the number of bits decreases from
+// start_bits to target_bits.
 struct WeightQuantization {
     bool in_forward = false;  // target_bits from the first update on, rounded to nearest
     bool is_symmetric = true;
@@ -69,8 +72,8 @@ struct LayerReduction {
     bool operator==(const LayerReduction&) const = default;
 };
 
-// The values of the model that training makes similar to the teacher's values: the answers, or the
-// inputs of the output layer.
+// The values that training makes similar to the teacher's values: kLogits means the outputs of the
+// model. kHidden means the inputs of its output layer.
 enum class DistillKind : uint8_t { kLogits, kHidden };
 
 // dslaunch.distill: a larger model that this one learns from.

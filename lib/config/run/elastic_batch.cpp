@@ -16,7 +16,8 @@ constexpr std::array<int64_t, 38> kFactors = {
     10080,  15120,  20160,  25200,  27720,  45360,  50400,  55440, 83160, 110880,
     166320, 221760, 277200, 332640, 498960, 554400, 665280, 720720};
 
-// The limits of elastic_batch() in the unit that its version counts: nodes or ranks.
+// The limits of the search for a batch. Counts are numbers of ranks in version 0.1, and numbers of
+// nodes in version 0.2.
 struct Limits {
     int64_t rows_max, count_min, count_max;
 };
@@ -26,8 +27,8 @@ int64_t copies_per_node(const ElasticityConfig& config) {
                                : 1;
 }
 
-// Returns the limits of CONFIG. Version 0.1 counts ranks, and version 0.2 counts nodes. A largest
-// number below one node is no limit.
+// Returns the limits of CONFIG. Version 0.1 counts ranks, and version 0.2 counts nodes. If
+// ranks_max is too small for one node, the count is limited only by the batch.
 Limits limits_of(const ElasticityConfig& config) {
     Limits limits{elastic_rows_limit(config), config.ranks_min, config.ranks_max};
     if (config.counts_nodes) {
@@ -39,8 +40,8 @@ Limits limits_of(const ElasticityConfig& config) {
     return limits;
 }
 
-// Returns the largest product of BASE and a factor that is at most ROWS_MAX. REQUIRES: BASE <=
-// ROWS_MAX.
+// Multiplies BASE by the numbers in kFactors, and returns the largest product up to ROWS_MAX.
+// REQUIRES: BASE <= ROWS_MAX.
 int64_t largest_batch(int64_t base, int64_t rows_max) {
     if (base == rows_max) return base;
     const auto next = std::ranges::upper_bound(kFactors, rows_max / base);

@@ -11,7 +11,7 @@
 
 namespace dslaunch::config {
 
-// The settings of the section.
+// The settings of `elasticity`.
 struct ElasticityConfig {
     int64_t train_rows_max = 2000;             // max_train_batch_size
     std::vector<int64_t> micro_rows{2, 4, 6};  // micro_batch_sizes, in any order
@@ -36,14 +36,15 @@ struct ElasticBatch {
 // and micro_rows is not empty and has no number above elastic_rows_limit().
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch(const ElasticityConfig& config);
 
-// Returns the batch for COPIES ranks with different rows. This is elastic_batch() if COPIES can
-// share that batch. Otherwise version 0.2 computes a batch for exactly COPIES. Returns nullopt if
-// there is no such batch. REQUIRES: the same as elastic_batch(), and COPIES > 0.
+// Returns the batch for COPIES ranks with different rows. If COPIES ranks can share the batch that
+// elastic_batch() returns, returns that batch. Otherwise version 0.2 computes a batch for exactly
+// COPIES. Returns nullopt if there is no such batch. REQUIRES: the same as elastic_batch(), and
+// COPIES > 0.
 [[nodiscard]] std::optional<ElasticBatch> elastic_batch_for(const ElasticityConfig& config,
                                                             int64_t copies);
 
-// Returns the rows of a micro batch: the largest of micro_rows that divides the rows of one of
-// COPIES ranks; nullopt if none does.
+// Returns the rows of a micro batch: the largest number in micro_rows that divides a rank's rows
+// evenly if COPIES ranks share BATCH; nullopt if there is no such number.
 [[nodiscard]] std::optional<int64_t> elastic_micro_rows(const ElasticityConfig& config,
                                                         const ElasticBatch& batch, int64_t copies);
 

@@ -1,5 +1,5 @@
-// The parts of a config that a rank on a GPU does not support yet, for `config check`, `plan` and a
-// run. Pure.
+// Finds the parts of a config that a rank on a GPU does not support yet. Used by `config check`,
+// `plan` and runs. Pure.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Updates that may lag (zero_optimization.zenflow): part of the run config. No threads: a value
-// type.
+// The settings of zero_optimization.zenflow, which delays updates of unimportant parts of
+// parameters. They are a part of the run config.
 #pragma once
 
 #include <cstdint>

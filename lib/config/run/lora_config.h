@@ -17,11 +17,12 @@ struct LoraConfig {
     double alpha = 0;  // an adapter's output is multiplied by alpha / r
     double dropout = 0;
     bool rslora = false;  // the factor is alpha / sqrt(r) (arXiv:2312.03732)
-    // The linear layers that get adapters: patterns in which `*` stands for any characters, or ends
-    // of names. If empty, all layers except the one that forward computes last.
+    // The linear layers that get adapters: ends of names, or patterns in which `*` stands for any
+    // characters. If `targets` is empty, all linear layers get adapters, except the layer that
+    // forward computes last.
     std::vector<std::string> targets;
     // Modules whose own parameters are trained and saved with the adapters: patterns or ends of
-    // names, as above.
+    // names, as in `targets`.
     std::vector<std::string> modules_to_save;
     LoraBase base = LoraBase::kAsIs;
     std::string init;  // folder of an adapter to start from; empty for a new adapter

@@ -19,8 +19,8 @@ enum class OffloadEngine { kAuto, kIoUring, kThreads };
 // The form in which an optimizer's moments are stored.
 enum class MomentFormat { kFp32, kBf16, kInt8 };
 
-// The form of the disk tier's requests. 0 means the number that `dslaunch io-bench` stored for the
-// disk, or else the engine's own default.
+// The settings of requests to the disks. A 0 stands for the number that `dslaunch io-bench` stored
+// for the disk. If io-bench stored no number, the engine's default is used.
 struct AioConfig {
     int64_t block_bytes = 0;  // one request's bytes, a multiple of 4 KiB
     int64_t queue_depth = 0;  // requests in flight
@@ -45,18 +45,18 @@ struct OffloadConfig {
     double optimizer_ratio = 1.0;  // part of the optimizer states on disk; the rest stays in memory
     // A rank keeps at most this many elements of its offloaded parameters in memory.
     int64_t parameters_in_memory_numel = 0;
-    // The number of chunks in memory is changed between steps according to measurements; at the
-    // start it follows from optimizer_ratio.
+    // If true, the number of chunks in memory changes between steps, according to measurements. The
+    // first number is the one for optimizer_ratio.
     bool adaptive = false;
     bool pin_memory = true;  // buffers of the disk tier are registered with the kernel
     AioConfig aio;
     OffloadEngine engine = OffloadEngine::kAuto;
-    // The form of the moments on disk; the optimizer itself computes in fp32. Any form but fp32
-    // changes the run: a moment that is read back is rounded, by up to 1/128 of itself or of its
-    // block's largest value.
+    // The format of the moments on disk; the optimizer computes in fp32. Any other format than fp32
+    // changes the results of the run, because moments are rounded when they are written. The error
+    // is up to 1/128 of the moment (bf16) or of the largest moment in its block (8 bits).
     MomentFormat moments = MomentFormat::kFp32;
-    // Bytes that are not rounded are compressed by zstd: no bit changes, and processor time is
-    // traded for fewer bytes.
+    // If true, values that are stored without rounding are compressed with zstd. This keeps all
+    // bits, costs processor time and saves bytes on disk.
     bool lossless = false;
 
     // Returns true if any values are kept on disks.

@@ -11,12 +11,13 @@
 
 namespace dslaunch::config {
 
-// The matrix that Muon multiplies to make a matrix orthogonal: the matrix itself, or its Gram
-// matrix. The Gram matrix is smaller unless the matrix is square.
+// The matrix that is multiplied in Muon's Newton-Schulz iteration. kStandard: the matrix that
+// becomes orthogonal. kGram: its Gram matrix, which is smaller unless the matrix is square.
 enum class NewtonSchulz { kStandard, kGram };
 
-// The phases of 1-bit Adam, 0/1 Adam and 1-bit LAMB, counted in updates
-// (runtime/schedules/exchange_schedule.h), and how 1-bit LAMB's second phase changes the ratios.
+// The settings of 1-bit Adam, 0/1 Adam and 1-bit LAMB. Each field names the optimizers that use it.
+// An optimizer begins its next phase after a number of updates
+// (runtime/schedules/exchange_schedule.h).
 struct OneBitConfig {
     int64_t freeze_step = 100'000;       // 1-bit Adam and LAMB: updates with whole gradients
     int64_t var_freeze_step = 100'000;   // 0/1 Adam: hosts begin to update alone two updates later
@@ -24,8 +25,8 @@ struct OneBitConfig {
     int64_t local_step_scaler = 32'678;  // updates before the interval of hosts' exchanges doubles
     int64_t local_step_clipper = 16;     // the longest interval of these exchanges
     double coeff_beta = 0.9;             // 1-bit LAMB: decay of the mean of a tensor's ratios
-    // In the second phase, the mean is multiplied by a factor from factor_min to factor_max. An
-    // update changes the factor by at most `factor_threshold` times its value.
+    // In its second phase, 1-bit LAMB multiplies the mean ratio by a factor from factor_min to
+    // factor_max. An update changes the factor by at most `factor_threshold` times its value.
     double factor_max = 4.0;
     double factor_min = 0.5;
     double factor_threshold = 0.1;

@@ -27,10 +27,12 @@ enum class OptimizerKind {
 struct OptimizerFacts {
     OptimizerKind kind;
     std::string_view name;  // in checkpoints and messages
-    // The names in torch.optim of the values that the optimizer keeps for each parameter; "": no
-    // value. SGD keeps its value only with momentum, Adafactor only with a first moment.
+    // torch.optim's names for the two values that the optimizer keeps for each parameter; "" if it
+    // keeps only one or no value. SGD keeps a value only if it has momentum, and Adafactor keeps
+    // the first value only if it has a first moment.
     std::array<std::string_view, 2> moments;
-    // True if the first value is a mean or a sum of squares. The second value always is.
+    // True if the first value is a mean or a sum of squares. The second value always is a mean or a
+    // sum of squares.
     bool first_is_square = false;
     bool has_betas = true;         // it has the decay rates that OneCycle can move
     bool has_usual_rate = false;   // the usual rates of fine-tuning are meant for it
@@ -43,7 +45,7 @@ struct OptimizerFacts {
 
 inline constexpr std::array<std::string_view, 2> kAdamMoments = {"exp_avg", "exp_avg_sq"};
 
-// In the order of OptimizerKind.
+// One row for each optimizer, in the order of OptimizerKind.
 inline constexpr std::array<OptimizerFacts, 11> kOptimizerFacts = {{
     {.kind = OptimizerKind::kAdam,
      .name = "adam",

@@ -17,8 +17,8 @@ struct LossScaleConfig {
     int64_t window = 1000;   // dynamic: steps without overflow between two doublings
     int64_t hysteresis = 2;  // dynamic: overflows until the scale halves
     bool consecutive_hysteresis = false;  // dynamic: every clean step refills the hysteresis
-    // dynamic: the scale doubles at the last of `window` clean steps, as in torch.amp.GradScaler,
-    // and not at the next clean step.
+    // If true, a dynamic scale doubles at the last of each `window` clean steps, as in
+    // torch.amp.GradScaler. If false, it doubles one clean step later.
     bool grows_in_window = false;
 
     bool operator==(const LossScaleConfig&) const = default;
@@ -28,12 +28,12 @@ struct LossScaleConfig {
 struct PrecisionConfig {
     // The type in which forward and backward run, under autocast: kF32, kBF16 or kF16.
     DType compute = DType::kF32;
-    // torch_autocast: the weights that forward and backward read are fp32, not of the type
-    // `compute`.
+    // If true (torch_autocast), the weights that forward and backward read are fp32, and autocast
+    // converts them to the type `compute`.
     bool fp32_weights = false;
-    // A step whose gradients are not finite is skipped if this is true, and ends the run otherwise.
-    // True for fp16, and for bf16 unless bf16.check_grad_overflow is false. False for fp32, and for
-    // fp32 weights under autocast in bf16.
+    // If true, a step whose gradients are not finite is skipped; if false, such a step ends the
+    // run. True for fp16, and for bf16 unless bf16.check_grad_overflow is false. False for fp32,
+    // and for fp32 weights under autocast in bf16.
     bool skip_nonfinite_steps = false;
     // If true, 16-bit weights have fp32 master copies. If false, there are only the bf16 weights,
     // and an update rounds them stochastically.

@@ -65,9 +65,9 @@ struct WireConfig {
     // Rounded gradients are divided by this number before they travel, and multiplied by it
     // afterwards. 0 means the number of ranks.
     double predivide_factor = 1.0;
-    // zero_hpz_partition_size, stage 3: the number of ranks of a host. These ranks together keep a
-    // copy of gathered parameters. 1 means that they keep no copy, and 0 that they keep a copy if
-    // there are several hosts.
+    // zero_hpz_partition_size, for stage 3. The ranks of a host can together keep a copy of
+    // gathered parameters: this is the number of these ranks. 1 means no copy. 0 means that a copy
+    // is kept if there are several hosts.
     int64_t host_copy_ranks = 1;
 
     bool operator==(const WireConfig&) const = default;
@@ -87,7 +87,7 @@ struct ZeroConfig {
     int64_t live_numel_max = 1'000'000'000;      // limit of elements gathered at one time
     int64_t reuse_distance_numel_max = 0;        // parameters stay if their next use is this near
     int64_t persistent_parameter_numel = 0;      // parameters up to this size stay whole
-    // The largest number of elements in all parameters that stay whole, together.
+    // The largest total number of elements of the parameters that are never sharded.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
 
     bool operator==(const ZeroConfig&) const = default;
@@ -136,7 +136,8 @@ struct DataConfig {
     bool operator==(const DataConfig&) const = default;
 };
 
-// The times at which checkpoints are saved, the number that is kept, and the treatment of failures.
+// The rules for checkpoints: the steps at which they are saved, the number that is kept, and the
+// treatment of failures.
 struct SaveConfig {
     int64_t interval = 0;      // steps between two saves; 0 for only at the end
     int64_t keep = 0;          // checkpoints kept; 0 for all
@@ -193,7 +194,8 @@ struct SequenceConfig {
     bool operator==(const SequenceConfig&) const = default;
 };
 
-// comms_logger: logs operations between ranks, with the time that the plan's instructions take.
+// comms_logger: logs the operations between ranks. The times are measured for the plan's
+// instructions.
 struct CommsLoggerConfig {
     bool enabled = false;
     bool verbose = false;            // a line for each operation

@@ -1,5 +1,5 @@
-// A section that is not supported is harmless unless it asks for its feature. These functions tell
-// whether a section does. Pure.
+// Functions that tell whether an unsupported section of a config asks for its feature. A section
+// that does not ask for it is harmless. Pure.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,9 @@
 
 namespace dslaunch::config {
 
-// Returns the name of the switch of the section PATH, "enabled" or "shared_parameters.enabled". The
-// section asks for its feature if its switch is on. Returns nothing if there is no switch.
+// Returns the name of the key that switches the section PATH on: "enabled" or
+// "shared_parameters.enabled". The section asks for its feature if this key is true. Returns
+// nothing if the section has no such key.
 [[nodiscard]] std::optional<std::string_view> switch_name_of(std::string_view path);
 
 // Returns true if the section PATH has no switch: it asks for its feature if it is present.

@@ -54,8 +54,8 @@ struct KeySpec {
 // nullptr if there is none.
 [[nodiscard]] const KeySpec* find_key(std::string_view path);
 
-// Returns the names of the keys that the section PATH ("": the top level) may have, in the table's
-// order.
+// Returns the names of the keys that a section may have, in the table's order. If PATH is empty,
+// the section is the top level.
 [[nodiscard]] std::vector<std::string> key_names(std::string_view path);
 
 // Returns the key's default as a value. REQUIRES: a key of the schema.
@@ -64,7 +64,7 @@ struct KeySpec {
 // Returns the values of SECTION.type that this version supports; SECTION is "optimizer" or
 // "scheduler".
 [[nodiscard]] const std::vector<std::string>& available_types(std::string_view section);
-// Returns these values as a text: "A, B or C".
+// Returns the types of available_types() as a text: "A, B or C".
 [[nodiscard]] std::string types_text(std::string_view section);
 
 // Returns true if `auto` lets dslaunch choose the value. For a key that accepts any string, "auto"
@@ -81,8 +81,8 @@ struct KeySpec {
 // types, values out of range, keys that are not supported yet.
 [[nodiscard]] std::vector<Problem> check_against_schema(const Value& tree);
 
-// Returns the refusal of a file that belongs to another tool: accelerate's config, a recipe that
-// names its model, or a model's config.json. Nothing if TREE is not such a file.
+// Returns a problem if TREE is a file for another tool: accelerate's config, a recipe that names
+// its model, or a model's config.json. Returns nothing for any other TREE.
 [[nodiscard]] std::optional<Problem> other_tool_problem(const Value& tree);
 
 // Returns true if the unknown NAME is ignored, as in DeepSpeed. Names are ignored at the top level
@@ -99,8 +99,9 @@ struct KeySpec {
 // It is for a user who gave NAME in the wrong section.
 [[nodiscard]] std::string home_of(const std::string& name);
 
-// Return the schema as a Markdown page (docs/config-keys.md), or as a plain list: one line for each
-// key or, if WIDTH is not 0, several lines of at most WIDTH columns.
+// schema_markdown() returns the schema as a Markdown page (docs/config-keys.md). schema_text()
+// returns a plain list. If WIDTH is 0, each key has one line; otherwise lines are broken at WIDTH
+// columns.
 [[nodiscard]] std::string schema_markdown();
 [[nodiscard]] std::string schema_text(size_t width = 0);
 

@@ -26,7 +26,7 @@ constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
                                       "zero_optimization.zeropp_loco_param"};
 
 constexpr size_t kSuggestedNameMax = 100;
-// The largest number of keys for which a message lists all keys of a section.
+// A message lists all keys of a section only if the section has at most this many keys.
 constexpr size_t kSiblingsShownMax = 16;
 
 std::string child_path(const std::string& path, const std::string& name) {
@@ -76,7 +76,8 @@ std::string range_text(const KeySpec& key) {
     return "must be one of " + join(choices, ", ");
 }
 
-// Returns "; -1 means all" if VALUE is the word `all` and KEY has such a value; else an empty text.
+// Returns "; -1 means all" if VALUE is the word `all` and the schema says that a number, for
+// example -1, means all for KEY. Otherwise returns "".
 std::string all_text(const KeySpec& key, const Value& value) {
     const size_t end = key.doc.find(": all");
     if (!value.is(Kind::kString) || lower(value.text) != "all" || end == std::string::npos)
@@ -85,8 +86,8 @@ std::string all_text(const KeySpec& key, const Value& value) {
     return fmt::format("; {} means all", key.doc.substr(begin, end - begin));
 }
 
-// Returns "; 0 means dynamic" if VALUE is the word `dynamic` or -1 and KEY has such a value; else
-// an empty text.
+// Returns "; 0 means dynamic" if VALUE is the word `dynamic` or -1, and 0 has this meaning for KEY;
+// else an empty text.
 std::string dynamic_text(const KeySpec& key, const Value& value) {
     const bool is_meant =
         value.is(Kind::kString)
@@ -95,8 +96,9 @@ std::string dynamic_text(const KeySpec& key, const Value& value) {
     return is_meant && key.doc.find("; 0: dynamic") != std::string::npos ? "; 0 means dynamic" : "";
 }
 
-// Returns true for a shape of the warm-up that DeepSpeed does not know: it warns and uses its
-// default, log. A word that is similar to a known one is treated as a mistake instead.
+// Returns true for a shape of the warm-up that DeepSpeed does not know. DeepSpeed then warns and
+// uses its default, log. Returns false for a word that is similar to a known shape, because it is
+// probably a mistake.
 bool falls_back(const KeySpec& key, const Value& value) {
     return key.path == "scheduler.params.warmup_type" &&
            !nearest(value.text, split(key.allowed, '|'));
@@ -126,7 +128,8 @@ bool names_training(const std::string& name) {
     });
 }
 
-// Returns the advice for a key that other tools call by FOREIGN's name.
+// Returns the advice for a user who gave a name that only other tools use. FOREIGN is the row of
+// this name.
 std::string place_text(const ForeignName& foreign) {
     return foreign.key.empty() ? advice_of(foreign)
                                : fmt::format("did you mean `{}` ({})?", foreign.key, foreign.here);
@@ -160,7 +163,8 @@ class Checker {
         problems_.push_back({path, std::move(message), value.origin});
     }
 
-    // QUIET: an outer section was refused or asks for nothing, so that no key in it is refused.
+    // Checks the section PATH. If QUIET is true, accepts keys that are not available yet. QUIET is
+    // used if an outer section was refused already or is switched off.
     void section(const std::string& path, const Value& value, bool quiet) {
         for (size_t i = 0; i < value.keys.size(); ++i) {
             std::string inner = child_path(path, value.keys[i]);
@@ -181,15 +185,16 @@ class Checker {
         if (name.find('.') != std::string::npos) {
             message += ": a key must not contain dots; write nested objects";
         } else if (name.size() > kSuggestedNameMax) {
-            // No known key is this long, so there is nothing to suggest, and computing the distance
-            // would take long.
+            // Suggests no key, because all known keys are shorter, and computing the distances to
+            // such a long name would take too much time.
         } else if (path == "dslaunch.lora" && (name == "bias" || name == "use_dora")) {
             message += ": bias and DoRA are not supported: remove it";
         } else if (const ForeignName* const foreign = find_foreign(name);
                    foreign != nullptr && path.empty()) {
             message += (foreign->key.empty() ? ": " : ", ") + place_text(*foreign);
         } else if (foreign != nullptr && foreign->key.starts_with(path + ".")) {
-            // A key in a section below needs its whole path, which --set takes too.
+            // Suggests the whole path if the key belongs in an inner section, because --set also
+            // accepts a whole path.
             const std::string_view rest = foreign->key.substr(path.size() + 1);
             message += fmt::format(", did you mean `{}`{}?",
                                    rest.find('.') == rest.npos ? rest : foreign->key,
@@ -262,7 +267,7 @@ class Checker {
         section(path, value, quiet || switched_off(key, path, value) || owner_not_yet(path));
     }
 
-    // Returns true for a section whose switch is off, which therefore asks for nothing.
+    // Returns true for a section that asks for nothing because its switch is off.
     static bool switched_off(const KeySpec& key, const std::string& path, const Value& value) {
         if (key.status != KeyStatus::kSupported) return false;
         if (find_key(path + ".enabled") != nullptr) {

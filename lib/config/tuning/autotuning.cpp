@@ -76,7 +76,7 @@ bool is_from_command_line(const Resolved& resolved, std::string_view path) {
 }
 
 std::vector<std::string> trial_overrides(const Resolved& resolved) {
-    // The keys that begin with these words make a run write, print or compute more than its steps.
+    // Keys that begin with these words make a run write, print or compute things besides its steps.
     static constexpr std::array<std::string_view, 15> kOff = {"autotuning.enabled",
                                                               "comet.enabled",
                                                               "comms_logger.enabled",

@@ -30,8 +30,8 @@ struct AutotuningConfig {
 // Returns the section's settings. REQUIRES: RESOLVED has no problems.
 [[nodiscard]] AutotuningConfig autotuning_of(const Resolved& resolved);
 
-// Throws Error{kConfig} if limits in TUNING contradict each other, or exclude BATCH's rows, which
-// the search does not change.
+// Throws Error{kConfig} if limits in TUNING contradict each other, or if BATCH has more or fewer
+// rows than they allow. The search does not change the number of rows.
 void require_limits(const AutotuningConfig& tuning, const BatchConfig& batch);
 
 // Returns true if the value of PATH is from the command line (--set or an option).

@@ -39,8 +39,8 @@ class TokenizerStream final : public TextStream {
     std::string held_;  // the end of BEFORE's text that stream_ has not returned yet
 };
 
-// Holds back the bytes of an incomplete character until its other bytes, or another character,
-// arrive.
+// A stream that holds back the first bytes of a UTF-8 character until the character is complete, or
+// until a byte arrives that does not continue it.
 class ByteStream final : public TextStream {
   public:
     std::string push(int32_t token) override {

@@ -29,8 +29,8 @@ class TextStream {
 class TextCodec {
   public:
     virtual ~TextCodec() = default;
-    // Returns the tokens of TEXT. IS_RENDERED: a chat template wrote TEXT, which then contains the
-    // special tokens already.
+    // Returns the tokens of TEXT. IS_RENDERED: true if a chat template wrote TEXT. TEXT then
+    // contains the special tokens already.
     [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text,
                                                       bool is_rendered) const = 0;
     // Returns a stream for the tokens that follow BEFORE; the text of BEFORE is not repeated. If
@@ -39,7 +39,7 @@ class TextCodec {
         std::span<const int32_t> before = {}) const = 0;
 };
 
-// For models with a tokenizer.json.
+// The codec of models with a tokenizer.json.
 class TokenizerCodec final : public TextCodec {
   public:
     // TOKENIZER must outlive this object.
@@ -58,7 +58,7 @@ class TokenizerCodec final : public TextCodec {
 // A vocabulary up to this size is taken to be bytes plus a few special tokens.
 inline constexpr int64_t kByteVocabMax = 272;
 
-// For models whose tokens are the bytes of text.
+// The codec of models whose tokens are the bytes of text.
 class ByteCodec final : public TextCodec {
   public:
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,

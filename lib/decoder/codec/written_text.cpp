@@ -19,8 +19,8 @@ size_t begun(std::string_view text, std::string_view stop) {
 std::string StopTexts::push(std::string_view text) {
     if (has_stopped_) return {};
     held_ += text;
-    // The stop that is completed first counts, so that the result does not depend on the pieces in
-    // which the text arrives.
+    // If several stop texts occur, the text stops at the one that ends first. The result therefore
+    // does not depend on how the text is divided into pieces.
     size_t begin = 0, end = std::string::npos, kept = 0;
     for (const std::string& stop : stops_) {
         kept = std::max(kept, begun(held_, stop));

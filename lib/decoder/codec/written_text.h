@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// Ends a text before the first occurrence of one of several stop texts. Holds back text that may be
-// the beginning of a stop text, until the text that follows decides.
+// A filter that ends a text before the first occurrence of a stop text. It holds back characters
+// that may begin a stop text until the next characters show whether they do.
 class StopTexts {
   public:
     // REQUIRES: no stop text is empty.

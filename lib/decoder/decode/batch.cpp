@@ -9,7 +9,7 @@ namespace dslaunch::decoder {
 
 namespace {
 
-// Reads a sequence of 32-bit numbers.
+// A reader of a sequence of 32-bit numbers.
 class NumberReader {
   public:
     explicit NumberReader(std::string_view bytes) : bytes_(bytes) {}

@@ -51,7 +51,8 @@ struct Batch {
 [[nodiscard]] std::string batch_bytes(const Batch& batch);
 [[nodiscard]] Batch parse_batch(std::string_view bytes);
 
-// Runs batches with a decoder of this process, or with a group of ranks that share a decoder.
+// The interface that computes batches. One implementation uses a decoder in this process; the other
+// one uses a group of ranks that share a decoder.
 class StepRunner {
   public:
     virtual ~StepRunner() = default;

@@ -23,7 +23,7 @@
 
 namespace dslaunch::decoder {
 
-// The form in which a decoder runs.
+// The options of a decoder.
 struct DecoderOptions {
     int64_t rows_max = 512;     // largest number of rows in a batch
     int64_t pages = 0;          // pages of the cache
@@ -35,8 +35,8 @@ struct DecoderOptions {
 // This rank's part of a decoder, with its weights and its cache.
 class Decoder {
   public:
-    // CONFIG, TEAM and RANKS (null: there is one rank) must outlive this object. Throws
-    // Error{kSetup} if there is no memory for the cache.
+    // CONFIG, TEAM and RANKS must outlive this object. RANKS is null if there is only one rank.
+    // Throws Error{kSetup} if there is no memory for the cache.
     Decoder(const storage::TransformerConfig& config, DecoderWeights weights,
             DecoderOptions options, kernels::ThreadTeam& team, RankSum* ranks);
     Decoder(const Decoder&) = delete;
@@ -80,7 +80,7 @@ class Decoder {
     std::vector<float> hidden_, normed_, branch_, mlp_branch_, logits_;
 };
 
-// Runs batches with a decoder whose weights are all on this rank.
+// A StepRunner for a decoder whose weights are all on this rank.
 class LoneRunner final : public StepRunner {
   public:
     // DECODER must outlive this object.

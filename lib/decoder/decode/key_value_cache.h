@@ -21,7 +21,7 @@ struct CacheShape {
     DType dtype = DType::kF32;  // type of keys and values: kF32, kBF16 or kF16
 };
 
-// Owns the memory of all pages.
+// The cache of keys and values. It owns the memory of all pages.
 class KeyValueCache {
   public:
     // CONFIG must outlive this object. Throws Error{kSetup} if there is no memory for the cache.
@@ -37,14 +37,15 @@ class KeyValueCache {
     void store(const Batch& batch, size_t layer, const float* keys, const float* values,
                RowMath& math);
 
-    // Computes the attention of BATCH's rows in layer LAYER. Each row attends to the positions up
-    // to its own; with IN_WINDOW, only to the last of these positions. SHAPE of QUERIES and OUT:
-    // [rows, heads, head_width]. REQUIRES: the keys and values of all these positions were stored.
+    // Computes the attention of BATCH's rows in layer LAYER. Each row attends to its own position
+    // and to all positions before it. If IN_WINDOW is true, it attends only to the last `window`
+    // positions. SHAPE of QUERIES and OUT: [rows, heads, head_width]. REQUIRES: the keys and values
+    // of all these positions were stored.
     void attend(const Batch& batch, size_t layer, bool in_window, const float* queries, float* out,
                 RowMath& math);
 
   private:
-    // Returns the first byte of the keys, or of the values, of PAGE in LAYER.
+    // Returns the place of PAGE in LAYER: of its values if VALUES is true, else of its keys.
     [[nodiscard]] std::byte* half_page(size_t layer, bool values, int32_t page);
 
     const storage::TransformerConfig& config_;

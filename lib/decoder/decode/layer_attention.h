@@ -13,11 +13,11 @@
 
 namespace dslaunch::decoder {
 
-// Computes attention for one layer after the other.
+// The attention of a decoder, which is computed for one layer after the other.
 class LayerAttention {
   public:
-    // CONFIG, FREQUENCIES, MATH and RANKS (null: there is one rank) must outlive this object.
-    // Throws Error{kSetup} if there is no memory for the cache.
+    // CONFIG, FREQUENCIES, MATH and RANKS must outlive this object. RANKS is null if there is only
+    // one rank. Throws Error{kSetup} if there is no memory for the cache.
     LayerAttention(const storage::TransformerConfig& config, const CacheShape& shape,
                    const storage::RotaryFrequencies& frequencies, RowMath& math, RankSum* ranks);
 

@@ -10,7 +10,7 @@
 
 namespace dslaunch::decoder {
 
-// Computes the MLP of one layer after the other.
+// The MLPs of a decoder, which are computed for one layer after the other.
 class LayerMlp {
   public:
     // CONFIG and MATH must outlive this object.

@@ -1,12 +1,12 @@
-// The sums over a decoder's tensor ranks that are needed in the middle of a layer. A decoder on one
-// rank needs none. ranks/group_sum.h implements them for the ranks of a job.
+// The sums that the tensor ranks of a decoder compute together in the middle of a layer. With one
+// rank there are no such sums. ranks/group_sum.h implements them for the ranks of a job.
 #pragma once
 
 #include <span>
 
 namespace dslaunch::decoder {
 
-// Sums numbers over the tensor ranks. One thread.
+// The interface that sums numbers over the tensor ranks. Only one thread may use an object.
 class RankSum {
   public:
     virtual ~RankSum() = default;

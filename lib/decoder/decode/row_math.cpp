@@ -107,7 +107,9 @@ void RowMath::multiply(std::span<const Use> uses, const float* x, int64_t in, in
         has_adapters = has_adapters || layer.adapter.has_value();
     }
     const kernels::ActivationRows x_rows{rounded_inputs(rounding, x, in, rows), rows, in, in};
-    // A file may have matrices of several types; activations prepared for bf16 serve all of them.
+    // A file may have matrices of several types. If one of the matrices is bf16, prepares the
+    // activations for bf16, because matrices of every type can be multiplied by activations in this
+    // form.
     const kernels::Product* first = &products.front();
     for (const kernels::Product& product : products)
         if (product.matrix.shape.form == kernels::MatrixForm::kBf16) first = &product;

@@ -25,15 +25,15 @@ void grow(std::vector<float>& buffer, int64_t numel);
 // Returns the number of outputs of LAYER on this rank.
 [[nodiscard]] int64_t outputs_of(const LinearWeights& layer);
 
-// Computes on a team, with buffers that it keeps between calls.
+// Arithmetic on rows. It is computed by a team, with buffers that are kept between calls.
 class RowMath {
   public:
     // CONFIG and TEAM must outlive this object.
     RowMath(const storage::TransformerConfig& config, kernels::ThreadTeam& team)
         : config_(config), team_(team) {}
 
-    // Applies a norm to ROWS rows of WIDTH numbers. If the norm's weights have N rows, row i uses
-    // row i modulo N of them. If there is no norm, copies X to OUT. OUT may be X.
+    // Normalizes ROWS rows of WIDTH numbers. If NORM has weights for N rows, row i uses row `i % N`
+    // of the weights. If NORM is not present, copies X to OUT. OUT may be X.
     void norm(const NormWeights& norm, const float* x, int64_t width, float* out, int64_t rows);
 
     // A layer and the place of its outputs, [rows, outputs_of(layer)].
@@ -45,13 +45,13 @@ class RowMath {
     // same input X. SHAPE of X: [rows, in].
     void multiply(std::span<const Use> uses, const float* x, int64_t in, int64_t rows);
 
-    // Sees the inputs of layers before they are multiplied: X is [rows, in].
+    // A function that multiply() calls with the inputs of the layers. X: [rows, in].
     using Observer =
         std::function<void(std::span<const Use> uses, const float* x, int64_t in, int64_t rows)>;
     // Calls OBSERVER in each multiply() from now on.
     void observe(Observer observer) { observer_ = std::move(observer); }
 
-    // Calls WORK for each row; on the team if there are many rows.
+    // Calls WORK for each row. If there are many rows, the threads of the team share them.
     void for_rows(int64_t rows, const std::function<void(int64_t row)>& work);
 
     // Returns the kernels for single rows.

@@ -16,8 +16,8 @@ class WeightStream {
     // WEIGHTS must outlive this object. Weights that are not mapped from a file are left out.
     explicit WeightStream(const DecoderWeights& weights);
 
-    // Starts reading the weights of layer LAYER; the number after the last layer stands for the
-    // output layer. Does not wait until they are read.
+    // Starts reading the weights of layer LAYER, and does not wait for them. LAYER may also be the
+    // number of layers, which means the output layer.
     void ask(size_t layer) const;
 
   private:

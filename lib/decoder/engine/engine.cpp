@@ -76,8 +76,9 @@ void Engine::preempt_last() {
 }
 
 Batch Engine::next_batch(std::vector<Sequence*>& owners) {
-    // Allocates a page for the next position of each running sequence that needs one, in order of
-    // age. The oldest sequence always fits if it is alone: add() and end_of() ensure this.
+    // Allocates a page for each running sequence whose next position needs one, beginning with the
+    // oldest sequence. Preempts the newest sequences if the cache is full. The oldest sequence
+    // alone always fits, because add() and end_of() limit its length.
     for (auto at = running_.begin(); at != running_.end(); ++at)
         while (!pool_.grow(at->pages, std::ssize(at->text))) {
             const bool is_last = std::next(at) == running_.end();

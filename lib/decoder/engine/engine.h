@@ -55,7 +55,7 @@ struct EngineCounts {
     int64_t steps = 0, preempted = 0;
 };
 
-// Runs the requests of one process; the requests are numbered from 1.
+// The engine that runs the requests of one process. Requests are numbered from 1.
 class Engine {
   public:
     // RUNNER must outlive this object.
@@ -68,8 +68,8 @@ class Engine {
     // Adds REQUEST to the queue. Throws the errors of check(). REQUIRES: has_room(), tokens_max >
     // 0.
     RequestId add(Request request);
-    // Removes the request and frees its pages. Ignores unknown requests, because a request may have
-    // ended meanwhile.
+    // Removes the request and frees its pages. Ignores a request that is unknown or has ended,
+    // because a request may end before its owner cancels it.
     void cancel(RequestId id);
 
     // Returns true if no request runs or waits.
@@ -77,8 +77,8 @@ class Engine {
     // Computes one batch. Returns the tokens made. If it throws, clear() must be called next.
     // REQUIRES: not is_idle().
     [[nodiscard]] std::vector<MadeToken> step();
-    // Returns false if a batch failed after it was begun, so that other ranks are blocked in the
-    // middle of it.
+    // Returns false if a batch failed while it was computed. Other ranks are then blocked in this
+    // batch, and no other batch can be computed.
     [[nodiscard]] bool can_go_on() const { return !runner_.is_stuck(); }
     // Removes all requests and frees their pages. Allocates no memory.
     void clear() noexcept;

@@ -1,5 +1,5 @@
-// The pages of the cache of keys and values, as numbers: each sequence has a list of pages, and the
-// pool has the free ones. Only the decoder knows the memory of a page.
+// The page numbers of the key-value cache. Each sequence has a list of numbers, and the pool has
+// the numbers of the free pages. Only the decoder knows the memory of a page.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace dslaunch::decoder {
 
-// Allocates and frees pages. One thread at a time.
+// The allocator of the pages of the cache. Only one thread at a time may use it.
 class PagePool {
   public:
     // Makes a pool of PAGES free pages, which are numbered from 0.

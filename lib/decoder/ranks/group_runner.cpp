@@ -48,8 +48,8 @@ RankMesh choose_mesh(const storage::TransformerConfig& config, const std::vector
                  tensor_ranks, world, config.key_heads);
         mesh.tensor_ranks = tensor_ranks;
     } else {
-        // The sums in the middle of layers should stay within a host; between hosts, rows are sent
-        // once per stage.
+        // Tensor ranks sum numbers in the middle of layers, so they should be on one host. Between
+        // stages, which may be on different hosts, rows are sent only once.
         for (int ranks = 1; ranks <= *std::ranges::min_element(node_sizes); ++ranks)
             if (divides(ranks)) mesh.tensor_ranks = ranks;
     }

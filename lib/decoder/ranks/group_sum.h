@@ -10,7 +10,8 @@
 
 namespace dslaunch::decoder {
 
-// Uses two buckets in turn, so that one is read while the next is written.
+// A RankSum for the tensor ranks of a job. It alternates between two shared buffers ("buckets"), so
+// that ranks can still read one buffer while others write to the other one.
 class GroupSum final : public RankSum {
   public:
     static constexpr int kBuckets = 2;

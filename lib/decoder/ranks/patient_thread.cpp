@@ -12,8 +12,8 @@ constexpr std::chrono::milliseconds kLookAgain{5};
 
 thread_local TimePoint patient_until{};
 
-// Waits a moment, or throws when the time is over. operator new calls this function when it finds
-// no memory, again and again until it finds some or this function throws.
+// Waits a moment. Throws if this thread has no PatientThread, or if the time limit is over.
+// operator new calls this function each time that it finds no free memory, and then tries again.
 void wait_for_memory() {
     if (patient_until == TimePoint{} || SystemClock().now() >= patient_until)
         throw std::bad_alloc();

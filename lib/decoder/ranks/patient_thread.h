@@ -1,4 +1,4 @@
-// Lets one thread wait for memory: a thread that must not fail, because other ranks wait for it. If
+// Lets one thread wait for memory. The thread must not fail, because other ranks wait for it. If
 // memory is short, its allocations wait until other threads free memory, for example by refusing
 // requests. Any thread may use it; allocations of other threads fail as usual.
 #pragma once
@@ -7,8 +7,9 @@
 
 namespace dslaunch::decoder {
 
-// While this object lives, allocations of this thread that find no memory are repeated, for LIMIT
-// in total, before they throw std::bad_alloc. The C library's malloc does not wait.
+// Makes memory allocations of this thread wait for memory while this object exists. An allocation
+// throws std::bad_alloc if there is no memory when LIMIT has passed since the construction of this
+// object. Affects operator new, not malloc.
 class PatientThread {
   public:
     explicit PatientThread(Duration limit);

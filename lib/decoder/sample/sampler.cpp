@@ -68,8 +68,8 @@ int32_t likeliest(std::span<const float> logits) {
     return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
-// Applies the repetition penalty: divides positive logits of tokens in TEXT by it and multiplies
-// negative ones (arXiv:1909.05858).
+// Applies the repetition penalty (arXiv:1909.05858) to the logits of tokens in TEXT. Positive
+// logits are divided by the penalty, and negative logits are multiplied by it.
 void Sampler::penalize(std::span<float> logits, std::span<const int32_t> text) {
     const auto penalty = static_cast<float>(options_.repetition_penalty);
     penalized_.assign(logits.size(), false);

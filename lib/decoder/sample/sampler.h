@@ -13,8 +13,8 @@
 
 namespace dslaunch::decoder {
 
-// A bias for the last of several tokens. It is added to the logit of this last token if the text
-// ends with the tokens that precede it in the list.
+// A bias that is added to the logit of the last token in `tokens` if the text ends with the other
+// tokens in `tokens`.
 struct TokenBias {
     std::vector<int32_t> tokens;  // at least one
     float bias = 0;
@@ -52,7 +52,7 @@ struct TextBounds {
     std::optional<int64_t> tokens_max;
 };
 
-// Chooses the tokens of one text.
+// A sampler, which chooses the tokens of one text.
 class Sampler {
   public:
     // Throws Error{kUsage}, naming an option that is out of range.

@@ -33,7 +33,7 @@ struct ScoreOptions {
     int64_t length = 0;
 };
 
-// Scores one text after the other.
+// A scorer, which scores one text after the other.
 class TextScorer {
   public:
     // RUNNER must outlive this object, and nobody else may use its cache meanwhile.
@@ -42,8 +42,8 @@ class TextScorer {
     // Returns the score of a text. TARGETS[i] is the token that should follow TOKENS[0..i], or
     // kNoTarget. Throws Error{kInput} for a text that is longer than the context or the cache, for
     // tokens outside the vocabulary, and for logits that are not finite, so that no score is NaN.
-    // REQUIRES: as many targets as tokens, at least one; the targets of the known tokens are
-    // kNoTarget, and at least one token follows them.
+    // REQUIRES: TARGETS and TOKENS have the same size. At least one token follows the known tokens.
+    // The targets of the known tokens are kNoTarget.
     [[nodiscard]] TextScore score(std::span<const int32_t> tokens, std::span<const int32_t> targets,
                                   const ScoreOptions& options = {});
 

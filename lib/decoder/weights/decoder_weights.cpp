@@ -77,8 +77,8 @@ class DecoderLoader {
     static MatrixPart whole(std::string name, int64_t out, int64_t in) {
         return {std::move(name), out, in, false, {0, out}, {0, in}};
     }
-    // Returns the whole matrix of a layer. Model families that store matrices transposed do so only
-    // in layers.
+    // Returns the whole matrix of a layer. Some model families store the matrices of layers
+    // transposed, but not the other matrices.
     MatrixPart whole_of_layer(const std::string& path, int64_t out, int64_t in) const {
         MatrixPart part = whole(path + ".weight", out, in);
         part.transposed = config_.is_transposed;
@@ -104,7 +104,7 @@ class DecoderLoader {
                  tensor_.parts);
     }
 
-    // Returns the part of a layer that computes some of its outputs.
+    // Returns a linear layer that computes only the outputs of PART, which this rank holds.
     LinearWeights by_outputs(const std::string& path, const MatrixPart& part, bool bias) {
         LinearWeights made;
         made.weight = matrix(part);
@@ -115,8 +115,8 @@ class DecoderLoader {
         return made;
     }
 
-    // Returns the part of a layer that takes some of the inputs and computes a summand of each
-    // output. Only one rank adds the bias.
+    // Returns a linear layer that uses only the inputs INPUTS. The ranks' results must be summed to
+    // get the outputs, so only one rank adds the bias.
     LinearWeights by_inputs(const std::string& path, int64_t out, int64_t in, Range inputs,
                             bool bias) {
         MatrixPart part = whole_of_layer(path, out, in);
@@ -136,7 +136,7 @@ class DecoderLoader {
         return norm(path, {width}, {0, width}, config_.has_norm_bias);
     }
 
-    // OWN: the range of the weight that this rank holds.
+    // Returns a norm. OWN: the range of its weight that this rank holds.
     NormWeights norm(const std::string& path, const std::vector<int64_t>& sizes, Range own,
                      bool bias) {
         NormWeights made;

@@ -74,9 +74,9 @@ struct DecoderWeights {
     int64_t mapped_bytes = 0;  // the part of `bytes` that is mapped from files
 };
 
-// Loads PART of the model that CONFIG describes from SOURCE. Throws Error{kInput} if SOURCE does,
-// or if heads are larger than attention supports. Throws Error{kUsage} if the key heads cannot be
-// divided evenly among the tensor ranks.
+// Loads PART of a model. CONFIG describes the model, and SOURCE provides its weights. Throws the
+// errors of SOURCE. Throws Error{kInput} if heads are larger than attention supports, and
+// Error{kUsage} if the key heads cannot be divided evenly among the tensor ranks.
 [[nodiscard]] DecoderWeights load_decoder(const storage::TransformerConfig& config,
                                           const DecoderPart& part, WeightSource& source);
 

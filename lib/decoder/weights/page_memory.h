@@ -8,7 +8,7 @@
 
 namespace dslaunch::decoder {
 
-// Owns the pages; returns them to the system when it is destroyed.
+// The owner of the pages. It returns the pages to the system when it is destroyed.
 class PageMemory {
   public:
     PageMemory() = default;

@@ -37,7 +37,8 @@ bool is_aligned(const std::byte* data, DType dtype) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_bytes(dtype)) == 0;
 }
 
-// Returns the numbers in ROWS of the part, [rows.numel, part.inputs.numel] fp32.
+// Returns a block of the stored matrix as fp32: the rows ROWS of the columns PART.inputs. SHAPE:
+// [rows.numel, part.inputs.numel].
 std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part, Range rows) {
     const int64_t bytes = dtype_bytes(entry.dtype), columns = part.inputs.numel;
     std::vector<float> numbers(static_cast<size_t>(rows.numel * columns));
@@ -56,7 +57,7 @@ std::vector<float> rows_of(const SafetensorsEntry& entry, const MatrixPart& part
     return numbers;
 }
 
-// Returns the numbers in ROWS for the inputs of PART. NUMBERS is the whole matrix.
+// Returns a block of the matrix NUMBERS: the rows ROWS of the columns PART.inputs.
 std::vector<float> cut(const std::vector<float>& numbers, const MatrixPart& part, Range rows) {
     std::vector<float> some;
     some.reserve(static_cast<size_t>(rows.numel * part.inputs.numel));
@@ -79,14 +80,15 @@ bool changes_weight(const WeightChange* change) {
             (change->pair && change->pair->is_of_table));
 }
 
-// Returns the form of the weight in ENTRY after CHANGE. A changed weight that came from the adapter
-// is fp32, because the adapter's type may be narrower than the model's.
+// Returns the form in which the weight in ENTRY is used after CHANGE. If the adapter contains the
+// whole changed weight, the form is fp32, which holds the numbers of any adapter exactly.
 MatrixForm own_form(const SafetensorsEntry& entry, const WeightChange* change) {
     const bool is_brought = changes_weight(change) && change->whole;
     return is_brought ? MatrixForm::kF32 : form_of(entry.dtype);
 }
 
-// Returns true if the pair of CHANGE is added to the weight, and not kept as separate matrices.
+// Returns true if the low-rank pair of CHANGE is added to the weight. Otherwise the pair is used as
+// two separate matrices.
 bool holds_pair(const WeightChange& change) {
     return change.pair && (change.magnitude || change.pair->is_of_table);
 }
@@ -150,7 +152,7 @@ storage::InputRounding WeightSource::input_rounding(const std::string& name) {
                                                              : storage::InputRounding::kNone;
 }
 
-// Returns the tensor NAME: the one that replace() gave, else the adapter's, else the folder's.
+// Returns the tensor NAME from the first source that has it: replace(), the adapter, the folder.
 FolderWeight WeightSource::take(const std::string& name, std::vector<int64_t> sizes) {
     if (const auto found = replaced_.find(name); found != replaced_.end()) {
         FolderWeight weight{
@@ -218,8 +220,8 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
                                      change.pair->out(), change.pair->in(), part.out, part.in));
     if (change.init != storage::AdapterInit::kNone) {
         take_out_(numbers, change, part.transposed);
-        // The weight is rounded to its own type, because training continued with the rounded
-        // values.
+        // Rounds the weight to its own type, because the training run used the rounded weight after
+        // the same subtraction.
         std::vector<std::byte> stored(numbers.size() *
                                       static_cast<size_t>(dtype_bytes(entry.dtype)));
         from_fp32(numbers.data(), entry.dtype, std::ssize(numbers), stored.data());
@@ -308,7 +310,7 @@ OwnedMatrix WeightSource::matrix(const MatrixPart& part) {
                       made.memory.bytes().data() + begin * shape.in * dtype_bytes(dtype));
         }
     }
-    // The numbers in the file are not read again after the matrix was made from them.
+    // Releases the memory pages of the weight in the mapped file, because they are not read again.
     if (weight.file) static_cast<void>(weight.file->release_unwritten(entry.bytes));
     return made;
 }
@@ -359,7 +361,8 @@ void WeightSource::add_to_bias(const std::string& name, int64_t numel, Range par
 void WeightSource::require_all_taken() const {
     weights_.require_all_taken();
     if (adapter_ == nullptr) return;
-    // If the output layer still shares the table, it also has the table's change.
+    // If the output layer shares the table of tokens, the table's change applies to both. The
+    // adapter's change for the output layer is then not used, but is no error.
     if (changed_.is_tied) static_cast<void>(adapter_->take(storage::head_of(changed_)));
     adapter_->require_all_taken();
 }

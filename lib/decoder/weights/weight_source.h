@@ -47,13 +47,13 @@ struct LowRank {
     OwnedMatrix b;  // [outputs of the part, r] fp32, times the adapter's scale
 };
 
-// Subtracts a matrix from a whole weight [out, in]. Training subtracted the same matrix before its
-// first step, when it initialized the pair of CHANGE. TRANSPOSED: the file stores the weight as
-// [in, out].
+// A function for adapters whose initialization subtracted a matrix from the base weight before the
+// first training step. It subtracts the same matrix from WEIGHT, a whole weight [out, in].
+// TRANSPOSED: the file stores the weight as [in, out].
 using TakeOutBeginning = std::function<void(std::span<float> weight,
                                             const storage::WeightChange& change, bool transposed)>;
 
-// Makes each weight once; require_all_taken() finds the weights that were not used.
+// The source of a decoder's weights. Each weight is made once.
 class WeightSource {
   public:
     // FORM is the form of the matrices that are used in products. If it is empty, they keep their
@@ -66,11 +66,11 @@ class WeightSource {
     void adapt(storage::AdapterChanges& adapter, const storage::TransformerConfig& changed,
                TakeOutBeginning take_out);
 
-    // Uses NUMBERS, [out, in], as the weight NAME from now on, and rounds its inputs by INPUTS. If
-    // NUMBERS is null, uses the folder's weight again.
+    // From now on, uses NUMBERS, [out, in], as the weight NAME, and INPUTS as the rounding of its
+    // layer's inputs. If NUMBERS is null, uses the folder's weight again.
     void replace(const std::string& name, std::shared_ptr<const std::vector<std::byte>> numbers,
                  storage::InputRounding inputs);
-    // Returns the rounding of the inputs of the layer with the weight NAME.
+    // Returns how a layer's inputs are rounded. NAME: the layer's weight.
     [[nodiscard]] storage::InputRounding input_rounding(const std::string& name);
     // Returns the weights of the folder.
     [[nodiscard]] storage::FolderWeights& weights() { return weights_; }
@@ -79,7 +79,8 @@ class WeightSource {
     [[nodiscard]] OwnedMatrix matrix(const MatrixPart& part);
     // Returns a tensor as it is stored, for looking up rows.
     [[nodiscard]] OwnedMatrix table(const std::string& name, int64_t rows, int64_t columns);
-    // Returns PART of the numbers of a tensor with the dimensions SIZES, in stored order.
+    // Returns the range PART of a tensor's numbers, in stored order. SIZES: the tensor's
+    // dimensions.
     [[nodiscard]] std::vector<float> vector(const std::string& name, std::vector<int64_t> sizes,
                                             Range part);
     // Returns the NUMEL numbers of a tensor with one dimension.
@@ -89,8 +90,8 @@ class WeightSource {
     // Returns the adapter's low-rank change of the layer whose weight is PART; nothing if the
     // adapter does not change this layer, or if the change was added to the matrix.
     [[nodiscard]] std::optional<LowRank> low_rank(const MatrixPart& part);
-    // Adds the adapter's change to BIAS. BIAS is PART of the bias NAME, which has NUMEL numbers; an
-    // empty BIAS counts as zeros.
+    // Adds the adapter's change to BIAS, which holds the range PART of the bias NAME. NUMEL: the
+    // size of the whole bias. An empty BIAS counts as zeros.
     void add_to_bias(const std::string& name, int64_t numel, Range part, std::vector<float>& bias);
 
     // Throws Error{kInput} if a tensor of the folder or of the adapter was not used.

@@ -178,9 +178,9 @@ class PeftForm {
         return pairs;
     }
 
-    // Returns true if PEFT 0.21 joins the pairs itself when it loads them. For this, all experts of
-    // a layer must have pairs. Gate and up, which transformers joins, must both have pairs or both
-    // have no pairs. PEFT cannot join Qwen2Moe's pairs.
+    // Returns true if PEFT 0.21 joins the experts' pairs when it loads the adapter. PEFT joins them
+    // if all experts of a layer have pairs, and if gate and up, which transformers joins, either
+    // both have pairs or both have none. PEFT cannot join Qwen2Moe's pairs.
     [[nodiscard]] bool is_converted() const {
         if (model_.architecture == "Qwen2MoeForCausalLM") return false;
         return std::ranges::all_of(layers_, [](const Layer& layer) {
@@ -212,8 +212,9 @@ class PeftForm {
         const std::string experts = layer.now + model_.names.at("experts");
         const bool has_down = layer.pairs.contains("down");
         if (layer.pairs.contains("gate") || layer.pairs.contains("up")) {
-            // PEFT wraps the module once for each parameter; the inner wrapper holds the first
-            // parameter.
+            // PEFT wraps the module `experts` once for each of its parameters that has a pair. If
+            // both gate_up_proj and down_proj have pairs, the pair of gate_up_proj belongs to the
+            // inner wrapper, which is named base_layer.
             put(has_down ? experts + ".base_layer" : experts,
                 {of(layer, "gate", model_.expert_width), of(layer, "up", model_.expert_width)});
             config.target_parameters.push_back(experts + ".gate_up_proj");
@@ -244,9 +245,10 @@ class PeftForm {
         return pairs;
     }
 
-    // Writes one pair that stands for the joined MATRICES of all experts. A: the rows of all
-    // MATRICES of the first expert, then the rows of the next expert, and so on. B: block diagonal
-    // over MATRICES; in its columns, the expert's index varies fastest.
+    // Writes one pair for the joined MATRICES of all experts. A: the rows of all MATRICES of the
+    // first expert, then the rows of the next expert, and so on. B: each matrix has its own rows
+    // and columns; a column of the first expert is followed by the same column of the other
+    // experts.
     void put(const std::string& module, const std::vector<std::vector<Pair>>& matrices) {
         std::vector<at::Tensor> rows, columns;
         for (size_t i = 0; i < matrices.front().size(); ++i) {

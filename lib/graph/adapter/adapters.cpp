@@ -28,7 +28,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns true if NAME, or its end after a dot, fits PATTERN.
+// Returns true if PATTERN matches the whole NAME, or is equal to the end of NAME after a dot.
 bool is_meant(std::string_view pattern, std::string_view name) {
     return fits_pattern(pattern, name) || name.ends_with("." + std::string(pattern));
 }
@@ -148,7 +148,8 @@ class Adder {
         for (const LinearUse& use : layer.uses) add_beside(use, a, b);
     }
 
-    // Refuses tensors in the folder that belong to layers that were not chosen: they would be lost.
+    // Throws if the folder has tensors of layers that were not chosen, because the result would not
+    // contain these tensors.
     void require_all_taken() const {
         if (!init_) return;
         for (const auto& [name, tensor] : init_->tensors)
@@ -280,7 +281,7 @@ storage::AdapterConfig describe_adapters(const Model& model, const config::LoraC
     config.alpha = lora.alpha;
     config.dropout = lora.dropout;
     config.is_rslora = lora.rslora;
-    // Modules are listed by their full names, which PEFT resolves to the same modules.
+    // Lists modules by their full names, so that PEFT finds exactly these modules.
     for (int i = 0; i < std::ssize(model.parameters()); ++i) {
         const ModelParameter& parameter = model.parameters()[i];
         const std::string module = module_of(parameter.name);
@@ -300,7 +301,8 @@ storage::AdapterConfig describe_adapters(const Model& model, const config::LoraC
         auto weight = parameters.find(layer + ".weight");
         if (weight == parameters.end()) weight = parameters.find(layer);
         if (weight == parameters.end()) continue;
-        // The shape of a square weight does not show its orientation; the model's other layers do.
+        // For a square weight, the sizes do not show whether it is stored as [in, out]. The flag is
+        // for the whole model, so one layer whose weight is not square is enough.
         const auto& packed = weight->second->packed;
         const bool transposed = packed
                                     ? packed->is_transposed()

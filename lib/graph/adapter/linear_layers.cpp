@@ -92,7 +92,8 @@ class Finder {
         }
     }
 
-    // Returns true if VALUE, the weight of LAYER or a view of it, is used only in LAYER's products.
+    // Returns true if only LAYER's products use VALUE. VALUE is the weight of LAYER, or a view of
+    // it.
     [[nodiscard]] static bool only_multiplied(const Value& value, const LinearLayer& layer) {
         return std::ranges::all_of(value.uses(), [&](const Use& use) {
             if (use.offset == 0 && (turns(*use.user) || passes_on(*use.user)))
@@ -124,7 +125,8 @@ std::string module_of_weight(const std::string& name) {
 std::string tied_head_of(const Model& model, int index) {
     const ModelParameter& parameter = model.parameters()[index];
     if (!parameter.aliases.empty()) return module_of_weight(parameter.aliases.front());
-    // In a decoder from a folder (graph/models/transformer.h), the first parameter is the table.
+    // In a decoder from a folder (graph/models/transformer.h), parameter 0 is the table of tokens.
+    // The constant `is_tied` says whether the output layer shares it.
     Module& module = const_cast<Model&>(model).module();  // only read
     const auto tied = module.type()->findConstant("is_tied");
     if (index != 0 || !tied || !tied->isBool() || !tied->toBool()) return "";

@@ -34,11 +34,11 @@ struct LinearLayer {
     bool is_read_elsewhere = false;
 };
 
-// Returns the name of the module with the tensor NAME: what is before its last dot; "" if there is
-// no dot.
+// Returns the part of NAME before its last dot: the name of the module that contains the tensor
+// NAME. Returns "" if there is no dot.
 [[nodiscard]] std::string module_of(const std::string& name);
-// Returns the name of the module with the weight NAME, "….weight". If NAME does not end so, as in a
-// module with several weights, returns NAME itself.
+// Returns the name of the module with the weight NAME, "….weight". If NAME has another ending, as
+// in a module with several weights, returns NAME itself.
 [[nodiscard]] std::string module_of_weight(const std::string& name);
 
 // Returns the layers of LOWERED, a graph of MODEL, in the order in which forward computes them.

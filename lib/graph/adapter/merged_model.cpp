@@ -209,8 +209,8 @@ int merge_adapter(Model& model, AdapterChanges& adapter) {
             at::Tensor values = parameter.tensor.detach();
             bool transposed = false;
             if (change->pair && values.dim() == 2) {
-                // The shape of a square weight does not show its orientation; the adapter's config
-                // does.
+                // For a square weight, the sizes do not show whether it is stored as [in, out], but
+                // the adapter's config does.
                 const bool as_it_is =
                     values.size(0) == change->pair->out() && values.size(1) == change->pair->in();
                 transposed = !as_it_is ||

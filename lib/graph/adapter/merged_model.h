@@ -21,10 +21,10 @@ struct MergedModel {
 };
 
 // Loads the model at PATH and merges the adapter in the folder ADAPTER into it. Sums are computed
-// in fp32 and rounded to the weights' types. Throws Error{kInput} as Model::load() and
-// storage::AdapterChanges do, for a tensor that fits nothing in the model, and for a weight that
-// would become NaN or infinite. For an archive, it also throws if a changed weight has a second
-// name, because both modules would change.
+// in fp32 and rounded to the weights' types. Throws the errors of Model::load() and of
+// storage::AdapterChanges. Throws Error{kInput} if a tensor of the adapter matches no tensor of the
+// model, or if a weight would become NaN or infinite. For an archive, also throws if the adapter
+// changes a weight that two modules share, because both modules would change.
 [[nodiscard]] MergedModel load_merged(const std::string& path, const std::string& adapter,
                                       Trust trust);
 // Merges ADAPTER into MODEL, which is in memory. Returns the number of layers with a low-rank pair.

@@ -30,10 +30,11 @@ namespace {
 
 const char* const kPackedLinear = "dslaunch::packed_linear";
 
-// Returns the weight that PACKED holds. A small weight is valid until this thread's next call:
-// small weights share one buffer. Separate buffers would leave holes between the saved activations
-// that are too small for other tensors. A large weight has a block of its own, which is counted
-// (runtime/memory). On a GPU the allocator keeps small blocks apart.
+// Returns the unpacked weight. On the CPU, all small weights of a thread use the same buffer, so a
+// small weight is valid only until the next call in this thread. With separate buffers, freed
+// weights would leave holes between saved activations, and the holes would be too small for other
+// tensors. A large weight gets separate memory, which runtime/memory counts. On a GPU, every weight
+// gets separate memory, because the allocator keeps small blocks apart.
 at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape) {
     constexpr auto kSmall = static_cast<size_t>(plan::kLargeBlock.value);
     thread_local std::vector<std::byte> shared;
@@ -47,7 +48,8 @@ at::Tensor unpacked(const at::Tensor& packed, const kernels::MatrixShape& shape)
     return dense;
 }
 
-// Computes x W^T + bias. The unpacked weight is freed after the product: backward unpacks it again.
+// The product x W^T + bias for a packed weight W. The unpacked weight is freed after the product:
+// backward unpacks it again.
 struct PackedLinear : torch::autograd::Function<PackedLinear> {
     static Variable forward(AutogradContext* context, const Variable& x, const Variable& packed,
                             const std::optional<Variable>& bias,

@@ -217,8 +217,9 @@ class ProgramImporter {
         return found->second;
     }
 
-    // Types are named as torch.jit names the types of a script, so that the type of a module shows
-    // its class (storage/exported/module_class.h).
+    // Returns a new module for PATH. The name of its type contains the name of the original Python
+    // class in the form that torch.jit uses, so that the class can be found later
+    // (storage/exported/module_class.h).
     Module new_module(const std::string& path) {
         const auto known = classes_.find(path);
         const std::string type =

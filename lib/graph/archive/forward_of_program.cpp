@@ -35,8 +35,8 @@ namespace {
 constexpr std::string_view kOperators = "torch.ops.";
 constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
 
-// Adds nodes that depend on the module's train mode, at the graph's insert point. SELF: the graph's
-// input for the module.
+// The nodes that depend on the module's train mode. They are added at the graph's insert point.
+// SELF: the graph's input for the module.
 class TrainMode {
   public:
     TrainMode(Graph& graph, Value* self) : graph_(graph), self_(self) {}
@@ -213,7 +213,7 @@ class ForwardBuilder {
     }
 
     // Python may pass a number for an argument that the schema declares as a tensor. The call then
-    // means an overload that takes numbers.
+    // means another overload, which takes numbers.
     Node* call_by_matching(const ExportedNode& node, const Operation& operation,
                            const std::vector<Value*>& values) {
         std::vector<NamedValue> positional, named;
@@ -286,7 +286,7 @@ class ForwardBuilder {
             for (size_t i = 0; i < count; ++i) names_.bind(node.outputs[i], made->outputs()[i]);
             return;
         }
-        // An operator that returns several tensors may list them as one output.
+        // If an operator returns several tensors, the program may list them as a single output.
         const auto* list = node.outputs.size() == 1
                                ? std::get_if<std::vector<storage::TensorName>>(&node.outputs[0])
                                : nullptr;
@@ -321,8 +321,8 @@ class ForwardBuilder {
         return *held->graph;
     }
 
-    // Inserts the nodes of GRAPH here with OPERANDS as its inputs, and returns its outputs. The
-    // names of its values are valid only inside it.
+    // Inserts the nodes of GRAPH here with OPERANDS as its inputs, and returns its outputs. Nodes
+    // outside of GRAPH cannot use the names of GRAPH's values.
     std::vector<Value*> inlined(const ExportedGraph& graph, const std::vector<Value*>& operands) {
         if (graph.inputs.size() != operands.size())
             places_.refuse(fmt::format("its graph takes {} values, but is given {}",
@@ -408,7 +408,8 @@ class ForwardBuilder {
         graph_->insert(aten::copy_, {names_.find(*held), names_.find(value)});
     }
 
-    // Returns forward's output: the tensors among its parts, in a dict if the parts have names.
+    // Returns forward's output: the tensors of the program's output, without its other values. The
+    // output is a dict if the program returns a dict.
     Value* output() {
         std::vector<Value*> keys, parts;
         for (const storage::ExportedOutput& part : program_.outputs) {

@@ -11,26 +11,27 @@
 
 namespace dslaunch::graph {
 
-// Throws Error{kConfig} if PATH is no Hugging Face folder, or if the name that its layers have in
-// common, such as "model.layers", is not PREFIX.
+// Throws Error{kConfig} if PATH is not a Hugging Face folder, or if PREFIX ("model.layers") is not
+// the common beginning of its layers' names.
 void require_layers_named(const std::string& path, const std::string& prefix);
 
 // The layers that a smaller model takes from a folder.
 class KeptLayers {
   public:
-    // Layer I of the smaller model is layer LAYERS[I] of FOLDER's. Throws Error{kConfig} if a layer
-    // does not exist or is named twice, or if the layers of FOLDER's model are of several kinds.
+    // Chooses LAYERS of FOLDER's model: layer LAYERS[i] becomes layer i of the smaller model.
+    // Throws Error{kConfig} if a layer does not exist or occurs twice in LAYERS, or if the layers
+    // of FOLDER's model have different structures.
     KeptLayers(const storage::ModelFolder& folder, std::vector<int64_t> layers);
 
     // Returns the config of the smaller model.
     [[nodiscard]] storage::TransformerConfig config() const;
-    // Returns the name in the folder of the smaller model's weight NAME.
+    // Returns the name that the weight NAME of the smaller model has in the folder.
     [[nodiscard]] std::string name_in_folder(const std::string& name) const;
     // Returns true if the weight NAME of the folder is in a layer that is not kept.
     [[nodiscard]] bool is_left(const std::string& name) const;
 
   private:
-    // Returns the number of the layer in whose modules the weight NAME is; -1 if it is in none.
+    // Returns the number of the layer that contains the weight NAME; -1 if no layer contains it.
     [[nodiscard]] int64_t layer_of(const std::string& name) const;
 
     storage::TransformerConfig config_;
@@ -38,8 +39,8 @@ class KeptLayers {
     std::string prefix_;  // with the dot
 };
 
-// Rewrites config.json in FOLDER, which describes a whole model, for a model with COUNT of its
-// layers. Throws Error{kInput} if the result would not describe such a model, and Error{kDisk}.
+// Changes config.json in FOLDER, so that it describes the model with only COUNT of its layers.
+// Throws Error{kInput} if the new config.json would not describe such a model, and Error{kDisk}.
 void write_fewer_layers(const std::string& folder, int64_t count);
 
 }  // namespace dslaunch::graph

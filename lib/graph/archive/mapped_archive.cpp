@@ -38,11 +38,11 @@ using PickleKind = PickleValue::Kind;
 using caffe2::serialize::PyTorchStreamReader;
 using Content = std::span<const std::byte>;
 
-// LibTorch rewrites calls of these operators while it loads them; only LibTorch's own loader can
-// rewrite them.
+// LibTorch replaces calls of operators whose names begin with this text while it loads an archive.
+// Only torch::jit::load does this, so it loads all archives with such calls.
 constexpr std::string_view kRewrittenCode = "ops.quantized.conv";
 
-// Lets LibTorch's archive reader read from the mapping.
+// A reader through which LibTorch's archive classes read the mapped file.
 class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
   public:
     explicit MappingReader(Content bytes) : bytes_(bytes) {}
@@ -58,9 +58,9 @@ class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
     Content bytes_;
 };
 
-// The table of a code record's origins: it maps bytes of the code to the lines of Python that they
-// were compiled from. Since LibTorch 1.12, the pickle gives texts as indices into a table of
-// strings; older pickles contain the strings themselves.
+// The table that maps bytes of a code record to lines of Python: the code was compiled from these
+// lines. Since LibTorch 1.12, the pickle gives texts as indices into a table of strings; older
+// pickles contain the strings themselves.
 class OriginTable final : public torch::jit::SourceRangeUnpickler {
   public:
     OriginTable(std::string name, std::string pickled)
@@ -118,7 +118,7 @@ class OriginTable final : public torch::jit::SourceRangeUnpickler {
             const size_t begin = number(part(*line, torch::jit::kByteOffsetIndex), SIZE_MAX);
             const PickleValue& range = part(*line, torch::jit::kSourceRangeIndex);
             const std::shared_ptr<Source> made = source(part(range, 0));
-            // In an empty source, LibTorch still marks one byte.
+            // For an empty source, LibTorch stores a range of one byte, so `end` may be size() + 1.
             const size_t end = number(part(range, 2), made->size() + 1);
             const size_t start = number(part(range, 1), std::min(end, made->size()));
             ranges_.insert_or_assign(begin, SourceRange(made, start, end));
@@ -176,8 +176,8 @@ std::shared_ptr<Source> make_source(const std::string& name, const std::string& 
     return std::make_shared<Source>(text, name, 1, std::move(table));
 }
 
-// Loads one archive with the parts that torch::jit::load consists of. The records are in the
-// mapping, and ScriptArchive has checked pickles and code.
+// The loader of one archive, made of the parts of LibTorch that torch::jit::load uses. It reads
+// records from the mapped file. ScriptArchive has already checked the pickles and the code.
 class Importer {
   public:
     Importer(const std::shared_ptr<const storage::MappedFile>& file, Trust trust)
@@ -261,8 +261,8 @@ class Importer {
         return sources_.loadType(type);
     }
 
-    // Returns the value that the pickle PICKLE of NAME.pkl describes; its tensors are the records
-    // under NAME/.
+    // Returns the value that PICKLE, the content of NAME.pkl, describes. The tensors in the value
+    // are the records under NAME/.
     IValue unpickle(const std::string& name, std::string_view pickle) {
         const auto read = [&pickle](char* into, size_t wanted) {
             const size_t count = std::min(wanted, pickle.size());

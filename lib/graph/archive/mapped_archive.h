@@ -59,13 +59,13 @@ struct LoadedArchive {
 // forward_of_program.h refuses its graph.
 [[nodiscard]] LoadedArchive load_exported(const std::string& path);
 
-// Loads the Hugging Face folder at PATH (huggingface_folder.cpp): the decoder that its config.json
-// describes. SHAPES_DO: the caller needs only shapes. Then PATH may be a folder without weights or
-// a config.json alone; the weights are zeros that take no memory until they are written. Throws
+// Loads the Hugging Face folder at PATH: the decoder that its config.json describes. If SHAPES_DO
+// is true, the caller needs only shapes, and PATH may be a folder without weights or only a
+// config.json. Missing weights are then zeros, which take no memory until they are written. LAYERS:
+// the layers of the folder that the model gets (KeptLayers); empty: all layers. Throws
 // Error{kInput}, naming the file, for an architecture, switch or size that storage/huggingface
-// refuses, and for a weight that is missing, has another shape, or belongs to no module. LAYERS:
-// the layers of which the model has only these, as KeptLayers, whose errors it throws;
-// empty: all layers.
+// refuses, and for a weight that is missing, has another shape, or belongs to no module. Throws the
+// errors of KeptLayers. Defined in huggingface_folder.cpp.
 [[nodiscard]] LoadedArchive load_huggingface(const std::string& path, bool shapes_do,
                                              const std::vector<int64_t>& layers = {});
 

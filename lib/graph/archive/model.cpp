@@ -38,8 +38,8 @@ StorageKey storage_key(const at::Tensor& tensor) {
             tensor.strides().vec()};
 }
 
-// Replaces each tensor in the module's attributes, also in lists (an LSTM's _flat_weights), tuples
-// and dicts, by the tensor in KEPT for the same storage.
+// Replaces tensors in VALUE, an attribute of the module, by the tensor in KEPT that has the same
+// storage. Also looks into lists (an LSTM's _flat_weights), tuples and dicts.
 IValue unify(const IValue& value, const std::map<StorageKey, at::Tensor>& kept, bool& changed) {
     if (value.isTensor()) {
         const at::Tensor& tensor = value.toTensor();
@@ -116,8 +116,8 @@ void take_own_storage(at::Tensor tensor) {
     tensor.unsafeGetTensorImpl()->set_storage_offset(0);
 }
 
-// Returns the operator that TorchScript's parser does not know according to its error TEXT; empty
-// if TEXT reports a different error.
+// Returns the name of the operator that TorchScript's parser reports as unknown in the error TEXT;
+// empty if TEXT reports a different error.
 std::string unknown_operator(std::string_view text) {
     constexpr std::string_view kSays = "Unknown builtin op: ";
     const size_t begin = text.find(kSays);
@@ -135,8 +135,8 @@ void check_code(const Module& module, Trust trust) {
 
 constexpr const char* kTraining = "training";  // a module's attribute that says its mode
 
-// Returns the buffers that a state_dict does not contain, as an extra file of the archive at PATH
-// lists them. Returns nothing if the archive has no such file.
+// Returns the buffers that a state_dict does not contain. Reads them from the extra file
+// kUnsavedBuffers of the archive at PATH. Returns nothing if the archive has no such file.
 std::optional<std::set<std::string>> unsaved_in(const std::string& path) {
     std::optional<std::string> text;
     try {
@@ -305,7 +305,7 @@ void Model::add_view(const SharingTensor& tensor, const at::Tensor& owner, Memor
     const int parameter = parameter_index(owner), buffer = buffer_index(owner);
     const bool same_kind = tensor.is_parameter == (parameter >= 0);
     const bool same_gradient = tensor.tensor.requires_grad() == owner.requires_grad();
-    // unify() replaces an attribute without a name by the owner.
+    // An attribute without a name is not listed, because unify() replaces it by OWNER.
     if (tensor.name.empty() && view.is_same() && same_gradient) return;
     if (view.is_same() && same_kind && same_gradient) {
         (parameter >= 0 ? parameters_[parameter].aliases : buffers_[buffer].aliases)
@@ -471,7 +471,8 @@ int Model::hold_constant(const at::Tensor& tensor) {
     for (size_t b = 0; b < buffers_.size(); ++b) {
         if (buffers_[b].origin != ModelBuffer::Origin::kConstant) continue;
         ++constants;
-        // Each read of an attribute creates its own constant, in the same memory.
+        // Compares the tensors' memory, not the objects, because each read of an attribute makes a
+        // separate constant in the same memory.
         if (is_same_view(buffers_[b].tensor, tensor)) return static_cast<int>(b);
     }
     const std::string name = fmt::format("constant.{}", constants);

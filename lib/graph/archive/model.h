@@ -33,12 +33,13 @@ struct ModelParameter {
     at::Tensor tensor;                 // leaf; requires_grad as in the archive
     // The weight whose packed elements are in TENSOR; null if TENSOR is the parameter itself.
     std::shared_ptr<const PackedWeight> packed = nullptr;
-    // The classes of the modules that contain it, one for each of its names
+    // The classes of the modules that contain the parameter, one for each of the parameter's names
     // (storage/exported/module_class.h).
     std::vector<std::string> module_classes = {};
-    // True if it belonged to a set of untrained tensors that overlapped in the archive and are not
-    // all views of one tensor (shared_storage.h). Its values are right if forward writes to no
-    // tensor of the set.
+    // True if the memory of this parameter overlapped other untrained tensors in the archive, but
+    // not all of them are views of one tensor (shared_storage.h). The parameter then has its own
+    // copy of the values. The copy stays correct only if forward does not write to any of these
+    // tensors.
     bool is_loose = false;
     // True for a parameter that only helps training, which final weights leave out.
     bool is_helper = false;
@@ -78,8 +79,9 @@ struct ModelView {
     at::Tensor tensor;          // the module's own tensor, see Model::renew_views
 };
 
-// States whether a folder must contain the weights. kIfThere serves callers that need only shapes:
-// zeros replace missing weights, and PATH may be a config.json. An archive always contains them.
+// kRequired: a Hugging Face folder must contain the weights. kIfThere: the caller needs only
+// shapes, so a folder may lack the weights, PATH may be a config.json, and zeros replace missing
+// weights. An archive always contains the weights.
 enum class Weights { kRequired, kIfThere };
 
 // The module of a model, and its tensors by index. Copies share the module and the tensors.
@@ -101,10 +103,10 @@ class Model {
     // dslaunch has built.
     [[nodiscard]] static Model adopt(Module module);
 
-    // Adopts MODULE with each tensor under one name. Tensors that share memory still share it, but
-    // are not tied. Also includes tensors in lists and other attributes that are neither parameters
-    // nor buffers, without names. Used for a reference computation, which must not depend on the
-    // work of adopt().
+    // Makes a model of MODULE in which each tensor has a single name. Tensors that share memory
+    // still share it, but are not tied. Tensors in lists, and attributes that are neither
+    // parameters nor buffers, are included without a name. Used for a reference computation, which
+    // must not depend on the work of adopt().
     [[nodiscard]] static Model adopt_untied(Module module);
 
     // Return the module, and its parameters, buffers and views in the order of their indices.
@@ -114,13 +116,13 @@ class Model {
     [[nodiscard]] const std::vector<ModelView>& views() const { return views_; }
     // Returns the view that is the same object as TENSOR; null if there is none.
     [[nodiscard]] const ModelView* view_of(const at::Tensor& tensor) const;
-    // Makes the module's own tensor of every view use the current memory of its owner, which a job
-    // may have moved. REQUIRES: owners have the sizes that they were loaded with.
+    // Makes the views in the module use the current memory of their owners. Needed after a job has
+    // moved the owners to other memory. REQUIRES: owners have the sizes that they were loaded with.
     void renew_views() const;
 
     // Returns true if the archive says which buffers a state_dict contains. A TorchScript archive
-    // says it only in the extra file kUnsavedBuffers, which lists the buffers that a state_dict
-    // does not contain, one name a line.
+    // says this in the extra file kUnsavedBuffers: it lists the buffers that a state_dict does not
+    // contain, one name a line.
     static constexpr const char* kUnsavedBuffers = "non_persistent_buffers";
     [[nodiscard]] bool says_persistence() const { return unsaved_.has_value(); }
     // Returns the extra files for an archive of this model: kUnsavedBuffers if says_persistence()
@@ -153,8 +155,8 @@ class Model {
         return argument_sizes_;
     }
 
-    // Adds a parameter for a linear layer, which the module does not contain, and returns its
-    // index. REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
+    // Adds a parameter for a linear layer, and returns its index. The module does not contain this
+    // parameter. REQUIRES: TENSOR is a leaf; no parameter has the name NAME.
     int add_parameter(std::string name, at::Tensor tensor, bool is_helper = false);
     // Adds a buffer that neither the module nor a state_dict contains, and returns its index.
     // REQUIRES: no buffer has the name NAME.
@@ -167,17 +169,18 @@ class Model {
     // PACKED->read() has filled. REQUIRES: the parameter is not trained.
     void pack_parameter(int index, std::shared_ptr<const PackedWeight> packed);
 
-    // Turns parameter INDEX, whose values forward writes, into a buffer without a gradient, and
-    // returns its new index. The indices of later parameters decrease by one. hold_constant() adds
-    // TENSOR, a constant of the module's code, as a buffer unless it already is a buffer. After
-    // settle_state(), both functions throw Error{kInput} and name the parameter or constant.
-    // REQUIRES: the parameter is not packed.
+    // hold_as_buffer() turns parameter INDEX, to which forward writes, into a buffer without a
+    // gradient. It returns the buffer's index; the indices of later parameters decrease by one.
+    // hold_constant() adds TENSOR, a constant of the module's code, to the buffers if it is not one
+    // yet. After settle_state(), both functions throw Error{kInput} and name the parameter or
+    // constant. REQUIRES: the parameter is not packed.
     int hold_as_buffer(int index);
     int hold_constant(const at::Tensor& tensor);
     // Settles the state: from now on parameters and buffers keep their indices.
     void settle_state() { is_state_settled_ = true; }
-    // Turns into buffers the parameters that are buffers in OTHER, which is the same model. If
-    // WITH_CONSTANTS, also adds OTHER's constants; the two models then share these tensors.
+    // Repeats for this model what hold_as_buffer() did to OTHER, which is a copy of this model:
+    // turns the same parameters into buffers. If WITH_CONSTANTS is true, also adds the constants of
+    // OTHER as buffers; the two models then share these tensors.
     void hold_like(const Model& other, bool with_constants);
 
     // Returns the index of the parameter (buffer) that is the same object as TENSOR; -1 if there is
@@ -200,7 +203,7 @@ class Model {
     void note_classes();
     void note_modes();
 
-    // Shared by copies of this object, as copies of a module share its contents.
+    // A pointer, because copies of this object share one module.
     std::shared_ptr<Module> module_;
     std::vector<ModelParameter> parameters_;
     std::vector<ModelBuffer> buffers_;

@@ -25,8 +25,8 @@ std::string refusal(const std::string& reason) {
                        printable(loading()), printable(reason));
 }
 
-// Reports the reason and ends the process. An exception that a library throws while it registers
-// operators passes through dlopen on some systems; on others it ends the process here.
+// Reports the current exception and ends the process. If a library throws while it registers
+// operators, some systems let the exception leave dlopen, and other systems call this handler.
 [[noreturn]] void end_loading() {
     std::string reason = "it failed";
     try {
@@ -44,10 +44,11 @@ void load(const std::string& file) {
     const size_t before = c10::Dispatcher::singleton().getAllOpNames().size();
     loading() = file;
     const std::terminate_handler handler = std::set_terminate(end_loading);
-    // Symbols that only Python would call may stay unresolved. Libraries that are named later can
-    // use this library's symbols.
+    // With RTLD_LAZY, functions that only Python calls may be missing. With RTLD_GLOBAL, libraries
+    // that are loaded later can use this library's symbols.
     void* library = nullptr;
-    // dlopen is declared not to throw, so a compiler would remove the handler below a direct call.
+    // dlopen is declared not to throw. It is called through a pointer, because a compiler would
+    // remove the exception handler of a direct call.
     void* (*const volatile open)(const char*, int) = ::dlopen;
     try {
         library = open(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);

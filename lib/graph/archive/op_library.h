@@ -1,5 +1,6 @@
 // Loads libraries with operators that a model calls and LibTorch does not have, such as
-// torchvision's _C.so. Every role that loads a model uses it first. One thread.
+// torchvision's _C.so. Every program that loads a model first loads the model's libraries. One
+// thread.
 #pragma once
 
 #include <string>

@@ -18,8 +18,8 @@
 
 namespace dslaunch::graph {
 
-// The values of a graph by a program's names. New nodes are added at the graph's insert point.
-// Throws Error{kInput} for a name that no node has made.
+// A map from names in the exported program to values of the graph. New nodes are added at the
+// graph's insert point. Throws Error{kInput} for a name that is not in the map.
 class ProgramNames {
   public:
     using ByName = std::map<std::string, Value*>;
@@ -38,10 +38,11 @@ class ProgramNames {
     [[nodiscard]] Value* find(const std::string& name) const;
     // Returns a new constant.
     [[nodiscard]] Value* constant(const IValue& value);
-    // Returns VALUE as an operator's argument. OPTIONAL: a list of tensors may contain None.
+    // Returns VALUE as an operator's argument. If OPTIONAL is true, a list of tensors may contain
+    // None.
     [[nodiscard]] Value* materialize(const storage::ExportedValue& value, bool optional = false);
-    // Returns the values that NODE passes to its graph: its inputs from FIRST on, with lists
-    // unpacked.
+    // Returns the arguments that NODE passes to the graph it calls: NODE's inputs from FIRST on.
+    // Lists are unpacked.
     [[nodiscard]] std::vector<Value*> operands(const storage::ExportedNode& node, size_t first);
 
     // Gives VALUE the name NAME, in place of any earlier value.
@@ -57,8 +58,8 @@ class ProgramNames {
     [[nodiscard]] const ByName& values() const { return values_; }
     void restore(ByName values) { values_ = std::move(values); }
 
-    // Returns the names of the inputs that are parameters and buffers, each with its name in the
-    // module.
+    // Returns the inputs that stand for parameters and buffers: a map from the name of the input to
+    // the name in the module.
     [[nodiscard]] const std::map<std::string, std::string>& held() const { return held_; }
     // Returns the name of the input that stands for TARGET, a parameter or buffer of the module;
     // nothing if there is none.

@@ -1,6 +1,6 @@
-// Converts values and operators of exported programs to LibTorch's: constants, codes of types and
-// names. Also converts operators that depend on train mode, and operators whose TorchScript
-// namesakes differ. Used by forward_of_program.h. Pure.
+// Finds LibTorch's counterparts of the constants, type codes and operators in exported programs.
+// Also converts operators that depend on train mode, and operators that differ from the TorchScript
+// operator with the same name. Used by forward_of_program.h. Pure.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -53,22 +53,23 @@ struct Operation {
 [[nodiscard]] std::string why_no_match(const Operation& operation,
                                        const std::vector<Value*>& values);
 
-// Returns the TorchScript operator for TARGET, an operator on sizes and flags that Python computed
-// during the export, such as "_operator.mul". Returns null if TARGET is not such an operator.
+// Returns the TorchScript operator that does the work of TARGET. TARGET is an operator, such as
+// "_operator.mul", with which Python computed sizes and flags during the export. Returns null for
+// any other TARGET.
 [[nodiscard]] const char* python_operator(std::string_view target);
 
-// Returns the TorchScript operator for TARGET, an operator that returns a size; null for any other
-// TARGET.
+// Returns the TorchScript operator that does the work of TARGET, if TARGET returns a size; null for
+// any other TARGET.
 [[nodiscard]] const char* size_operator(std::string_view target);
 
-// Returns true if TARGET asserts what the exporter assumed about sizes and dtypes. Such a node can
-// be left out: the assertion holds for every input that the other operators accept, and they
-// explain why they refuse any other input.
+// Returns true if TARGET is an operator that checks what the exporter assumed about sizes and
+// dtypes. The graph does not need such checks: if an input breaks the assumption, another operator
+// fails with an explanation.
 [[nodiscard]] bool is_assertion(std::string_view target);
 
-// If POSITIONAL begins with a number and a tensor, as in 1 - x, puts the tensor first and
-// multiplies it by the alpha in NAMED. Returns the name of the operation for the new order; it may
-// differ from NAME. New nodes are added at GRAPH's insert point.
+// Puts the tensor first if POSITIONAL begins with a number and a tensor, as in 1 - x, and
+// multiplies the tensor by the alpha in NAMED. Returns the operator for the swapped arguments:
+// `rsub` in place of `sub`, otherwise NAME. New nodes are added at GRAPH's insert point.
 [[nodiscard]] std::string put_tensor_first(Graph& graph, const std::string& name,
                                            std::vector<NamedValue>& positional,
                                            std::vector<NamedValue>& named);

@@ -28,7 +28,8 @@ struct PythonOperator {
 };
 
 constexpr PythonOperator kOperators[] = {
-    // The experts of transformers 5. In the code below, 4 is the dtype int64.
+    // The product with the experts' weights in transformers 5. In the code below, 4 is the dtype
+    // int64.
     {"torch.ops.transformers.grouped_mm_fallback.default", "grouped_mm", R"(
 def grouped_mm(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
     ends: List[int] = offs.to(4).tolist()
@@ -46,7 +47,7 @@ def grouped_mm(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
 )"},
 };
 
-// Computes the same as the function above.
+// Implements the function grouped_mm in the TorchScript above, with the same result.
 void grouped_mm(Stack& stack) {
     const at::Tensor ends = torch::jit::pop(stack).toTensor().to(at::kCPU, at::kLong).contiguous();
     const at::Tensor weight = torch::jit::pop(stack).toTensor();

@@ -15,9 +15,9 @@ namespace dslaunch::graph {
 [[nodiscard]] Function* function_of_python_operator(CompilationUnit& unit, std::string_view target);
 
 // Replaces calls of the functions above in GRAPH by our own operators. dslaunch::grouped_mm
-// multiplies the rows of `input` [S, in], sorted by expert, by `weight` [experts, in, out] and
-// returns [S, out]; `offs` contains the end of each expert's rows. Rows after the last end become
-// zeros.
+// multiplies each expert's rows in `input`, [S, in], by the expert's matrix in `weight`, [experts,
+// in, out]. The rows are sorted by expert, and `offs` contains the end of each expert's rows. The
+// result is [S, out]; rows after the last end become zeros.
 void replace_python_calls(Graph& graph);
 
 }  // namespace dslaunch::graph

@@ -83,8 +83,8 @@ class Compressor {
     }
 
   private:
-    // Returns LAYERS in the order of the model's parameters. Related modules are counted in the
-    // same order.
+    // Returns LAYERS in the order of the model's parameters, because the config lists related
+    // modules in this order.
     static std::vector<CompressibleLayer> in_order(std::vector<CompressibleLayer> layers) {
         std::ranges::sort(layers, {}, &CompressibleLayer::parameter);
         return layers;
@@ -161,7 +161,8 @@ class Compressor {
         rounding.is_transposed = layer.is_transposed;
         rounding.grid.is_symmetric = config.is_symmetric;
         rounding.grid.is_stochastic = config.is_stochastic && !config.in_forward;
-        // In the forward pass, DeepSpeed rounds each row of a table by itself.
+        // Rounds each row of a table as a separate group if rounding is part of the forward pass,
+        // as DeepSpeed does.
         rounding.grid.groups = config.in_forward && is_table ? weight.size(0) : config.groups;
         rounding.schedule = {
             config.in_forward, group.start_bits,
@@ -221,8 +222,10 @@ class Compressor {
         lowered_.shrinks.push_back(std::move(made));
     }
 
-    // Adds CUT to MADE. The dimension of CUT must have SIZE elements, like the pruned dimension of
-    // the layer CHOSEN. In a matrix after a convolution, it may have a multiple of SIZE.
+    // Adds CUT to MADE. Throws unless the dimension of CUT has SIZE elements, the size of the
+    // pruned dimension of the layer CHOSEN. There is one exception: if channels are pruned, a
+    // matrix that reads flattened outputs of the convolution may have `n * SIZE` elements in this
+    // dimension.
     void add_cut(Shrink& made, const Cut& cut, int64_t size, const Chosen& chosen,
                  const Method& method) const {
         const at::Tensor& tensor = cut.is_buffer ? model_.buffers()[cut.index].tensor
@@ -258,7 +261,8 @@ class Compressor {
         made.cuts.push_back(cut);
     }
 
-    // Returns the cuts of the module that PATTERN finds for the layer CHOSEN with MASK.
+    // Returns the cuts of a module that loses the same rows or columns as the layer CHOSEN, whose
+    // mask is MASK. PATTERN finds this module.
     [[nodiscard]] std::vector<Cut> cuts_of_related(const WeightMask& mask,
                                                    const std::string& pattern, const Chosen& chosen,
                                                    const Method& method) const {
@@ -276,8 +280,9 @@ class Compressor {
             const ModelParameter& parameter = model_.parameters()[p];
             if (module_of(parameter.name) != module || parameter.is_helper) continue;
             if (parameter.tensor.dim() == 1) {
-                // A normalization has as many elements as the mask; the bias of a layer that reads
-                // pruned rows stays.
+                // Cuts a vector of a normalization, which has one element for each bit of the mask.
+                // Does not cut the bias of a layer that reads pruned rows, because the bias belongs
+                // to its outputs.
                 if (by_heads || !has_matrix(module)) cuts.push_back({false, p, 0});
                 continue;
             }
@@ -419,7 +424,8 @@ class Compressor {
         return add_buffer_input(lowered_, buffer);
     }
 
-    // Makes READS read their parameter with the rounding and the masks in MADE.
+    // Inserts the rounding and the masks of MADE before the nodes that read the parameter. READS:
+    // the inputs at which these nodes read it.
     void change(const std::vector<NodeInput>& reads, const CompressedParameter& made) {
         for (const NodeInput& read : reads) {
             const WithInsertPoint before(read.node);

@@ -31,8 +31,8 @@ struct CompressOptions {
 // sizes that a method needs.
 void compress_layers(Model& model, LoweredGraph& lowered, const CompressOptions& options);
 
-// Returns a fingerprint of the masks in LOWERED that were made of MODEL's first weights: a run with
-// different masks trains a different model. Returns an empty text if there are no masks.
+// Returns a fingerprint of the masks in LOWERED that were computed from MODEL's initial weights; ""
+// if there are no masks. Runs with different fingerprints train different models.
 [[nodiscard]] std::string fingerprint_of_masks(const Model& model, const LoweredGraph& lowered);
 
 }  // namespace dslaunch::graph

@@ -63,7 +63,8 @@ class Finder {
         return layer;
     }
 
-    // Returns the read of a parameter that leads to INPUT of NODE; nothing if no parameter does.
+    // Follows INPUT of NODE back to a parameter. Returns the place where the parameter is read, and
+    // the parameter's index; nothing if INPUT does not come from a parameter.
     [[nodiscard]] std::optional<std::pair<NodeInput, int>> read_of(Node& node, size_t input) const {
         NodeInput read{&node, input};
         for (;;) {

@@ -20,14 +20,15 @@ struct NodeInput {
     size_t input = 0;
 };
 
-// A layer: a weight, and the nodes that use it as such.
+// A layer: a weight, and the nodes that compute the layer with this weight.
 struct CompressibleLayer {
     LayerSort sort = LayerSort::kLinear;
     int parameter = -1;              // index in the model
     std::vector<std::string> names;  // of its modules, such as "blocks.0.attn.q_proj"
     bool is_transposed = false;      // a linear layer's weight is stored as [in, out]
     bool is_also_table = false;      // a linear layer's weight is also a table of rows
-    // The reads of the weight's graph input by the nodes that lead to the layer's products.
+    // The node inputs that receive the weight directly from the graph's input. The nodes compute
+    // the layer's products, or change the weight for the products.
     std::vector<NodeInput> weight_reads;
     std::vector<NodeInput> input_reads;  // the layer's own inputs; empty for a table
     std::vector<Value*> biases;          // the layer's biases that are parameters

@@ -25,10 +25,11 @@ using torch::jit::Stack;
 
 namespace {
 
-// The share of the earlier ranges in a static range, as in DeepSpeed's QuantAct.
+// The rate at which a static range follows the batches, as in DeepSpeed's QuantAct. The new range
+// is `kRangeMomentum * old range + (1 - kRangeMomentum) * batch's range`.
 constexpr double kRangeMomentum = 0.95;
 
-// Applies CHANGE to the values, and passes the gradient to them unchanged.
+// An autograd function that changes values by CHANGE and passes their gradient on unchanged.
 struct StraightThrough : torch::autograd::Function<StraightThrough> {
     using Change = std::function<at::Tensor(const at::Tensor&)>;
 
@@ -42,8 +43,8 @@ struct StraightThrough : torch::autograd::Function<StraightThrough> {
     }
 };
 
-// Returns the sums of PRODUCTS, which have the shape of a weight, over the elements that share a
-// bit of MASK's mask.
+// Returns one sum for each bit of the mask: the sum of PRODUCTS over the elements that have this
+// bit. PRODUCTS has the shape of the weight.
 at::Tensor summed(const at::Tensor& products, const WeightMask& mask, int64_t numel) {
     const at::Tensor turned = mask.is_transposed ? products.t() : products;
     if (mask.sort == MaskSort::kElements) return turned;
@@ -198,7 +199,8 @@ void register_compression_operators() {
 
 Value* insert_rounding(Graph& graph, Value* weight, const WeightRounding& rounding, int64_t salt) {
     const config::BitSchedule& schedule = rounding.schedule;
-    // Without chance the number has no effect, and equal layers have equal code.
+    // Without random rounding, SALT has no effect. It is replaced by 0, so that equal layers have
+    // equal code.
     return graph.insert(Symbol::fromQualString("dslaunch::round_weight"),
                         {weight, rounding.grid.groups, rounding.grid.is_symmetric,
                          rounding.grid.is_stochastic, rounding.is_transposed, schedule.is_fixed,

@@ -32,8 +32,8 @@ struct ActivationRounding {
     bool moves_range = false;   // true: each batch moves a static range
 };
 Value* insert_rounding(Graph& graph, Value* values, const ActivationRounding& rounding);
-// Rounds VALUES in RANGE, [2] fp32: the least and the largest value, averaged over earlier batches.
-// Both are equal before the first batch.
+// Rounds VALUES within RANGE, [2] fp32: the smallest and the largest value, averaged over earlier
+// batches. If both are equal, no batch has set the range yet, and VALUES are not rounded.
 Value* insert_rounding(Graph& graph, Value* values, Value* range,
                        const ActivationRounding& rounding);
 

@@ -32,8 +32,8 @@ bool has_module(const Named& named, const std::string& module) {
     return found != named.end() && found->first.starts_with(module + ".");
 }
 
-// Throws Error{kConfig} naming KEY if NAMED, the names of WHOSE parameters, has neither the module
-// nor the parameter MODULE.
+// Throws Error{kConfig}, naming KEY, if no module and no parameter has the name MODULE. NAMED: the
+// parameters of the model. WHOSE: the model's name in the message.
 void require_module(const Named& named, const std::string& module, const char* whose,
                     const char* key) {
     if (has_module(named, module) || named.count(module) > 0) return;

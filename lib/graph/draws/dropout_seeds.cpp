@@ -83,8 +83,9 @@ uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip) {
 bool draws(const Node& node) {
     // LibTorch counts attention as random even without dropout.
     if (constant_number(node, "dropout_p") == 0) return false;
-    // A call that was not inlined may draw inside. The dropout and attention of tensor parallelism
-    // replace LibTorch's and use the same ordinals.
+    // Counts a call that was not inlined as random, because it may contain random nodes. Also
+    // counts the dropout and attention that tensor parallelism puts in place of LibTorch's, so that
+    // all random nodes have the same ordinals with and without tensor parallelism.
     return node.isNondeterministic() ||
            is_one_of(node, {"prim::CallMethod", "dslaunch::tensor_dropout",
                             "dslaunch::tensor_attention"});

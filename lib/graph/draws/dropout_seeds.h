@@ -18,8 +18,8 @@ struct DrawKey {
     int64_t step = 0;         // optimizer step, from 0
     int64_t micro_batch = 0;  // index in the global batch: micro_step * data_parallel_size +
                               // data_parallel_rank
-    // The number of completed updates, which compression depends on (graph/compress). -1:
-    // compression is as after its last change.
+    // The number of completed updates, on which compression depends (graph/compress). -1 stands for
+    // any number after the last change of the compression.
     int64_t updates = -1;
 };
 

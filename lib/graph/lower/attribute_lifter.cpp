@@ -228,8 +228,8 @@ class Lifter {
         return inputs[index] = input;
     }
 
-    // Returns VIEW, a view of another tensor's memory, as a value of the graph. Adds the nodes that
-    // make it at the insert point.
+    // Adds nodes to the graph, at the insert point, that compute VIEW from the tensor whose memory
+    // it shares. Returns their result.
     Value* view_input(const ModelView& view) {
         Value* owner = tensor_input(view.owner);
         if (view.is_detached && view.owner.requires_grad())
@@ -237,8 +237,8 @@ class Lifter {
         return view.view.insert(graph_, owner);
     }
 
-    // Returns one constant for all reads of TENSOR, an attribute, because a node may write TENSOR
-    // in place through one of the reads.
+    // Returns the constant that stands for the attribute TENSOR. All reads of TENSOR get the same
+    // constant, because a node may write TENSOR in place through one of the reads.
     Value* constant_of(const at::Tensor& tensor) {
         const auto [found, fresh] = constants_.try_emplace(tensor.unsafeGetTensorImpl(), nullptr);
         if (!fresh) return found->second;
@@ -247,8 +247,8 @@ class Lifter {
                    torch::jit::tryInsertConstant(graph_, tensor.detach()).value_or(nullptr);
     }
 
-    // Returns a value of the graph for VALUE, an attribute's value, made at the insert point.
-    // Returns null if the attribute can be reached only through the module.
+    // Adds an attribute's VALUE to the graph at the insert point, and returns it as a value of the
+    // graph. Returns null if the attribute can be reached only through the module.
     Value* materialize(const IValue& value, const c10::TypePtr& type) {
         if (value.isTensor() && value.toTensor().defined()) {
             if (Value* input = tensor_input(value.toTensor())) return input;

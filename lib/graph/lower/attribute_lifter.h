@@ -12,9 +12,9 @@ namespace dslaunch::graph {
 // Replaces every attribute of the module that the graph reads. Parameters and buffers become
 // inputs, one for each tensor object; lists and tuples of them become nodes that build them from
 // these inputs; everything else becomes a constant. Attributes that the graph writes become states.
-// SIMPLIFY is called in between to propagate constants. Thus an attribute does not become a state
-// if it is written only in a branch that is never taken. If some nodes still need the module object
-// (interface calls), it stays input 0.
+// SIMPLIFY propagates constants: it is called before the writes are converted, so that an attribute
+// does not become a state if only a branch that is never taken writes it. If some nodes still need
+// the module object (interface calls), it stays input 0.
 void lift_attributes(Model& model, LoweredGraph& lowered, const std::function<void()>& simplify);
 
 // Removes inputs for parameters, buffers and the module that no node reads.

@@ -48,8 +48,8 @@ struct Addend {
     at::Scalar alpha = 1;
 };
 
-// Writes SUMS + ADDEND into RESULT. SUMS: the products for the part of RESULT that starts at BEGIN
-// of DIMENSION.
+// Writes SUMS + ADDEND into a part of RESULT. The part begins at index BEGIN of DIMENSION and has
+// the size of SUMS.
 void finish(const at::Tensor& result, const std::optional<Addend>& addend, int64_t dimension,
             int64_t begin, at::Tensor sums) {
     const int64_t numel = sums.size(dimension);
@@ -179,7 +179,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
     return found != all.end() && found->second.isBool() && found->second.toBool();
 }
 
-// The same operators without arithmetic: they return zeros of the right shape.
+// Operators for the scope ShapesOnly. They compute nothing and return zeros of the right shape.
 namespace shapes {
 
 at::Tensor mm(const at::Tensor& a, const at::Tensor& b) {
@@ -243,7 +243,7 @@ class CpuKernels {
     }
 
   private:
-    // Suppresses the warning that LibTorch gives for every kernel that is replaced.
+    // A handler that suppresses the warning that LibTorch gives for every kernel that is replaced.
     class Silence : public c10::WarningHandler {
         void process(const c10::Warning&) override {}
     };

@@ -15,13 +15,13 @@ namespace dslaunch::graph {
 
 struct LoweredGraph;
 
-// Sets device constants in BLOCK to DEVICE, and copies the tensors in its constants there (even
-// tensors of one element, as torch.jit.load's map_location does). Throws c10::Error if the device
-// has no memory left.
+// Moves the constants in BLOCK to DEVICE: device constants become DEVICE, and tensors are copied to
+// it. Tensors of one element are copied too, as by torch.jit.load's map_location. Throws c10::Error
+// if the device has no memory left.
 void rewrite_devices(Block& block, c10::Device device);
 
-// Does the same for all methods of MODULE and its submodules. Used for a module that is called
-// directly, without being lowered. REQUIRES: no method has run yet.
+// Calls rewrite_devices() for all methods of MODULE and its submodules. Used for a module that is
+// called directly, without being lowered. REQUIRES: no method has run yet.
 void rewrite_methods(const Module& module, c10::Device device);
 
 // Moves parameters, buffers and tensors in other attributes to DEVICE. Each of them stays the same
@@ -30,8 +30,9 @@ void rewrite_methods(const Module& module, c10::Device device);
 // already.
 void move_to_device(Model& model, c10::Device device);
 
-// Does the same for everything except the parameters. They are moved when they are needed: by
-// ParametersAs (parameters_as.h) for measuring, by ZeRO for training.
+// Moves buffers and tensors in other attributes to DEVICE, but not the parameters. Parameters are
+// moved when they are needed: by ParametersAs (parameters_as.h) for measuring, by ZeRO for
+// training.
 void move_state_to_device(Model& model, c10::Device device);
 
 // Returns VALUES with every tensor on DEVICE. Copies to a GPU use pinned memory and the current

@@ -57,7 +57,8 @@ at::Tensor targets_of(const at::Tensor& labels, const at::Tensor& rows) {
     return labels.flatten();
 }
 
-// Returns LOGITS of a cross entropy, whose classes are in dimension 1, as [rows, classes].
+// Returns LOGITS as [rows, classes]. Dimension 1 of LOGITS contains the classes; a single row may
+// have only the dimension of the classes.
 at::Tensor rows_of(const at::Tensor& logits) {
     if (logits.dim() == 1) return logits.unsqueeze(0);
     return logits.dim() == 2 ? logits : logits.movedim(1, -1).flatten(0, -2);
@@ -140,7 +141,8 @@ void register_lessons() {
     });
 }
 
-// Returns the cross entropy in GRAPH, the only one there. WHOSE names the model in messages.
+// Returns the cross entropy in GRAPH. Throws unless GRAPH has exactly one. WHOSE names the model in
+// messages.
 Node* cross_entropy_in(Graph& graph, const char* whose) {
     Node* found = nullptr;
     int64_t count = 0;

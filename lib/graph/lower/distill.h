@@ -16,11 +16,12 @@ struct Teacher {
 };
 
 // Adds TEACHER's graph to LOWERED, a graph of MODEL with its loss. The teacher's weights become
-// frozen helpers of MODEL, so they are sharded and offloaded like other parameters. The loss
-// becomes (1 - weight) times itself plus weight times the teacher's loss:
-// - kLogits: temperature^2 times the mean, over the targets that count, of the divergence of the
-//   model's probabilities from the teacher's, both at that temperature;
-// - kHidden: the mean squared difference of the inputs of the output layers, over the same targets.
+// frozen helpers of MODEL, so they are sharded and offloaded like other parameters. The new loss is
+// `(1 - weight) * loss + weight * teacher's loss`. The teacher's loss is:
+// - for kLogits: temperature^2 times the divergence of the model's probabilities from the
+//   teacher's, at this temperature, averaged over the targets that count;
+// - for kHidden: the mean squared difference of the inputs of the output layers, over the same
+//   targets.
 // Throws Error{kInput} if the teacher takes different arguments, or if its loss or the model's loss
 // is not a cross entropy.
 void add_teacher(Model& model, LoweredGraph& lowered, const config::DistillConfig& config,

@@ -167,8 +167,8 @@ struct NamedPart {
     Value* value = nullptr;
 };
 
-// Returns the values of a tuple. Adds a node that unpacks it if the graph does not make it from its
-// values.
+// Returns the values of a tuple. If no node of the graph makes the tuple from its values, adds a
+// node that unpacks it.
 std::vector<NamedPart> values_of_tuple(Graph& graph, Value* tuple) {
     const auto type = tuple->type()->cast<c10::TupleType>();
     std::vector<Value*> values;

@@ -14,9 +14,9 @@ namespace dslaunch::graph {
 // at the end of GRAPH instead.
 void fold_dicts(Graph& graph);
 
-// Replaces argument INDEX of LOWERED, a dict of tensors by name, by one argument for each name that
-// forward reads from it. VALUE: the dict's input of the graph. Throws Error{kInput} if forward uses
-// the dict in any other way, such as iterating over its names.
+// Splits argument INDEX of LOWERED, which is a dict of tensors: each name that forward reads from
+// the dict becomes a separate argument. VALUE: the dict's input of the graph. Throws Error{kInput}
+// if forward uses the dict in any other way, such as iterating over its names.
 void split_dict_argument(LoweredGraph& lowered, size_t index, Value* value);
 
 // Makes one tensor LOWERED's output. From a tuple it takes the first value; from a named tuple or a

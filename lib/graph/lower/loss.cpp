@@ -26,7 +26,8 @@ Value* loss_value(Graph& graph, const config::LossConfig& loss, Value* output, V
     Value* mean = graph.insertConstant(static_cast<int64_t>(reduction));
     switch (loss.kind) {
         case config::LossKind::kCrossEntropy: {
-            // Rows [.., classes] and targets [..]; a 2-d output has this shape already.
+            // Flattens OUTPUT to rows, [rows, classes], and the targets to [rows]. An output with
+            // two dimensions has this shape already.
             Value* rows = graph.insert(aten::flatten, {output, 0, -2});
             Value* labels = graph.insert(aten::flatten, {target});
             Value* none = graph.insertConstant(IValue());
@@ -61,7 +62,8 @@ Value* lost_bet(Graph& graph, Value* margin, double factor, double ahead = 0.0) 
 }
 
 // Returns the loss of each pair, [pairs]. MARGIN: the log-probability of the chosen answer minus
-// the rejected answer's, in nats, both relative to the reference if the loss has one.
+// the log-probability of the rejected answer, in nats. If the loss has a reference model, the
+// reference model's log-probability is first subtracted from each of the two.
 Value* loss_of_margin(Graph& graph, const config::LossConfig& loss, Value* margin) {
     if (loss.kind == config::LossKind::kSimPo)
         return lost_bet(graph, margin, loss.beta, loss.gamma);
@@ -97,8 +99,8 @@ struct PreferenceOutputs {
 };
 
 // Adds a preference loss. OUTPUT: [pairs * 2, length, classes]. TARGET: [pairs, 2, length].
-// REFERENCE: [pairs, 2] or null. Like cross entropy, it makes no second tensor of size tokens by
-// classes.
+// REFERENCE: [pairs, 2] or null. Needs as little memory as cross entropy: OUTPUT is the only large
+// tensor, with tokens * classes elements.
 PreferenceOutputs preference_loss(Graph& graph, const config::LossConfig& loss, Value* output,
                                   Value* target, Value* reference) {
     Value* rows = graph.insert(aten::flatten, {output, 0, -2});

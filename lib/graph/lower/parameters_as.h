@@ -12,11 +12,11 @@
 
 namespace dslaunch::graph {
 
-// A scope in which PARAMETERS of MODEL are on LOWERED's device, and fp32 and 16-bit parameters
-// among them have LOWERED's parameter dtype. The scope's end restores the parameters. Tensors keep
-// their identity, ties, requires_grad and strides. Buffers do not change: running statistics are
-// sums that would lose precision in 16 bits. Used for a model whose parameters are too large to be
-// moved all at once.
+// A scope in which PARAMETERS of MODEL are on LOWERED's device, and fp32 and 16-bit parameters also
+// have LOWERED's parameter dtype. Used if all parameters together are too large for the device. The
+// end of the scope restores the parameters. Tensors remain the same objects, and keep their ties,
+// requires_grad and strides. Buffers do not change, because running statistics are sums that would
+// lose precision in 16 bits.
 class ParametersAs {
   public:
     // Reads LOWERED only in this constructor.

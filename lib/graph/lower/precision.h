@@ -10,13 +10,14 @@
 
 namespace dslaunch::graph {
 
-// Inserts casts before some operators of GRAPH: autocast does not handle them, and their kernels
-// cannot mix 16-bit and fp32 tensors or do not support 16-bit tensors. The table in precision.cpp
-// lists them. Does not look into interface calls. DTYPE is kBFloat16 or kHalf.
+// Inserts casts before operators of GRAPH that fail under autocast: autocast does not cast their
+// inputs, and their kernels cannot mix 16-bit and fp32 tensors or do not support 16-bit tensors.
+// The table in precision.cpp lists these operators. Does not look into interface calls. DTYPE is
+// kBFloat16 or kHalf.
 void insert_precision_casts(Graph& graph, at::ScalarType dtype);
 
-// Returns VALUE in fp32, by a node at the graph's insert point. A value that is not 16-bit is not
-// changed.
+// Adds a node that converts VALUE to fp32, at the graph's insert point, and returns its output. A
+// value that is not 16-bit is not changed.
 [[nodiscard]] Value* in_full_precision(Value* value);
 
 // Returns the text " in bfloat16" with advice, for the message about an operator that failed.

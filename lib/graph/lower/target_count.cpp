@@ -31,8 +31,8 @@ struct TargetCount::Parts {
     Counted counted = Counted::kLabels;
     int64_t ignored = 0;
     std::vector<size_t> arguments;  // indices of forward's arguments, from 0
-    // Computes the count. For a divisor, also computes its value without the bound that keeps it
-    // above 0.
+    // Computes the count from the arguments. If the model divides by the count, a second output is
+    // the count without the lower bound that prevents a division by 0.
     std::unique_ptr<Code> code;
     bool is_summed = false;         // the loss is a sum; the step divides it by the count
     bool is_relaid = false;         // labels are counted before a change of their shape
@@ -70,8 +70,8 @@ bool casts(const Node& node) {
     return is_one_of(node, {"aten::to", "aten::type_as", "aten::float", "aten::_to_copy"});
 }
 
-// Follows the loss back to the operator that computes it, through casts, changes of shape,
-// reductions and multiplications by a constant.
+// The search for the operator that computes the loss. It goes back from the loss through casts,
+// changes of shape, reductions and multiplications by a constant.
 class EndFinder {
   public:
     explicit EndFinder(const config::LossConfig& loss) : loss_(loss) {}
@@ -83,7 +83,7 @@ class EndFinder {
         return end_at(end->node());
     }
 
-    // Returns why no end was found.
+    // Returns the reason why the operator that computes the loss was not found.
     [[nodiscard]] std::string why() const {
         return fmt::format("{}{}", last_ == nullptr ? "nothing" : describe_node(*last_),
                            reason_.empty() ? "" : ", " + reason_);
@@ -188,8 +188,8 @@ class Slice {
                               !node->isNondeterministic() && node->kind() != prim::GetAttr &&
                               (schema == nullptr || !schema->is_mutable());
         if (!computes) return false;
-        // A cast of a mask does not change how many elements the mask selects, so a cast to an
-        // unknown dtype is left out.
+        // A cast to an unknown dtype is left out: it does not change how many elements a mask
+        // selects.
         if (casts(*node) && !all_taken(*node, 1)) {
             if (!take(node->input(0))) return false;
             stands_for_[value] = node->input(0);
@@ -216,7 +216,8 @@ class Slice {
         return true;
     }
 
-    // Returns true if elements of the arguments, and constants, are only selected and rearranged.
+    // Returns true if the nodes of this slice only select, rearrange, cast or pad elements of the
+    // arguments.
     [[nodiscard]] bool picks_only() const {
         return std::ranges::all_of(nodes_, [](const Node* node) {
             return lays_out_only(*node) || casts(*node) || node->kind() == prim::Constant ||
@@ -273,9 +274,9 @@ std::optional<double> known_number(const Value* value) {
     return is_one ? std::optional(constant->toTensor().item().toDouble()) : std::nullopt;
 }
 
-// Returns VALUE without the bound that keeps it above 0. Such a bound is a minimum of at most 1,
-// the smallest count of targets, or a summand too small to matter. Any other bound is part of the
-// number that the model divides by.
+// Returns VALUE without lower bounds that only prevent a division by 0. A minimum of at most 1 is
+// such a bound, because no count other than 0 is smaller. A small summand, up to 1e-3, also is one,
+// because it hardly changes the count. Other bounds remain.
 Value* unbounded(Value* value) {
     constexpr double kTooSmall = 1e-3;
     for (;;) {
@@ -372,9 +373,9 @@ bool TargetCount::varies(bool tokens) const {
 
 namespace {
 
-// Returns the count of END's targets. IS_SUMMED: the loss is a sum over the targets; otherwise the
-// model itself divides. Returns null, and sets WHY, if the count does not follow from forward's
-// arguments.
+// Returns an object that counts the targets of the loss END in a batch. IS_SUMMED is true if the
+// loss is a sum over the targets, and false if the model itself divides by their number. Returns
+// null, and sets WHY, if the count does not follow from forward's arguments.
 std::shared_ptr<const TargetCount> count_of(const LossEnd& end, bool is_summed,
                                             const LoweredGraph& lowered, std::string& why) {
     auto parts = std::make_unique<TargetCount::Parts>();

@@ -15,7 +15,7 @@
 
 namespace dslaunch::graph {
 
-// Counts the targets of a batch for one lowered graph.
+// A function of one lowered graph that counts the targets in a batch.
 class TargetCount {
   public:
     struct Parts;
@@ -24,15 +24,14 @@ class TargetCount {
     TargetCount& operator=(const TargetCount&) = delete;
     ~TargetCount();
 
-    // Returns the number of BATCH's targets that count, which the mean divides by; 0 if BATCH has
-    // no target. BATCH: forward's arguments on the CPU. If the model computes the mean itself, the
-    // count may have a fraction, because such a model may divide by a sum of weights; the count may
-    // even be negative. Throws Error{kInput} if the loss was changed to a sum and BATCH's targets
-    // cannot be counted.
+    // Returns the number of targets in BATCH that are not ignored; 0 if there are none. The mean
+    // divides by this number. BATCH: forward's arguments on the CPU. If the model itself divides by
+    // a sum of weights, the result is this sum, which may have a fraction or even be negative.
+    // Throws Error{kInput} if the loss was changed to a sum and BATCH's targets cannot be counted.
     [[nodiscard]] double of(const std::vector<IValue>& batch) const;
 
-    // Returns false if the count depends only on the sizes of the batch. TOKENS: the arguments
-    // contain no negative numbers, as in a token file whose type has no sign.
+    // Returns true if batches of the same sizes can have different counts. TOKENS is true if no
+    // argument can be negative, as in a token file whose type is unsigned.
     [[nodiscard]] bool varies(bool tokens) const;
 
   private:

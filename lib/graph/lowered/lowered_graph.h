@@ -17,11 +17,12 @@
 
 namespace dslaunch::graph {
 
-// New values of parameters that are written together and depend only on parameters, buffers and
-// constants. The model's graph expects these values to be written before it runs. If a model has
-// several ParameterWrites, all of them are computed from the values before the first write.
+// New values of parameters, all written at the same time. They depend only on parameters, buffers
+// and constants. The model's graph expects these values to be written before it runs. If a model
+// has several ParameterWrites, all of them are computed from the values before the first write.
 struct ParameterWrites {
-    // Inputs: parameters… buffers…; the graph writes copies of them. Outputs: the new values.
+    // The graph that computes the new values. Its inputs are first the `parameters`, then the
+    // `buffers`. The graph does not change its inputs; it writes into copies.
     std::shared_ptr<Graph> graph;
     std::vector<int> parameters;       // model parameter of each parameter input
     std::vector<int> buffers;          // model buffer of each buffer input
@@ -64,7 +65,7 @@ struct LoweredGraph {
     // the graph itself.
     std::vector<ParameterWrites> writes;
     std::vector<WriteInPlace> in_place;
-    // Parameters that layers read rounded or masked (compress/compressed_layers.h).
+    // The parameters that layers read in a rounded or masked form (compress/compressed_layers.h).
     std::vector<CompressedParameter> compressed;
     std::vector<Shrink> shrinks;  // what smaller final weights leave out
     std::string output_choice;    // the part of forward's output that is output 0; empty: all
@@ -118,8 +119,9 @@ struct PositionTable {
     int64_t rows = 0;  // a sample has at most so many positions
 };
 
-// Returns the smallest table that an embedding at the graph's top level reads by a running number;
-// nothing if there is none, as in models that rotate queries and keys.
+// Returns the smallest table that an embedding at the graph's top level indexes by position, for
+// example with arange. Returns nullopt if there is no such table, as in models with rotary
+// embeddings.
 [[nodiscard]] std::optional<PositionTable> position_table(const LoweredGraph& lowered,
                                                           const Model& model);
 

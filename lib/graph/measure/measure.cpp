@@ -29,12 +29,13 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Counts the work of this thread's operators while the trace exists: the storages that they
-// allocate and the FLOPs of their products.
+// A record of what this thread's operators do while it exists: the storages that they allocate, and
+// the FLOPs of their products.
 class OperatorTrace {
   public:
     OperatorTrace() {
-        // Autograd's device threads inherit this thread's callbacks, but have no trace.
+        // Autograd's device threads also run these callbacks, but must do nothing: current() is
+        // null in these threads.
         at::RecordFunctionCallback callback(
             [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
                 if (current() != nullptr) current()->enter(call);
@@ -77,7 +78,7 @@ class OperatorTrace {
         forget();
         return kept;
     }
-    // Forgets the storages and FLOPs since the last call.
+    // Forgets the storages and FLOPs that were recorded so far.
     void forget() {
         storages_.clear();
         passing_.clear();
@@ -119,14 +120,15 @@ class OperatorTrace {
     at::CallbackHandle handle_ = 0;
     OperatorFlops flops_;
     int64_t classes_ = 0;
-    // A weak reference lets the data be freed, but its address is not reused.
+    // A weak reference does not keep the data alive, but it keeps the address from being used for
+    // another storage.
     using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
     std::unordered_map<const c10::StorageImpl*, WeakStorage> storages_;
     std::unordered_map<const c10::StorageImpl*, WeakStorage> ignored_;
     std::unordered_set<const c10::StorageImpl*> passing_;
 };
 
-// Returns the bytes of one element of PARAMETER as segments read it.
+// Returns the bytes of one element of PARAMETER in the dtype in which segments read it.
 int64_t element_bytes(const at::Tensor& parameter, const LoweredGraph& lowered) {
     const bool half =
         parameter.scalar_type() == at::kFloat && lowered.parameter_dtype != at::kFloat;
@@ -161,7 +163,8 @@ std::vector<at::Tensor> tensors_of(const Model& model) {
     return tensors;
 }
 
-// Finds the peak memory of each segment's backward by running one segment of each sort.
+// Trial runs that measure the peak memory of each segment's backward. Segments of the same sort
+// have the same peak, so only one of them is run.
 class BackwardTrials {
   public:
     BackwardTrials(const SegmentedModel& segmented, TensorMeter& meter, bool splits)
@@ -241,8 +244,8 @@ class BackwardTrials {
     std::map<Sort, Peak> peaks_;
 };
 
-// Returns the facts of the loss, which is the first of OUTPUTS, the last segment's outputs. The
-// loss has a gradient if its producer has one.
+// Returns the number of elements of the loss, and whether it needs a gradient. OUTPUTS: the outputs
+// of the last segment. The first output is the loss.
 LossFacts facts_of_loss(const std::vector<IValue>& outputs) {
     if (outputs.empty() || !outputs[0].isTensor()) return {};
     return {outputs[0].toTensor().numel(), outputs[0].toTensor().requires_grad()};
@@ -291,9 +294,9 @@ std::vector<int64_t> versions_of(const Model& model, const std::vector<int>& par
     return versions;
 }
 
-// Refuses writes that no schema shows: a call that needs the module, or an operator of a library,
-// has written a parameter of segment INDEX. VERSIONS: the versions of the parameters before the
-// segment ran.
+// Throws if segment INDEX has written a parameter, but no schema of its operators says so. A call
+// that needs the module, or an operator of a library, can write in this way. VERSIONS: the versions
+// of the parameters before the segment ran.
 void refuse_hidden_writes(const SegmentedModel& segmented, size_t index,
                           const std::vector<int64_t>& versions) {
     const Segment& segment = segmented.segments()[index];

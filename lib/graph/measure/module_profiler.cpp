@@ -45,7 +45,8 @@ class ModuleProfiler::Record final : public c10::DebugInfoBase {
         return found->second;
     }
 
-    // Called when the forward of module PLACE begins. kOutside: code outside of all modules begins.
+    // Called when the forward of module PLACE begins. PLACE is kOutside when code outside of all
+    // modules begins.
     void enter(int64_t place) {
         const TimePoint time = now();
         const int64_t flops = flops_.take();
@@ -150,14 +151,16 @@ class ModuleProfiler::Callbacks {
 
 namespace {
 
-// Makes MARK, the operator before the code of a module, known to LibTorch.
+// Registers an operator that calls MARK. The profiler inserts this operator before the code of each
+// module.
 void register_mark(void (*mark)(torch::jit::Stack&)) {
     static const torch::jit::RegisterOperators operators({torch::jit::Operator(
         "dslaunch::begin_module(int place) -> ()", mark, c10::AliasAnalysisKind::CONSERVATIVE)});
 }
 
-// Completes the paths of a TorchScript graph, in which a list of modules has no name because nobody
-// calls it: "0.fc" is "blocks.0.fc".
+// The full paths of the modules in a TorchScript graph. Nodes do not contain the names of module
+// lists, because forward calls only the elements of a list. For example, "0.fc" means
+// "blocks.0.fc".
 class ModulePaths {
   public:
     explicit ModulePaths(const Model& model) : model_(model) {
@@ -174,7 +177,8 @@ class ModulePaths {
             add_owners(model_.parameters()[parameter].name, here_);
     }
 
-    // Returns the full path of the module that a node's path, PATH, names.
+    // Returns the full path of a module. PATH is the module's path in a node, which may lack some
+    // parts.
     const std::string& whole(const std::string& path) {
         const auto [found, fresh] = known_.try_emplace(path);
         if (fresh) {
@@ -192,7 +196,8 @@ class ModulePaths {
         }
     }
 
-    // Returns true if PATH is WHOLE without some of its parts. The last part must be present.
+    // Returns true if PATH is WHOLE without some of its parts. Both must end in the same part; for
+    // example, "0.fc" is short for "blocks.0.fc".
     static bool is_short_for(std::string_view path, std::string_view whole) {
         const auto take_last = [](std::string_view& text) {
             const size_t dot = text.rfind('.');
@@ -231,7 +236,7 @@ class ModulePaths {
     std::map<std::string, std::string> known_;  // in this segment
 };
 
-// Puts marks into the graph of a segment.
+// The part of the profiler that puts marks into the graph of a segment.
 class Marker {
   public:
     Marker(Graph& graph, std::function<int64_t(const std::string&)> place_of)

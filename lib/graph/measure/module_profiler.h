@@ -12,8 +12,8 @@
 
 namespace dslaunch::graph {
 
-// Measures the step that runs while it exists. On a device every mark waits until the device has
-// finished its work, so such a step takes longer than other steps.
+// A profiler, which measures the modules that run while it exists. On a device, every mark waits
+// until the device has finished its work, so a profiled step takes longer than other steps.
 class ModuleProfiler {
   public:
     // Compiles marked copies of MODEL's segments. MODEL uses them until the profiler is destroyed,

@@ -24,7 +24,8 @@ int64_t attention_flops(Inputs inputs) {
            2 * query.numel() / query.size(-1) * keys * inputs[2].toTensor().size(-1);
 }
 
-// The FLOPs of a convolution: per output element, or in all for a transposed convolution.
+// The FLOPs of a convolution. For a transposed convolution, `whole` is the total. For any other
+// convolution, `per_output` is the FLOPs for each output element. The other field is 0.
 struct KernelFlops {
     int64_t per_output = 0;
     int64_t whole = 0;

@@ -15,16 +15,17 @@ namespace dslaunch::graph {
 // Returns the call's own inputs, which are at the top of the stack; its schema says how many. Below
 // them are values that later operators will use.
 [[nodiscard]] c10::ArrayRef<const c10::IValue> own_inputs(const at::RecordFunction& call);
-// Returns the call's own outputs in the same way.
+// Returns the call's own outputs. When the call ends, they are at the top of the stack.
 [[nodiscard]] c10::ArrayRef<const c10::IValue> own_outputs(const at::RecordFunction& call);
 
-// Counts FLOPs; see the top of this file.
+// A counter of FLOPs. The top of this file says which operators it counts.
 class OperatorFlops {
   public:
     // Called when an operator begins, with its inputs. Returns false if the call is part of an
     // operator that was counted already: an attention, or the same operator under autocast.
     bool enter(const at::RecordFunction& call);
-    // Called when the operator that began last ends, with its outputs.
+    // Call this with the operator's outputs when an operator ends. Operators must end in the
+    // reverse order of enter().
     void leave(const at::RecordFunction& call);
     // Returns the FLOPs since the last call, and starts over.
     [[nodiscard]] int64_t take() { return std::exchange(flops_, 0); }

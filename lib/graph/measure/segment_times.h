@@ -18,13 +18,14 @@ struct SegmentTimesOptions {
     // these bytes and the bytes of their parameters add up to kTimedBytesMax. If empty, all
     // segments are timed together.
     std::vector<Bytes> kept = {};
-    // Calls its argument, a backward, and may provide memory for gradients meanwhile. If empty, the
-    // backward runs directly.
+    // A function that runs the backward that it gets as its argument. It may provide memory for the
+    // gradients during this time. If empty, the backward runs directly.
     std::function<void(const std::function<void()>&)> around_backward = {};
 };
 
-// Segments are timed together until they have this many bytes, more than caches usually hold: as
-// in a real step, parameters and activations have left the cache when a segment uses them again.
+// Consecutive segments are timed together until their parameters and activations have this many
+// bytes. Most caches are smaller, so the parameters and activations have left the cache when a
+// segment uses them again, as in a real step.
 inline constexpr Bytes kTimedBytesMax = mib(512);
 
 // Returns each segment's times. ARGUMENTS are as in measure(). Buffers keep their values; gradients

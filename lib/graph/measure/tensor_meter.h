@@ -9,10 +9,10 @@
 
 namespace dslaunch::graph {
 
-// Counts the bytes of the tensors that one thread makes on one kind of device: the bytes alive now,
-// and their peak. LibTorch reports the allocations of the thread that made the meter, and of the
-// threads that run its backwards. Memory that kernels use in addition to tensors (packed operands
-// of products) is not counted.
+// A meter of the tensors that one thread makes on one kind of device. It counts the bytes alive
+// now, and their peak. LibTorch reports the allocations of the thread that made the meter, and of
+// the threads that run its backwards. Memory that kernels use in addition to tensors (packed
+// operands of products) is not counted.
 class TensorMeter {
   public:
     explicit TensorMeter(c10::DeviceType device = c10::kCPU);

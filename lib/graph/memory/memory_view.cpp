@@ -50,7 +50,8 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
     return places;
 }
 
-// Returns the number of places in memory from the first element to the last, inclusive.
+// Returns the number of elements of memory that a tensor with these dimensions spans, with all gaps
+// between its elements.
 int64_t reach(std::vector<Dimension>::const_iterator begin,
               std::vector<Dimension>::const_iterator end) {
     int64_t last = 0;

@@ -34,7 +34,7 @@ class MemoryView {
     [[nodiscard]] Value* insert(Graph& graph, Value* base) const;
 
   private:
-    // Values are indices of the symbols in insert().
+    // insert() lists the operators' symbols in the same order.
     enum class Operator : uint8_t { kTranspose, kPermute, kReshape, kSlice, kUnfold, kExpand };
     struct Step {
         Operator op;

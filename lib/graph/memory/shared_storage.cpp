@@ -87,8 +87,8 @@ class Homes {
     [[nodiscard]] const SharingTensor& at(int i) const { return tensors_[static_cast<size_t>(i)]; }
     [[nodiscard]] TensorHome& home(int i) { return homes_[static_cast<size_t>(i)]; }
 
-    // Splits MEMBERS into sets that overlap, directly or through other members, and settles each
-    // set.
+    // Divides MEMBERS into sets and finds the owner of each set. Tensors that overlap are in the
+    // same set, and so are tensors that are connected by a chain of overlapping tensors.
     void split(const std::vector<int>& members) {
         std::vector<int> sorted = members;
         std::ranges::stable_sort(sorted, [&](int a, int b) {

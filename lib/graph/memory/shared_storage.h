@@ -27,8 +27,9 @@ struct SharingTensor {
 struct TensorHome {
     int owner = 0;                   // index of the tensor that owns the memory
     std::optional<MemoryView> view;  // nothing: the tensor is its own owner
-    // True if it belongs to a set of untrained tensors that overlap and are not all views of one
-    // tensor. Separate copies of their values are correct if no tensor of the set is written to.
+    // True if the tensor overlaps other untrained tensors, but not all of them are views of one
+    // tensor. The tensor then has its own copy of the values. The copy stays correct as long as
+    // nothing writes to any of these tensors.
     bool is_loose = false;
 };
 

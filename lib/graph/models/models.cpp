@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kInitStd = 0.02;
 
-// Makes the parts of one GPT. A single generator draws all weights, in the order of the calls.
+// The maker of one GPT's parts. A single generator draws all weights, in the order of the calls.
 class GptMaker {
   public:
     explicit GptMaker(const GptOptions& options)

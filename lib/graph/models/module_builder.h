@@ -30,8 +30,8 @@ struct ModuleParts {
     std::vector<std::pair<std::string, IValue>> constants = {};
 };
 
-// Returns the body of each `class NAME:` in SOURCE, moved left by one level. Replaces `$NAME` by
-// the name in NAMES; drops comments and lone `pass`.
+// Returns the body of each `class NAME:` in SOURCE, with one level of indentation removed. Replaces
+// `$NAME` by the name in NAMES. Drops comments and lines with only `pass`.
 [[nodiscard]] std::map<std::string, std::string> class_bodies(
     std::string_view source, const std::map<std::string, std::string>& names);
 
@@ -41,8 +41,8 @@ struct ModuleParts {
 [[nodiscard]] std::string with_loops_written_out(
     const std::string& body, const std::map<std::string, int64_t>& children_total);
 
-// Makes objects of the classes of one source text. Objects of one class share one type if their
-// parts have the same names, types and constants, so equal layers share one graph.
+// A builder of objects, whose classes are in one source text. Objects of one class share one type
+// if their parts have the same names, types and constants, so equal layers share one graph.
 class ModuleBuilder {
   public:
     // PACKAGE becomes part of the type names: __torch__.dslaunch.PACKAGE.CLASS. NAMES: the

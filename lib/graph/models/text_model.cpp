@@ -64,7 +64,8 @@ TextModel::TextModel(Module module, at::Device device, int64_t context_max)
       method_(logits_method(module_)),
       device_(device),
       context_(context_max > 0 ? context_max : longest_sequence(module_)) {
-    // Each token gives a new shape, for which the profiling executor would compile again.
+    // Switches off the profiling executor. It would compile the model again for each token, because
+    // each token changes the shape of the text.
     torch::jit::setGraphExecutorOptimize(false);
     module_.eval();
     module_.to(device_);

@@ -12,8 +12,8 @@
 
 namespace dslaunch::graph {
 
-// Returns the longest sequence that MODULE accepts, by its `context` or its position embedding; 0
-// if it names no limit.
+// Returns the length of the longest sequence that MODULE accepts, according to its attribute
+// `context` or its position embedding. Returns 0 if MODULE has no such limit.
 [[nodiscard]] int64_t longest_sequence(const Module& module);
 
 // Returns true if MODULE has a method that TextModel can call: logits(tokens), or a forward that

@@ -140,8 +140,8 @@ class TransformerMaker {
         parts.constants.emplace_back("dropout", probability);
     }
 
-    // Returns true if the fused kernel cannot be used: it draws dropout itself, and cannot cap
-    // scores.
+    // Returns true if attention computes its scores with separate operators, and not with the fused
+    // kernel. The fused kernel cannot cap scores, and its dropout draws different random numbers.
     bool writes_out_scores() const {
         return config_.score_cap > 0 || config_.attention_dropout > 0;
     }
@@ -364,7 +364,8 @@ at::Tensor llama3(const Rope& rope) {
     return at::where(is_between, between, scaled);
 }
 
-// Returns the index of the pair that makes ROTATIONS turns within the original context.
+// Returns the index of the pair of numbers that the rotary embedding turns by ROTATIONS full
+// circles within the original context. The index is not rounded.
 double pair_of_rotations(const Rope& rope, double rotations) {
     const auto context = static_cast<double>(rope.original_context);
     return static_cast<double>(rope.width) *
@@ -392,8 +393,8 @@ at::Tensor with_factors(const Rope& rope, const std::vector<double>& factors) {
     return 1.0 / (at::tensor(factors, at::kFloat) * at::pow(rope.theta, pair_exponents(rope)));
 }
 
-// Returns ROPE's frequencies. IS_LONG: returns the frequencies for sequences beyond the original
-// context, if the formula distinguishes such sequences.
+// Returns ROPE's frequencies. Some formulas have separate frequencies for sequences beyond the
+// original context; IS_LONG selects these.
 at::Tensor frequencies(const Rope& rope, bool is_long) {
     switch (rope.kind) {
         case RopeKind::kDefault:

@@ -15,8 +15,8 @@
 
 namespace dslaunch::graph {
 
-// Returns the weight NAME, such as "model.layers.0.self_attn.q_proj.weight". SHAPE: SIZES. Throws
-// if it is missing or has different sizes.
+// A function that returns the weight NAME, such as "model.layers.0.self_attn.q_proj.weight". Throws
+// if the weight is missing or its shape is not SIZES.
 using WeightOf = std::function<at::Tensor(const std::string& name, at::IntArrayRef sizes)>;
 
 // Makes a module: forward(tokens, targets) -> mean cross entropy; logits(tokens) -> [B, T,

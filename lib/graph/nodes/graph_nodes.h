@@ -16,8 +16,8 @@
 
 namespace dslaunch::graph {
 
-// Calls USE with each node of BLOCK, after the nodes in the blocks of that node. USE may remove the
-// node that it gets, and add nodes before it. BLOCK and the nodes may be const.
+// Calls USE with each node of BLOCK. The nodes in a node's own blocks come before the node. USE may
+// remove the node that it gets, and add nodes before it. BLOCK and the nodes may be const.
 template <typename Block, typename Use>
 void for_each_node(Block& block, const Use& use) {
     for (auto it = block.nodes().begin(); it != block.nodes().end();) {
@@ -44,17 +44,18 @@ void for_each_read(const Node& node, const Use& use) {
     });
 }
 
-// Follows VALUE back to its origin, and returns the last value. For each value, NEXT returns the
-// value that it comes from, an input of its node. NEXT returns null to end the walk.
+// Follows the chain of values from which VALUE was computed, and returns the value at which the
+// chain ends. NEXT(value) returns the input of the value's node with which the chain continues, or
+// null to end the chain.
 template <typename Value, typename Next>
 Value* follow_back(Value* value, const Next& next) {
     while (Value* const before = next(value)) value = before;
     return value;
 }
 
-// Calls VISIT once with each node of a walk. The walk begins with the nodes in OPEN. VISIT adds
-// further nodes to its second argument, a vector whose last node is visited next. Returns false as
-// soon as VISIT does.
+// Walks over nodes, beginning with the nodes in OPEN, and calls VISIT(node, open) once for each
+// node. VISIT appends to `open` the nodes to visit; the last node in `open` is visited next.
+// Returns false as soon as VISIT does.
 template <typename Visit>
 bool visit_once(std::vector<const Node*> open, const Visit& visit) {
     std::unordered_set<const Node*> seen;
@@ -101,16 +102,16 @@ inline const Node* top_of(const Node* node) {
 // Returns the number in a constant argument; nothing if the argument is computed or None.
 [[nodiscard]] std::optional<double> constant_number(const Node& node, const char* name);
 
-// Adds a node of KIND with ARGUMENTS at the insert point of LIKE's graph, with LIKE's scope and
-// source line.
+// Adds a node of KIND with ARGUMENTS at the insert point of LIKE's graph. The node has LIKE's scope
+// and source line.
 Value* insert_like(const Node& like, Symbol kind, const std::vector<NamedValue>& arguments);
 
-// Maps the values and nodes of a graph to their copies in another graph.
+// A map from the values and nodes of a graph to their copies in another graph.
 struct Twins {
     std::unordered_map<const Value*, Value*> values;
     std::unordered_map<const Node*, Node*> nodes;
 };
-// Adds the values and nodes of FROM and of the blocks in it to TWINS, with their copies in TO.
+// Adds to TWINS the values and nodes of FROM, including its inner blocks, with their copies in TO.
 void pair_twins(const Block& from, Block& to, Twins& twins);
 
 // Returns true if the type of VALUE is a tensor, not an optional tensor.
@@ -124,11 +125,11 @@ inline bool is_tensor(const Value& value) {
 
 // Returns the indices of the inputs that NODE itself writes in place, including lists of tensors.
 [[nodiscard]] std::vector<size_t> written_inputs(const Node& node);
-// Returns the input that NODE writes in place and returns as output OUTPUT; null if OUTPUT is
-// another value.
+// Returns the input that NODE writes in place and returns as output OUTPUT. Returns null if NODE
+// returns another value as this output.
 [[nodiscard]] Value* overwritten_as(const Node& node, size_t output);
-// Returns the value that became VALUE by in-place writes; VALUE itself if there were no such
-// writes.
+// Returns the value that VALUE was before in-place writes changed it; VALUE itself if there were no
+// such writes.
 [[nodiscard]] const Value* before_writes(const Value* value);
 
 }  // namespace dslaunch::graph

@@ -15,9 +15,9 @@
 
 namespace dslaunch::graph {
 
-// The elements are panels of kernels::kPanelOutputs rows, one after the other. Each panel is a
-// separate packed matrix (kernels/matrix/packed_matrix.h), so that a rank makes only the panels
-// that overlap its shard.
+// A packed weight. Its elements are stored in panels of kernels::kPanelOutputs rows. Each panel is
+// a separate packed matrix (kernels/matrix/packed_matrix.h). A rank therefore needs to make only
+// the panels that overlap its shard.
 class PackedWeight {
   public:
     // WEIGHT: floats, [out, in], or [in, out] if TRANSPOSED; its values must not change. FORM: a
@@ -30,12 +30,13 @@ class PackedWeight {
     // Returns true if the original weight is [in, out].
     [[nodiscard]] bool is_transposed() const { return is_transposed_; }
     [[nodiscard]] const at::Tensor& source() const { return source_; }
-    // Returns the number of elements in which the packed weight is stored.
+    // Returns the number of elements that the packed weight takes; they have the type ELEMENT.
     [[nodiscard]] int64_t numel() const;
     // Returns a placeholder for the elements: zeros, [numel], in read-only memory that takes no
     // space.
     [[nodiscard]] at::Tensor placeholder() const;
-    // Computes ELEMENTS and writes them to INTO. The bytes depend only on the weight.
+    // Computes the packed elements whose indices are in ELEMENTS, and writes them to INTO. The
+    // bytes depend only on the weight.
     void read(const Range& elements, std::byte* into) const;
     // Returns the weight as products see it, after packing and unpacking: fp32, with the sizes of
     // source().

@@ -1,5 +1,6 @@
-// The form in which layers read a compressed parameter: rounded and masked. The graph computes it
-// in each pass (compressed_layers.h), and the end of a run computes it once. Pure values.
+// The form in which layers read a compressed parameter: rounded and masked. The graph computes this
+// form in each pass (compressed_layers.h). At the end of a run, it is computed once more for the
+// final weights. Pure values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,8 +20,8 @@ struct WeightRounding {
     config::BitSchedule schedule;
     bool is_transposed = false;  // the weight is stored as [in, out]
 
-    // Returns WEIGHT rounded as it is after UPDATES updates (-1: after the last change). SEED is
-    // for random rounding. Returns WEIGHT itself if it is not rounded yet.
+    // Returns WEIGHT with the rounding that applies after UPDATES updates (-1: after the last
+    // change). SEED is for random rounding. Returns WEIGHT itself if rounding has not begun yet.
     [[nodiscard]] at::Tensor of(const at::Tensor& weight, int64_t updates, uint64_t seed) const;
 };
 
@@ -41,9 +42,11 @@ struct WeightMask {
     bool is_transposed = false;
 
     [[nodiscard]] bool is_on(int64_t updates) const { return updates < 0 || updates >= offset; }
-    // Returns the mask of SOURCE: SOURCE itself, or, for scores, the mask of the largest scores.
+    // Returns the mask. SOURCE is either the mask itself, or scores. In the second case, the mask
+    // keeps the elements with the largest scores.
     [[nodiscard]] at::Tensor mask(const at::Tensor& source) const;
-    // Returns MASK in a shape that multiplies VALUES, which have the layout of the model.
+    // Returns MASK reshaped, so that VALUES can be multiplied by it. VALUES have the layout in
+    // which the model stores the weight.
     [[nodiscard]] at::Tensor spread(const at::Tensor& mask, const at::Tensor& values) const;
 };
 
@@ -61,7 +64,8 @@ struct Shrink {
     std::vector<Cut> cuts;
 };
 
-// A parameter that layers read masked by each of `masks`, and before that rounded if is_rounded.
+// A parameter that layers read in a compressed form. If is_rounded is true, it is rounded first.
+// Then each of `masks` is applied.
 struct CompressedParameter {
     int parameter = -1;  // index in the model
     bool is_rounded = false;

@@ -31,9 +31,9 @@ at::Tensor jitter(const at::Tensor& like, uint64_t seed) {
     return made.to(like.device());
 }
 
-// Returns VALUES, [groups, …] fp32, rounded to ZERO + k * SCALE for integers k in STEPS (first
-// and last). An undefined ZERO counts as 0. SEED is for random rounding; null: rounds to the
-// nearest.
+// Rounds VALUES, [groups, …] fp32, to numbers of the form ZERO + k * SCALE. The integer k is
+// limited to the range from STEPS.first to STEPS.second. An undefined ZERO counts as 0. Rounds to
+// nearest if SEED is null; otherwise rounds randomly.
 at::Tensor rounded(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& zero,
                    std::pair<int64_t, int64_t> steps, const uint64_t* seed) {
     at::Tensor result = zero.defined() ? (values - zero).div_(scale) : values / scale;

@@ -18,13 +18,14 @@ struct Grid {
     uint64_t seed = 0;           // for is_stochastic
 };
 
-// Returns VALUES on the grid, in their shape and type. Computes in fp32. A group whose values are
-// all equal stays as it is; with 2 bits, it may become zeros instead. REQUIRES: floats; GRID.groups
-// divides their number; a grid of 1 or 2 bits is symmetric and not stochastic.
+// Returns VALUES rounded to GRID, with the same shape and type. Computes in fp32. A group of equal
+// values does not change, except that a grid of 2 bits may turn it into zeros. REQUIRES: VALUES are
+// floats; GRID.groups divides their number; a grid of 1 or 2 bits is symmetric and not stochastic.
 [[nodiscard]] at::Tensor on_grid(const at::Tensor& values, const Grid& grid);
 
-// Returns VALUES on a grid of 2^BITS values for the range RANGE, [2] fp32: the least and the
-// largest value. Values outside the range become its ends. REQUIRES: BITS is at least 3.
+// Rounds VALUES to a grid of 2^BITS values between the ends of RANGE, and returns the result.
+// RANGE, [2] fp32, contains the least and the largest value of the grid. VALUES outside of RANGE
+// become its ends. REQUIRES: BITS is at least 3.
 [[nodiscard]] at::Tensor on_grid_of_range(const at::Tensor& values, const at::Tensor& range,
                                           int64_t bits, bool is_symmetric);
 

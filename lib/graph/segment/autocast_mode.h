@@ -8,7 +8,8 @@
 
 namespace at::autocast {
 
-// See LibTorch: the switch, dtype and cache of casts of the calling thread.
+// Copies of LibTorch's declarations. The functions read or set the calling thread's autocast
+// switch, dtype and cache of casts.
 TORCH_API bool is_autocast_enabled(c10::DeviceType device_type);
 TORCH_API void set_autocast_enabled(c10::DeviceType device_type, bool enabled);
 TORCH_API c10::ScalarType get_autocast_dtype(c10::DeviceType device_type);

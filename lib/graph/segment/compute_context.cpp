@@ -20,13 +20,13 @@ ComputeContext::ComputeContext(bool gradients, at::ScalarType compute_dtype, c10
     set_autocast(c10::kCPU, compute_dtype);
     if (device != c10::kCPU) set_autocast(device, compute_dtype);
     if (compute_dtype == at::kFloat) return;
-    // The cache stores casts of leaves. A value at a cut is a leaf, but it would not be one if the
-    // model ran as a whole. Its uses would share one cast and add up their gradients in half
-    // precision, and the cached casts would outlive the segment.
+    // The cache stores the casts of leaves. The inputs of a segment are leaves, although most of
+    // them would not be leaves if the model ran as a whole. With the cache, all uses of an input
+    // would share one cast, add up their gradients in 16 bits, and keep the cast after the segment.
     autocast::set_autocast_cache_enabled(false);
-    // Calls that are not inlined (interfaces) would get a second autocast, which a compiler pass
-    // with different lists of operators writes into their graphs. The switch applies to the whole
-    // process.
+    // Switches off a compiler pass, in the whole process. The pass would write a second autocast,
+    // with different lists of operators, into the graphs of calls that are not inlined
+    // (interfaces).
     static const bool pass_was_on = torch::jit::setAutocastMode(false);
     static_cast<void>(pass_was_on);
 }

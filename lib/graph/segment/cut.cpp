@@ -62,8 +62,8 @@ class CutFinder {
                                    [&](const Value* input) {
                                        return is_lifted(input) || map_.everywhere.count(input) > 0;
                                    });
-                // Nodes may append to an empty or constant list, so only lists of parameters may be
-                // cloned freely.
+                // Clones a list only if it contains a parameter. Nodes may append to an empty list
+                // or a list of constants, and all nodes must see the same list.
                 free = free && std::any_of(node->inputs().begin(), node->inputs().end(),
                                            [&](const Value* input) { return is_lifted(input); });
             }
@@ -152,8 +152,7 @@ class CutFinder {
         }
     }
 
-    // Returns, for each node, the number of elements of the parameters that this node is the first
-    // to read.
+    // Returns a number for each node: the elements of the parameters that no earlier node reads.
     [[nodiscard]] std::vector<int64_t> first_read_numel() const {
         std::vector<int64_t> numel(map_.nodes.size(), 0);
         for (size_t i = 0; i < lowered_.parameters.size(); ++i) {
@@ -238,8 +237,8 @@ class Builder {
   private:
     Value* add_input(Value* value) {
         Value* input = graph_->addInput();
-        // Shapes that a tracer recorded may change. With the plain type, equal layers share one
-        // Code.
+        // Gives a tensor the general tensor type, because the shapes that a tracer recorded may
+        // change, and because equal layers can share one Code only if their types are equal.
         input->setType(is_tensor(*value) ? c10::TensorType::get() : value->type());
         twins_[value] = input;
         return input;
@@ -333,8 +332,8 @@ class Builder {
         return graph_->insert(aten::add, {scaled, body.inputs()[0]});
     }
 
-    // Returns the module that the segment's parameters have in common; otherwise the modules of the
-    // first and the last parameter.
+    // Returns the path of the innermost module that contains all parameters of the segment. If it
+    // says too little, returns the modules of the first and the last parameter.
     [[nodiscard]] std::string name() const {
         if (segment_.parameters.empty()) return "forward";
         const std::vector<std::string> first = owner_path(segment_.parameters.front());

@@ -117,8 +117,9 @@ std::vector<at::Tensor> new_values(const Model& model, const ParameterWrites& wr
 }
 
 bool is_projection(const Model& model, const ParameterWrites& writes) {
-    // In fp32 a decay by a millionth looks like rounding, so fp64 is used. But a graph that names
-    // types itself computes in those types, or fails.
+    // Computes in fp64, because in fp32 a decay by one millionth looks like a rounding error. A
+    // graph that names types itself still computes in these types, or fails; such a graph is tried
+    // in fp32.
     bool stays = false;
     try {
         stays = repeats(model, writes, at::kDouble);

@@ -11,8 +11,8 @@
 
 namespace dslaunch::graph {
 
-// Returns the new values of WRITES.written, computed in fp32 from PARAMETERS, the values of
-// WRITES.parameters, and from MODEL's buffers, which do not change. Throws Error{kInput} if a node
+// Returns the new values of WRITES.written, computed in fp32. PARAMETERS: the current values of
+// WRITES.parameters. MODEL's buffers are read, and do not change. Throws Error{kInput} if a node
 // fails.
 [[nodiscard]] std::vector<at::Tensor> new_values(const Model& model, const ParameterWrites& writes,
                                                  const std::vector<at::Tensor>& parameters);

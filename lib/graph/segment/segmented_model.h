@@ -47,8 +47,9 @@ class SegmentedModel {
     // Returns the model parameters that no segment reads.
     [[nodiscard]] std::vector<int> unused_parameters() const;
 
-    // Makes the segments run CODES, one for each segment, from now on. Returns the codes that they
-    // ran before. REQUIRES: each new code computes the same as the old one; no segment runs now.
+    // Replaces the code of each segment by the code in CODES with the same index. Returns the
+    // previous codes. REQUIRES: each new code returns the same values as the old one; no segment is
+    // running.
     [[nodiscard]] std::vector<std::shared_ptr<Code>> exchange_codes(
         std::vector<std::shared_ptr<Code>> codes);
 
@@ -70,8 +71,8 @@ class SegmentedModel {
     static void backward(Boundary& boundary);
     // Runs the backward of the last segment. It starts at the loss, with SCALE as its gradient.
     static void backward_loss(Boundary& boundary, double scale);
-    // Runs the first halves of backward() and backward_loss(). LEAVES: the segment's inputs that
-    // need gradients.
+    // Run the first half of backward() or backward_loss(). It computes the gradients of LEAVES, the
+    // segment's inputs that need gradients. The result runs the second half.
     [[nodiscard]] static WeightHalf backward_inputs(Boundary& boundary,
                                                     const std::vector<at::Tensor>& leaves);
     [[nodiscard]] static WeightHalf backward_loss_inputs(Boundary& boundary, double scale,

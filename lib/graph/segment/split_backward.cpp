@@ -35,7 +35,8 @@ void WeightHalf::run() {
 
 namespace {
 
-// Stores the gradients that arrive at a node the first time.
+// A hook on a node. When the node runs for the first time, the hook stores the gradients that
+// arrive.
 class Keep final : public torch::autograd::FunctionPreHook {
   public:
     explicit Keep(std::shared_ptr<variable_list> into) : into_(std::move(into)) {}
@@ -49,7 +50,8 @@ class Keep final : public torch::autograd::FunctionPreHook {
                                            // run
 };
 
-// The graph that a backward from some roots runs, and its nodes that lead to the inputs.
+// The autograd graph of a backward that begins at some roots, and the nodes in it from which a path
+// leads to the inputs.
 class Ways {
   public:
     explicit Ways(const edge_list& inputs) {
@@ -83,8 +85,8 @@ class Ways {
     [[nodiscard]] bool leads_to_input(const Edge& edge) const {
         return edge.is_valid() && leads_.at(edge.function.get());
     }
-    // The nodes that lead to inputs. Nodes in `partings` also have an edge to a node that does not
-    // lead to inputs; nodes in `plain` have no such edge.
+    // The nodes that lead to inputs. A node in `partings` also has an edge to a node that does not
+    // lead to inputs, but only to parameters. A node in `plain` has no such edge.
     struct Split {
         std::vector<std::shared_ptr<AutogradNode>> partings;
         std::vector<std::shared_ptr<AutogradNode>> plain;
@@ -142,8 +144,9 @@ WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
         to_inputs, to_inputs_gradients, /*keep_graph=*/true, /*create_graph=*/false,
         /*accumulate_grad=*/false, inputs);
     for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = made[i];
-    // Variables that a parting has saved keep plain nodes alive, so the plain nodes' variables are
-    // freed here.
+    // Frees the variables that the plain nodes have saved, because neither half of the backward
+    // needs them any more. The nodes themselves still exist, because variables that nodes in
+    // `partings` have saved refer to them.
     for (const std::shared_ptr<AutogradNode>& node : split.plain) node->release_variables();
     for (const auto& [node, came] : kept) {
         // The second half then follows only edges that the first half did not follow. Nodes that

@@ -1,7 +1,7 @@
 // A backward in two halves, for zero-bubble pipelines: first the gradients of a segment's inputs,
 // for which the previous stage waits; later the gradients of its parameters, for which no stage
-// waits. Nothing is computed twice: if the path to inputs and the path to parameters part at a
-// node, the gradient that arrives there is stored, and the first half leaves out the path to
+// waits. Nothing is computed twice. At a node from which one path leads to inputs and another path
+// to parameters, the gradient that arrives is stored, and the first half leaves out the path to
 // parameters. Works on any autograd graph that is used once. Used by segmented_model.h and the
 // compute lane. Source of the two halves: Qi et al. 2023 (zero bubble), arXiv 2401.10241, section
 // 2.
@@ -20,7 +20,7 @@ class WeightHalf {
   public:
     WeightHalf();
     WeightHalf(WeightHalf&& other) noexcept;
-    // Frees the graph that this has kept so far.
+    // Frees the graph that this object has kept so far, and takes the graph of OTHER.
     WeightHalf& operator=(WeightHalf&& other) noexcept;
     ~WeightHalf();
 
@@ -36,8 +36,8 @@ class WeightHalf {
     std::unique_ptr<Graph> graph_;
 };
 
-// Runs the backward from ROOTS, with GRADIENTS as their gradients, to LEAVES, and sets .grad of
-// LEAVES (undefined if no gradient arrives). The returned half computes the gradients of all other
+// Runs the first half of a backward. GRADIENTS are the gradients of ROOTS. Sets .grad of LEAVES; it
+// stays undefined if no gradient arrives. The returned half computes the gradients of all other
 // leaves. REQUIRES: nothing else uses the graph of ROOTS.
 [[nodiscard]] WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
                                          const std::vector<at::Tensor>& gradients,

@@ -53,7 +53,7 @@ double scale_of(const AttentionOptions& options, const at::Tensor& query) {
     return options.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
 }
 
-// Returns X with its heads repeated to HEADS.
+// Returns X with its heads repeated, so that it has HEADS heads.
 at::Tensor repeated(const at::Tensor& x, int64_t heads) {
     return x.size(-3) == heads ? x : x.repeat_interleave(heads / x.size(-3), -3);
 }
@@ -170,7 +170,7 @@ struct KeyBlock {
     bool ends_at_itself = false;
 };
 
-// Returns the gradient of X from the gradient of repeated(X).
+// Returns the gradient of X. GRADIENT: the gradient of repeated(X).
 at::Tensor sum_of_repeats(const at::Tensor& gradient, int64_t heads) {
     if (gradient.size(1) == heads) return gradient;
     std::vector<int64_t> sizes = gradient.sizes().vec();
@@ -199,8 +199,9 @@ at::Tensor scores_of(const Ring& ring, const at::Tensor& query, const KeyBlock& 
     return scores.masked_fill(later, -INFINITY);
 }
 
-// The attention to one block of keys, and the logarithm of the sum of its exponentials; -inf if the
-// mask hides all keys of the block.
+// The result of attention to one block of keys. `log_sum` has a number for each query: the
+// logarithm of the sum of the scores' exponentials, or -inf if the mask hides all keys of the
+// block.
 struct Attended {
     at::Tensor out, log_sum;
 };
@@ -255,8 +256,9 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
                             const Variable& value, const Ring& ring) {
         const at::ScalarType dtype = wide(query);
         const at::TensorOptions options = query.options().dtype(dtype);
-        // MOST: the largest log-sum of the blocks so far. DENOMINATOR and NUMERATOR: their sums
-        // over the blocks, both divided by the exponential of MOST.
+        // MOST: the largest log_sum of the blocks so far. Each block has the factor exp(log_sum -
+        // MOST). NUMERATOR: the sum of the blocks' outputs times their factors. DENOMINATOR: the
+        // sum of the factors.
         at::Tensor most =
             at::full({query.size(0), query.size(1), query.size(2)}, -INFINITY, options);
         at::Tensor denominator = at::zeros_like(most);

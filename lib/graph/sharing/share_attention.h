@@ -32,8 +32,9 @@ struct AttentionOptions {
     int64_t extent = 0;           // extent of that dimension over all ranks
 };
 
-// A scope for the inside of attention. It casts OPERANDS to autocast's dtype, and switches autocast
-// off until it ends.
+// A scope in which attention behaves as an operator that autocast casts: the constructor casts
+// OPERANDS to autocast's dtype, and autocast is off until the scope ends. Does nothing if autocast
+// is off already.
 class AttentionInAutocast {
   public:
     explicit AttentionInAutocast(AttentionOperands& operands);
@@ -46,14 +47,16 @@ class AttentionInAutocast {
     bool is_enabled_;
 };
 
-// Returns the attention of PART's share of the heads with the keys and values of those heads, or of
-// PART's share of the queries with all keys and values. Every rank draws the noise of the whole
-// tensor from the thread's generator, and needs memory for this whole noise during the call.
+// Returns the attention of a rank's share. The share is either PART of the heads, with the keys and
+// values of these heads, or PART of the queries, with all keys and values. Every rank draws the
+// noise of the whole tensor from the thread's generator, and needs memory for this whole noise
+// during the call.
 [[nodiscard]] at::Tensor attention_of_share(AttentionOperands operands,
                                             const AttentionOptions& options, PartOf part);
 
-// Returns PART's share, split by SHARD, of the factors that at::dropout draws for a tensor of SIZES
-// with X's layout.
+// Returns the factors of dropout for PART's share of a tensor. The whole tensor has the shape SIZES
+// and X's layout, and SHARD says how it is split. The factors are equal to the factors that
+// at::dropout draws for the whole tensor.
 [[nodiscard]] at::Tensor share_of_noise(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                         double dropout, const plan::TensorShard& shard,
                                         PartOf part);

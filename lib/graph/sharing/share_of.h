@@ -23,7 +23,8 @@ namespace dslaunch::graph {
 // fewer rows than the first, and each row is a block of positions.
 [[nodiscard]] plan::TensorShard fitted(const plan::TensorShard& shard, int64_t extent);
 
-// Returns the whole extent of a dimension with these BLOCKS, of which the rank has LOCAL elements.
+// Returns the extent of a whole dimension that is divided into BLOCKS. LOCAL: the elements in this
+// rank's share.
 [[nodiscard]] int64_t whole_extent(const std::vector<int64_t>& blocks, int64_t local, PartOf part);
 
 }  // namespace dslaunch::graph

@@ -134,7 +134,8 @@ struct Collective : torch::autograd::Function<Collective> {
         if (how->forward == Way::kSame) return x.view_as(x);
         if (how->forward == Way::kExchange) return exchange(x, how->shard.dim, how->to, *how);
         const at::Tensor out = collected(x, how->forward, *how);
-        // The backward needs all blocks of the whole.
+        // Fits the shard's blocks to the size of the whole tensor, because backward uses the
+        // blocks.
         const at::Tensor& whole = how->forward == Way::kWhole ? out : x;
         if (!how->shard.blocks.empty()) how->shard = fitted(how->shard, whole.size(how->shard.dim));
         return out;
@@ -222,7 +223,8 @@ void plain_operator(Stack& stack) {
     push(stack, Collective::apply(pop(stack).toTensor(), how));
 }
 
-// Runs a collective that splits or joins a tensor. kHasSite: false if no other rank takes part.
+// Runs a collective that splits or joins a tensor. kHasSite is false if the operator communicates
+// with no other rank, and therefore has no argument for its site.
 template <Way kForward, Way kBackward, bool kHasSite = true>
 void shard_operator(Stack& stack) {
     const auto how = collective(kForward, kBackward, kHasSite ? pop(stack).toInt() : 0);

@@ -37,8 +37,8 @@ void TensorMeeting::exchange(const TensorPlace& place, const Tensors& mine, cons
         sites_.clear();
         changed_.notify_all();
     }
-    // Other ranks may read MINE until all ranks have left. The next meeting cannot begin without
-    // this rank.
+    // Waits until all ranks have left, because a rank may read MINE until it leaves. The next
+    // meeting cannot begin before this rank joins it.
     until([&] { return leaving_ == 0; });
 }
 

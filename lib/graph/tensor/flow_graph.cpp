@@ -48,7 +48,8 @@ bool FlowGraph::may_need_gradient(const Value& value) const {
     if (found != facts_.tensors.end() && !found->second.empty())
         return at::isFloatingType(found->second.front().dtype) ||
                at::isComplexType(found->second.front().dtype);
-    // A value of any other type would have facts if it contained a tensor.
+    // No facts are known about VALUE, so only its type can tell. Values of these types may contain
+    // a tensor even without facts. Other values with tensors always have facts.
     return is_tensor(value) || value.type()->kind() == c10::TypeKind::TupleType ||
            value.type()->kind() == c10::TypeKind::OptionalType ||
            value.type()->kind() == c10::TypeKind::DictType;

@@ -32,8 +32,8 @@ struct LinearForm {
     int64_t weight_out = 0;
 };
 
-// The parameter that a value is, apart from transposes and casts; and for each dimension of the
-// value, the matching dimension of the parameter.
+// The origin of a value that is computed from a parameter only by transposes and casts: the
+// parameter, and for each dimension of the value the matching dimension of the parameter.
 struct ParameterOrigin {
     int parameter = -1;
     std::vector<int64_t> dims;
@@ -53,8 +53,8 @@ class FlowGraph {
     // Returns the indices of the first and the last node that read PARAMETER. If no node reads it,
     // the first is nodes().size().
     [[nodiscard]] std::pair<size_t, size_t> uses_of(int parameter) const;
-    // Returns the index of the last node that reads VALUE, itself or in its blocks; nodes().size()
-    // if the graph returns VALUE.
+    // Returns the index of the last node that reads VALUE; a node also counts if a node in its
+    // blocks reads VALUE. Returns nodes().size() if the graph returns VALUE.
     [[nodiscard]] size_t last_use(const Value* value) const;
     // Returns true if a later node writes to VALUE in place (find_written_values()).
     [[nodiscard]] bool is_written(const Value* value) const { return written_.count(value) > 0; }
@@ -67,7 +67,8 @@ class FlowGraph {
     [[nodiscard]] size_t list_size(const Value* value) const;
     // Returns the bytes of a whole tensor. REQUIRES: has_sizes().
     [[nodiscard]] int64_t bytes(const Value* value) const;
-    // Returns the value of an integer; nothing if VALUE is no integer or was not seen.
+    // Returns the integer that VALUE contains; nullopt if VALUE is not an integer, or if the facts
+    // do not include it.
     [[nodiscard]] std::optional<int64_t> integer(const Value* value) const;
     // Returns true if VALUE depends on a trained parameter and may have a gradient.
     [[nodiscard]] bool needs_gradient(const Value* value) const {
@@ -80,11 +81,12 @@ class FlowGraph {
     // Return a parameter's name and a description of VALUE, for messages.
     [[nodiscard]] std::string parameter_name(int parameter) const;
     [[nodiscard]] std::string describe(const Value* value) const;
-    // Returns the parameter that VALUE is, apart from transposes and casts; nothing if VALUE is
-    // computed in any other way.
+    // Returns the parameter from which VALUE is made by transposes and casts alone; nothing if
+    // VALUE is computed in any other way.
     [[nodiscard]] std::optional<ParameterOrigin> origin_of(const Value* value) const;
 
-    // Returns true if VALUE is an argument of forward, apart from reshapes, slices and casts.
+    // Returns true if VALUE is an argument of forward, or is made from one by reshapes, slices and
+    // casts alone.
     [[nodiscard]] static bool is_argument(const Value* value);
     // Returns true if NODE multiplies the rows of each expert by that expert's weight.
     [[nodiscard]] static bool is_grouped_product(const Node& node);
@@ -92,9 +94,9 @@ class FlowGraph {
     [[nodiscard]] std::optional<LinearForm> linear_form(const Node& node) const;
     // Returns the first table that an argument of forward indexes; null if there is none.
     [[nodiscard]] const Node* table_of_tokens() const;
-    // Returns the linear layers that compute VALUE, as splits of their weights along the outputs.
-    // Returns nothing if VALUE is computed from a table, or by more nodes than layers and norms
-    // need.
+    // Returns the linear layers whose outputs VALUE is computed from: for each layer, the split of
+    // its weight along the outputs. Returns nullopt if VALUE is computed from a table, or if too
+    // many nodes lie between the layers and VALUE.
     [[nodiscard]] std::optional<std::vector<TensorPlacement>> layers_of(const Value* value) const;
     // Returns true if VALUE needs a gradient and is computed only from parameters and numbers, not
     // by a layer.
@@ -102,9 +104,8 @@ class FlowGraph {
 
   private:
     // Calls VISIT with each node that computes VALUE from parameters with gradients, starting with
-    // the last node. VISIT sets its second argument to true if the node's inputs are to be visited
-    // too. Returns false if VISIT returns false, or if VALUE takes more nodes than layers and norms
-    // need.
+    // the last node. If VISIT sets its second argument to true, the node's inputs are visited too.
+    // Returns false if VISIT returns false, or after too many nodes (kNodesMax).
     template <typename Visit>
     [[nodiscard]] bool visit_makers(const Value* value, const Visit& visit) const;
     [[nodiscard]] bool may_need_gradient(const Value& value) const;

@@ -38,7 +38,7 @@ class FlowState {
 
     // Begins a pass at node FIRST. DECISIONS must outlive the pass.
     void start(const TensorDecisions& decisions, size_t first);
-    // Begins a node: the edits that follow are for it.
+    // Makes the next node the current one: from now on, edits belong to it.
     void begin_node();
     // Takes back the edits of the current node and forgets which inputs were gathered for it.
     void take_back_edits();
@@ -73,9 +73,9 @@ class FlowState {
     void gather_positions(Node& node, size_t index);
     // Returns true if an input was gathered for the current node.
     [[nodiscard]] bool has_gathered() const { return !gathered_.empty(); }
-    // Makes the edit SUM add up the output of its node over the ranks. If positions are split, this
-    // rank keeps only its share of them. BIAS: an input that is added to the sum. Always returns
-    // true.
+    // Adds the edit SUM, which sums the output of SUM.node over the ranks. If the run splits
+    // positions between the ranks, this rank keeps only its positions of the sum. BIAS: the index
+    // of the node's input that is added to the sum. Always returns true.
     bool sum_output(TensorEdit sum, std::optional<size_t> bias);
     // Declares that the node reads input INDEX only to compute this rank's share. If the input is
     // whole, its gradient is then summed over the ranks.
@@ -92,7 +92,8 @@ class FlowState {
     // of ranks is the cause. Both always return false.
     bool obstruct(Node& node, int parameter, std::string reason);
     bool obstruct_indivisible(Node& node, int parameter, std::string reason);
-    // Records that the last demand was made because something does not divide evenly.
+    // Records that the current obstacle exists because a size is not divisible by the number of
+    // ranks.
     void mark_indivisible() { obstacle_->is_indivisible = true; }
     // Asks for the splits DEMANDS. REASON is reported if they do not help. Always returns false.
     bool demand(Node& node, TensorDemands demands, std::string reason);
@@ -100,8 +101,8 @@ class FlowState {
     bool demand_blocks(Node& node, int parameter, std::vector<int64_t> blocks, std::string reason);
 
   private:
-    // Returns the splits that would make VALUE a share: splits of the layers that compute it.
-    // Returns nothing if one of these layers is decided already.
+    // Returns splits of the layers that compute VALUE. With these splits, a rank has only a share
+    // of VALUE. Returns an empty list if the split of one of these layers is already decided.
     [[nodiscard]] TensorDemands undecided_layers_of(const Value* value) const;
 
     const FlowGraph& graph_;

@@ -20,7 +20,8 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Returns the function that sees the values of the graph on this thread; null if there is none.
+// Returns a reference to the function that receives the values of the graph that this thread runs.
+// The function is null if no such run is active.
 const WholeGraph::See*& seer_of_thread() {
     thread_local const WholeGraph::See* see = nullptr;
     return see;

@@ -33,8 +33,8 @@ struct RunMode {
 // A lowered graph as one segment that can report its values.
 class WholeGraph {
   public:
-    // PROBED: the top-level values of LOWERED's graph for which See is called. MODEL's tensors are
-    // not read.
+    // run() reports the values in PROBED, which must be at the top level of LOWERED's graph. The
+    // constructor does not read MODEL's tensors.
     using ValueList = std::vector<Value*>;
     WholeGraph(const Model& model, const LoweredGraph& lowered, const ValueList& probed);
     // Returns the graph's tensors, integers, and lists of them, in the order of their nodes.
@@ -59,7 +59,7 @@ struct TensorFact {
     at::ScalarType dtype = at::kFloat;
 };
 
-// The facts that a run has shown, by value of the graph.
+// Facts about the values of a graph, found by running the graph once.
 struct GraphFacts {
     // One fact for a tensor, or one fact for each element of a list.
     std::unordered_map<const Value*, std::vector<TensorFact>> tensors;

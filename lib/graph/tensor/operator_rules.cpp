@@ -15,8 +15,8 @@ namespace {
 
 using EditKind = TensorEdit::Kind;
 
-// Places a lookup in a whole table: each rank looks up its positions if the indices are forward's
-// tokens.
+// Places a lookup in a table that is not split. If positions are split everywhere and the indices
+// are forward's tokens, each rank looks up only its own positions.
 bool whole_table(FlowState& flow, Node& node) {
     const bool everywhere = flow.position_split() == PositionSplit::kEverywhere;
     if (!everywhere || !FlowGraph::is_argument(node.input(1))) {
@@ -125,8 +125,8 @@ bool softmax_rule(FlowState& flow, Node& node) {
 
 bool elementwise_rule(FlowState& flow, Node& node);
 
-// Places a sum over split elements, or a mean over equal shares: the ranks' results are added up.
-// Returns false if the node is not such a case.
+// Places a sum or a mean over the split dimension: the results of the ranks are added up. A mean
+// needs shares of equal size. Returns false for any other node.
 bool sums_over_shares(FlowState& flow, Node& node, const std::vector<int64_t>& dims) {
     const TensorPlacement x = flow.input(node, 0);
     if (!x.is_shard() || x.is_positions()) return false;
@@ -140,8 +140,8 @@ bool sums_over_shares(FlowState& flow, Node& node, const std::vector<int64_t>& d
     return true;
 }
 
-// Places mean, sum, amax and similar operators, which take a list of dimensions, one dimension, or
-// none for all.
+// Places mean, sum, amax and similar operators, which reduce a list of dimensions, one dimension,
+// or all dimensions if none is given.
 bool reduction_rule(FlowState& flow, Node& node) {
     std::vector<int64_t> dims;
     if (argument_at(node, "other")) return elementwise_rule(flow, node);  // max(a, b)
@@ -175,7 +175,7 @@ bool norm_rule(FlowState& flow, Node& node) {
     return along_rule(flow, node, dims, true);
 }
 
-// Places operators such as topk and sort along one dimension, which they keep.
+// Places operators that work along one dimension and keep it, such as topk and sort.
 bool along_one_rule(FlowState& flow, Node& node) {
     const auto index = argument_at(node, "dim");
     const auto dim = index ? flow.graph().integer(node.input(*index)) : std::nullopt;
@@ -258,8 +258,8 @@ bool dropout_rule(FlowState& flow, Node& node) {
     return true;
 }
 
-// Places a gather at INDEX along a dimension that is not split. Both tensors may be split in
-// another dimension, in the same way.
+// Places a gather at INDEX along a dimension that is not split. In another dimension, both tensors
+// may be split if their splits are equal.
 bool gather_rule(FlowState& flow, Node& node) {
     const auto dim = dim_argument(flow, node, 1, dims_of(flow, node.input(0)));
     if (!dim) return flow.obstruct(node, -1, "its dimension is not known");

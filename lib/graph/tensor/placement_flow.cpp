@@ -30,8 +30,8 @@ std::string ranks_that_divide(int64_t positions, int64_t ranks) {
     return numbers.empty() ? "1 rank" : join(numbers, " or ") + " ranks";
 }
 
-// Returns true if NODE writes memory that no other node reads: only NODE uses the value that it
-// writes, and the maker of that value allocated its memory.
+// Returns true if no other node reads the memory that NODE writes: only NODE uses its first input,
+// and the node that makes this input allocates its memory.
 bool writes_alone(const Node& node) {
     const Value* target = node.input(0);
     const c10::FunctionSchema* maker = target->node()->maybeSchema();
@@ -82,9 +82,9 @@ bool PlacementFlow::step_on_all_positions(Node& node) {
     return is_rest_whole || apply_rule(node);
 }
 
-// Returns false, with an obstacle, if an edit of the current node replaces a value by a copy
-// although a later node writes to an alias of that value. The write would change only the value or
-// only the copy.
+// Returns false and records an obstacle if an edit of the current node replaces a value by a copy,
+// and a later node writes to an alias of the value. The write would change only the value or only
+// the copy.
 bool PlacementFlow::keeps_writes() {
     using Kind = TensorEdit::Kind;
     static const std::set<Kind> copying{Kind::kCopy,      Kind::kShare,   Kind::kRepeat,
@@ -104,7 +104,8 @@ bool PlacementFlow::keeps_writes() {
     return true;
 }
 
-// Lets every rank compute NODE, which has no rule, on all positions if they are split everywhere.
+// Lets every rank compute NODE on all positions. Used if positions are split everywhere and NODE
+// has no rule.
 bool PlacementFlow::compute_whole(Node& node) {
     if (!node.blocks().empty()) return false;
     if (!may_write_copies(node)) return false;
@@ -122,8 +123,8 @@ bool PlacementFlow::compute_whole(Node& node) {
     return true;
 }
 
-// Returns true if NODE may write, into its first input, a result that each rank computes from its
-// own copies. This is allowed if that input is a copy too, or if no other node reads it.
+// Returns true if NODE writes nothing, or if every rank may write its own result to NODE's first
+// input: this input is a copy, or no other node reads it.
 bool PlacementFlow::may_write_copies(const Node& node) const {
     return !writes(node) || state_.placement_of(node.input(0)).is_copied() ||
            (writes_alone(node) && !graph_.needs_gradient(node.input(0)));
@@ -145,7 +146,8 @@ bool PlacementFlow::gather_list(Node& node, size_t index) {
     return true;
 }
 
-// Lets every rank compute NODE on its copies, and sums the gradients of its whole inputs.
+// Lets every rank compute NODE on its own copies of the inputs. If an input is whole, the ranks'
+// gradients of the input are added up.
 void PlacementFlow::place_copied(Node& node) {
     for (size_t i = 0; i < node.inputs().size(); ++i) state_.read_for_share(node, i);
     for (const Value* output : node.outputs())
@@ -171,7 +173,7 @@ bool PlacementFlow::apply_rule(Node& node) {
     }();
     if (const PlacementRule rule = rules.find(node.kind())) return rule(state_, node);
 
-    // The result of a node that reads only copies is a copy; a split input needs a rule.
+    // If NODE reads only copies, its result is a copy. If an input is split, NODE needs a rule.
     int parameter = -1;
     for (size_t i = 0; i < node.inputs().size(); ++i)
         for (const TensorPlacement& placement : state_.parts_of_input(node, i))
@@ -185,8 +187,8 @@ bool PlacementFlow::apply_rule(Node& node) {
     return true;
 }
 
-// Gathers the split inputs of NODE whose layers may be gathered; returns false if that is not
-// possible.
+// Gathers the split inputs of NODE. Returns false if no input is split, or if the decisions do not
+// allow gathering one of them.
 bool PlacementFlow::gather_inputs(Node& node) {
     if (!node.blocks().empty() || writes(node)) return false;
     std::vector<TensorEdit> gathers;
@@ -208,8 +210,8 @@ bool PlacementFlow::check_outputs() {
     for (Value* output : graph_.outputs()) {
         if (state_.placement_of(output).is_whole()) continue;
         if (state_.placement_of(output).is_copied() && output->node()->outputs().size() == 1) {
-            // Every rank computed the whole output. With the mean over ranks, each rank gets an
-            // equal part of the gradient.
+            // Every rank has computed the whole output. The output becomes the mean over the ranks,
+            // so that each rank gets an equal part of the gradient.
             state_.edit({TensorEdit::Kind::kSum, output->node(), 0, {}, size()});
             state_.make_whole(output);
             continue;

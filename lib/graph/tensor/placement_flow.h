@@ -20,7 +20,8 @@
 
 namespace dslaunch::graph {
 
-// Follows decisions about parameters through a graph, node by node.
+// The placements of a graph's values on the ranks, found node by node from decisions about
+// parameters.
 class PlacementFlow {
   public:
     // MODEL, LOWERED and FACTS must outlive this. SIZE is the number of ranks in the group.
@@ -38,8 +39,9 @@ class PlacementFlow {
     // of forward indexes a table, or if the positions do not divide evenly among the ranks.
     void split_positions(PositionSplit split);
 
-    // Follows DECISIONS from node FIRST until nothing is split any more and MUST_REACH has been
-    // passed. Returns the obstacle, if there is one. REQUIRES: nothing is split or copied at FIRST.
+    // Places the values of the nodes from FIRST on, according to DECISIONS. Stops when it has
+    // visited MUST_REACH and nothing is split any more. Returns the obstacle, if there is one.
+    // REQUIRES: nothing is split or copied at FIRST.
     [[nodiscard]] std::optional<TensorObstacle> follow(const TensorDecisions& decisions,
                                                        size_t first, size_t must_reach);
     // Return the edits of the last follow(), and the placements at its end.

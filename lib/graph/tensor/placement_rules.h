@@ -11,8 +11,8 @@
 
 namespace dslaunch::graph {
 
-// Places NODE's outputs. Returns true if the flow may pass NODE. At least one input of NODE is not
-// whole.
+// Places NODE's outputs. Returns false if NODE cannot run on its split inputs. At least one input
+// of NODE is not whole.
 using PlacementRule = bool (*)(FlowState& flow, Node& node);
 
 // Rules by kind of operator.

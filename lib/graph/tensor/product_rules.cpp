@@ -83,8 +83,9 @@ bool linear_rule(FlowState& flow, Node& node, const LinearForm& form) {
     return true;
 }
 
-// Gathers the keys and values of attention that is written as matrix products, in a graph whose
-// positions are split everywhere: a rank has only its own queries.
+// Gathers the keys or values of attention that is written as matrix products, if positions are
+// split everywhere. A rank has only its own queries, but it needs the keys and values at all
+// positions.
 void gather_keys(FlowState& flow, Node& node) {
     const TensorPlacement right = flow.input(node, 1);
     if (flow.position_split() != PositionSplit::kEverywhere || !right.is_positions()) return;
@@ -93,10 +94,12 @@ void gather_keys(FlowState& flow, Node& node) {
     flow.read_for_share(node, 1);
 }
 
-// Places a product [.., m, k] x [.., k, n] of activations. They may be split in m, in n, or in a
-// batch dimension; an operand without this dimension, or with size 1 there, stays whole.
+// Places a product [.., m, k] x [.., k, n] of activations. An operand may be split in m, in n, or
+// in a batch dimension. The other operand stays whole if it does not have this dimension, or if its
+// size there is 1.
 bool product_rule(FlowState& flow, Node& node) {
-    // The rows of an expert can only be found among all rows.
+    // Each expert multiplies a range of rows. The ranges refer to all rows, so rows must not be
+    // split.
     if (FlowGraph::is_grouped_product(node) &&
         (flow.input(node, 2).is_shard() ||
          (flow.input(node, 0).is_shard() && flow.input(node, 0).shard.dim == 0)))
@@ -139,8 +142,8 @@ bool product_rule(FlowState& flow, Node& node) {
     return true;
 }
 
-// Places a depthwise convolution of an input [batch, channels, ..]: it convolves each channel by
-// itself. The channels may be split.
+// Places a depthwise convolution of an input [batch, channels, ..]. The channels may be split,
+// because each output channel depends on a single input channel.
 bool convolution_rule(FlowState& flow, Node& node) {
     const TensorPlacement x = flow.input(node, 0);
     const auto groups_at = argument_at(node, "groups");
@@ -173,8 +176,8 @@ bool convolution_rule(FlowState& flow, Node& node) {
     return true;
 }
 
-// A subscript of einsum that names a split dimension of its operands, and the placement of these
-// operands.
+// A letter of einsum's equation. The operands that have this letter are split in the letter's
+// dimension; `split` is their placement.
 struct Subscript {
     char letter = 0;
     TensorPlacement split;

@@ -30,8 +30,8 @@ bool attention_mask(FlowState& flow, Node& node, int64_t query_heads) {
     return true;
 }
 
-// Takes the rows of an attention mask [.., queries or 1, keys] that belong to this rank when the
-// queries are split as in QUERY.
+// Splits an attention mask [.., queries or 1, keys] by rows, so that a rank has the rows for its
+// own queries. QUERY: the split of the queries.
 bool mask_of_queries(FlowState& flow, Node& node, const TensorPlacement& query) {
     if (!flow.graph().has_sizes(node.input(3))) return true;
     const int64_t rows = dims_of(flow, node.input(3)) - 2;
@@ -67,9 +67,9 @@ bool fits_ring(FlowState& flow, const Node& node) {
            (dims_of(flow, mask) <= 4 && !flow.graph().needs_gradient(mask));
 }
 
-// Places attention in which a rank's queries, at some positions, see all keys. Used if the heads do
-// not divide evenly among the ranks, or if the keys are not placed like their queries. Keys and
-// values move around the ranks, or are gathered.
+// Places attention whose queries are split by positions: the queries of each rank see all keys.
+// Used if the heads do not divide evenly among the ranks, or if the keys are not placed like their
+// queries. Keys and values move around the ranks, or are gathered.
 bool all_keys_rule(FlowState& flow, Node& node) {
     const TensorPlacement query = flow.input(node, 0);
     const int64_t position_dim = dims_of(flow, node.input(0)) - 2;

@@ -36,7 +36,7 @@ struct Group {
     size_t in_begin = 0, in_end = 0, out_begin = 0, out_end = 0;
 };
 
-// Returns the group, in a view from IN to OUT, that contains dimension DIM of IN.
+// Returns the group that contains dimension DIM of IN, in a view that turns the sizes IN into OUT.
 Group group_of(const Sizes& in, const Sizes& out, size_t dim) {
     Group group;
     while (true) {
@@ -59,8 +59,9 @@ Group group_of(const Sizes& in, const Sizes& out, size_t dim) {
     }
 }
 
-// Returns the placement of a view of X: the dimension of OUT that gets X's blocks, if each rank's
-// share is divided evenly. If several dimensions fit, takes the innermost.
+// Returns the placement of a view of X. Returns nothing if no dimension of OUT fits the split of X.
+// A new dimension fits only if its blocks divide evenly among the ranks. If several dimensions fit,
+// uses the innermost.
 std::optional<TensorPlacement> viewed(const TensorPlacement& x, const Sizes& in, const Sizes& out,
                                       int size) {
     const auto dim = static_cast<size_t>(x.shard.dim);
@@ -77,8 +78,8 @@ std::optional<TensorPlacement> viewed(const TensorPlacement& x, const Sizes& in,
         group.out_end - group.out_begin == 1)
         return shard_of(x, static_cast<int64_t>(group.out_begin),
                         Sizes(static_cast<size_t>(outer), in[dim]));
-    // If a batch dimension comes before the split one, any other split would need a block for each
-    // row of the batch.
+    // All dimensions before the split dimension of IN must also come before the split dimension of
+    // OUT. Otherwise each index of these dimensions would need its own block.
     for (size_t q = group.out_end; q-- > group.out_begin;) {
         const int64_t q_outer = product(out, group.out_begin, q);
         const int64_t q_inner = product(out, q + 1, group.out_end);
@@ -158,8 +159,8 @@ bool flatten_rule(FlowState& flow, Node& node) {
     return view_to(flow, node, std::nullopt, 0);
 }
 
-// Places view_as and reshape_as. Another tensor, which is split in the same way, supplies the sizes
-// of a share.
+// Places view_as and reshape_as. The second tensor, which gives the sizes, must be split in the
+// same way as the result.
 bool view_as_rule(FlowState& flow, Node& node) {
     const TensorPlacement x = flow.input(node, 0), like = flow.input(node, 1);
     if (!x.is_shard() && !like.is_shard()) return pass_copied(flow, node);
@@ -322,9 +323,9 @@ bool demand_borders(FlowState& flow, Node& node, const TensorPlacement& x, Sizes
     return flow.demand_blocks(node, x.parameter, blocks, reason);
 }
 
-// Returns true if the slice takes every second (third, …) element of the whole split dimension,
-// and slicing a share gives the share of the slice. For this, the elements that the slice takes
-// must be spread evenly over the shares.
+// Returns true if the slice takes every n-th element of the whole split dimension, where n > 1, and
+// each rank can take such elements from its own share. For this, the length of a share must be a
+// multiple of n.
 bool takes_each(FlowState& flow, Node& node, const TensorPlacement& x) {
     const int64_t extent = flow.graph().sizes(node.input(0))[static_cast<size_t>(x.shard.dim)];
     const int64_t step = flow.graph().integer(node.input(4)).value_or(1);

@@ -133,8 +133,8 @@ double difference(const at::Tensor& whole, at::Tensor mine, const TensorPlacemen
     return largest(expected.to(at::kDouble) - mine.to(at::kDouble));
 }
 
-// Names the first node whose value differs from the original; if none does, the last node whose
-// gradient differs.
+// Returns a text that names the first node whose value differs from the original. If all values
+// agree, the text names the last node whose gradient differs.
 std::string first_difference(const TensorCheckParts& parts, TensorGroup& group, double scale) {
     const WholeGraph::ValueList originals = WholeGraph::values_of(parts.lowered);
     WholeGraph::ValueList twins;
@@ -217,8 +217,8 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
             rows *= size;
         }
         const int64_t last = std::max<int64_t>(1, found->second.front().sizes.back());
-        // 2 * MOST: the sums in forward and in backward. ROWS / LAST: a sum over all rows, for the
-        // gradient of a weight.
+        // `2 * most`: a sum in forward and a sum in backward. `rows / last`: the gradient of a
+        // weight is a sum over all rows.
         const int64_t products = 2 * most + rows / last;
         summands += static_cast<double>(products);
     }

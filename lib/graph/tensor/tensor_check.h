@@ -11,11 +11,12 @@
 
 namespace dslaunch::graph {
 
-// Returns LOWERED, a graph for fp32, with fp64 in place of fp32 in the dtypes that it names.
+// Returns a copy of LOWERED that computes in fp64: where the graph names fp32 as a dtype, the copy
+// names fp64. REQUIRES: LOWERED is a graph for fp32.
 [[nodiscard]] LoweredGraph in_double(const LoweredGraph& lowered);
-// Returns MODEL's tensors in fp64, as autograd leaves, and ARGUMENTS. A parameter with equal
-// elements (a bias of zeros) gets different values: otherwise a bias that is added once too often
-// would not be noticed.
+// Returns MODEL's tensors as autograd leaves in fp64, together with ARGUMENTS. If all elements of a
+// parameter are equal, as in a bias of zeros, they get different values. Otherwise a bias that is
+// added once too often would not be noticed.
 [[nodiscard]] GraphInputs inputs_in_double(const Model& model,
                                            const std::vector<IValue>& arguments);
 
@@ -50,8 +51,9 @@ struct TensorCheckParts {
 };
 
 // Compares loss and gradients with parts.reference. Every rank of GROUP must call it. Throws
-// Error{kDiverged} on all ranks if they differ by more than the bound. The error names the first
-// node whose value differs; if none does, the last node whose gradient differs.
+// Error{kDiverged} on all ranks if a difference is larger than the reference's bound. The error
+// names the first node whose value differs or, if all values agree, the last node whose gradient
+// differs.
 [[nodiscard]] TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group);
 
 }  // namespace dslaunch::graph

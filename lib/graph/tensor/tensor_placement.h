@@ -14,8 +14,8 @@
 
 namespace dslaunch::graph {
 
-// The parts of a graph in which ranks share positions. Positions are the dimension of forward's
-// tokens along a sample.
+// The parts of a graph in which ranks share the positions of samples. A position is the index of a
+// token in its sample.
 enum class PositionSplit {
     kNone,
     kBetweenLayers,  // weights are split, and positions between split layers
@@ -61,15 +61,16 @@ struct TensorPlacement {
     }
 };
 
-// The decisions about model parameters. kWhole means not decided yet; LOCKED parameters stay whole.
-// kCopied: a linear layer that every rank computes on its own copy of the input.
+// The decisions about model parameters. kWhole means that the parameter is not decided yet or, if
+// the parameter is in `locked`, that it stays whole. kCopied means that every rank computes the
+// linear layer on its own copy of the input.
 struct TensorDecisions {
     std::map<int, TensorPlacement> parameters;
     std::set<int> locked;
     std::set<int> gathered;  // layers whose outputs may be gathered if nothing else helps
 };
 
-// Splits of parameters that a node needs, by model parameter.
+// The splits that a node needs: pairs of a parameter's index in the model and its split.
 using TensorDemands = std::vector<std::pair<int, TensorPlacement>>;
 
 // The reason why a flow cannot go on at a node.

@@ -26,14 +26,14 @@ struct TensorRank {
 
 // Replaces MODEL's split parameters by the shares of rank PART.index. A share that consists of
 // contiguous rows becomes a view of the archive; other shares become copies. Releases the pages of
-// the archive that this has read. After this call, MODEL can only be used with a graph that was
-// rewritten by PLAN. Cut that graph before this call: cuts must be equal on all ranks, but the
-// sizes of shares may differ. REQUIRES: PLAN was made for MODEL, which is whole.
+// the archive that this call has read. MODEL then works only with a graph that was rewritten by
+// PLAN. Cut the graph before this call, because all ranks need equal cuts and their shares may
+// differ in size. REQUIRES: PLAN was made for MODEL, which is whole.
 void narrow_to_shares(Model& model, const plan::TensorPlan& plan, PartOf part);
 
-// A rank without the other ranks, for measuring its graph before they connect: shapes are as in a
-// run, values are not. Sums and maxima are this rank's own values, and every other rank is assumed
-// to have the same values.
+// A tensor group with which one rank measures its graph before the ranks connect. Results have the
+// shapes of a real run, but not its values: a sum or maximum is this rank's own value, and a gather
+// returns this rank's value once for every rank.
 class LoneTensorGroup final : public TensorGroup {
   public:
     explicit LoneTensorGroup(PartOf part) : part_(part) {}

@@ -33,9 +33,9 @@ class Rewriter {
         pair_twins(*lowered.graph->block(), *made_.lowered.graph->block(), made_.twins);
     }
 
-    // Carries out the edits. MIXED: parameters that some nodes read only for a rank's share, and
-    // other nodes as a whole. Each read for a share then goes through tensor_copy, so that the
-    // gradient is complete.
+    // Carries out the edits. MIXED: the parameters that some nodes read to compute a rank's share
+    // of the work, and other nodes read to compute the whole work. A node that computes a share
+    // then reads the parameter through tensor_copy, so that the parameter's gradient is complete.
     void run(const std::set<const Value*>& mixed) {
         for (const TensorEdit& edit : flow_.edits()) {
             const bool copy =
@@ -126,8 +126,8 @@ class Rewriter {
                 {edit.shard.dim, edit.shard.blocks, site});
     }
 
-    // Changes the split of an input for attention: splits dimension `count`, and makes the shard's
-    // dimension whole.
+    // Changes which dimension of an input of attention is split: dimension `edit.count` instead of
+    // `edit.shard.dim`.
     void exchange_input(const TensorEdit& edit) {
         const Value* original = edit.node->input(edit.input);
         const Bytes forward{flow_.graph().bytes(original)};
@@ -151,7 +151,8 @@ class Rewriter {
         twin = back;
     }
 
-    // Returns the sum of SUMMAND over the ranks, or the share of that sum that EDIT keeps.
+    // Returns the sum of SUMMAND over the ranks. If EDIT keeps only a share of the sum, returns the
+    // share.
     Value* sum_of(const TensorEdit& edit, Node* node, Value* summand) {
         const Bytes bytes{flow_.graph().bytes(edit.node->output())};
         if (!edit.keep) {
@@ -344,8 +345,8 @@ class Rewriter {
     std::vector<Node*> replaced_;  // nodes whose outputs are no longer read
 };
 
-// Parameters that nodes read for a rank's share. Parameters in `mixed` are also read as a whole by
-// other nodes.
+// The parameters that some node reads to compute a rank's share of the work. If all nodes that read
+// a parameter do so, the parameter is in `all`; otherwise it is in `mixed`.
 struct SummandUses {
     std::set<const Value*> mixed;
     std::set<const Value*> all;  // every node reads the share

@@ -21,8 +21,8 @@ struct TensorModel {
     // shards of the plan describe.
     LoweredGraph lowered;
     plan::TensorPlan plan;
-    // TWINS: the values here that replace the values of the original graph. PLACEMENTS: the
-    // placements of the original graph's top-level values.
+    // TWINS: for each value of the original graph, the value of this graph that replaces it.
+    // PLACEMENTS: the placements of the original graph's top-level values.
     Twins twins;
     std::unordered_map<const Value*, TensorPlacement> placements;
 };

@@ -131,8 +131,9 @@ class Search {
         return sizes[dim] < sizes[1 - dim];
     }
 
-    // Follows TRIAL, and adds the parameters that it demands to REGION until TRIAL demands no more
-    // parameters. Returns the obstacle, if there is one.
+    // Places the graph with the decisions of TRIAL. If the placement needs a split of further
+    // parameters, adds them to TRIAL and REGION, and places the graph again. Returns the obstacle
+    // that remains, if there is one.
     std::optional<TensorObstacle> close_region(TensorDecisions& trial, std::set<int>& region) {
         constexpr int kRoundsMax = 64;  // each round settles a parameter or refines its blocks
         std::map<int, TensorObstacle> indivisible;
@@ -184,8 +185,8 @@ class Search {
         return endless;
     }
 
-    // Returns an obstacle if a layer in a closed region has shares of different sizes. Only tables
-    // and the classes of a loss may have such shares.
+    // Returns an obstacle if a layer in REGION has shares of different sizes. Only a layer over the
+    // vocabulary may have such shares: an embedding, or the last layer before the loss.
     std::optional<TensorObstacle> uneven_layer(const TensorDecisions& trial,
                                                const std::set<int>& region,
                                                const Candidate& candidate) {
@@ -259,8 +260,8 @@ class Search {
         }
     }
 
-    // Refuses a split in which ranks share only tables and the classes of a loss, because every
-    // rank would compute all layers.
+    // Throws if only the embeddings and the last layer before the loss can be split. With such a
+    // split, every rank would still compute all other layers.
     void require_layers() const {
         for (const auto& [index, rule] : found_.rules)
             if (rule == plan::TensorRule::kColumn || rule == plan::TensorRule::kRow) return;

@@ -26,11 +26,12 @@ struct TensorFindings {
     std::set<int> unproven;                 // layers that stay whole because of an obstacle
 };
 
-// Finds the rules that FLOW allows. GIVEN: rules by model parameter. A layer stays whole if the
-// flow meets an operator without a rule, or if its heads or width do not divide evenly. Throws
-// Error{kInput} or Error{kConfig}, naming the parameter, shape, node, module path and source line,
-// if a given rule is not possible, or if neither attention nor an MLP can be split. If IS_STRICT,
-// also throws if a layer of attention would stay whole, or if a width does not divide evenly.
+// Finds the rules that FLOW allows. GIVEN: for each model parameter, the rule that the user asks
+// for, if any. A layer stays whole if it meets an operator without a rule, or if its heads or width
+// do not divide evenly. Throws Error{kInput} or Error{kConfig} if a given rule is not possible, or
+// if neither attention nor an MLP can be split. If IS_STRICT, also throws if a layer of attention
+// would stay whole, or if a width does not divide evenly. The error names the parameter, shape,
+// node, module path and source line.
 [[nodiscard]] TensorFindings find_tensor_rules(
     PlacementFlow& flow, const Model& model,
     const std::vector<std::optional<plan::TensorRule>>& given, bool is_strict);

@@ -30,10 +30,11 @@ class ModelOperators {
     std::set<const Function*> checked_;
 };
 
-// LibTorch folds constants while it compiles code, before check() can look at the code. While this
-// object lives, LibTorch runs on this thread only operators that operator_policy.h allows. It does
-// not fold other calls, so that check() finds them. TorchScript's own operators are not in the
-// dispatcher and are not checked here; LibTorch folds only operators without side effects.
+// A guard for constant folding on this thread. LibTorch folds constants while it compiles code,
+// before check() can look at the code. While this object lives, LibTorch runs only operators that
+// operator_policy.h allows, and leaves all other calls for check() to find. TorchScript's own
+// operators bypass the dispatcher and this guard; LibTorch folds them only if they have no side
+// effects.
 class FoldingGuard {
   public:
     FoldingGuard();

@@ -18,15 +18,16 @@ using c10::TypeKind;
 constexpr std::string_view kClassesInCpp = "__torch__.torch.classes.";
 
 // Namespaces of LibTorch whose operators are for its own passes, for other processes, for devices
-// or for tests. The types of these operators do not show that they can reach addresses, or process
-// groups by name.
+// or for tests. Such an operator can reach memory by its address, or a process group by its name,
+// although the types of its arguments do not show this.
 constexpr std::string_view kForeignNamespaces =
     "_c10d_functional _c10d_functional_autograd _dtensor _test aoti_torch c10d c10d_functional "
     "cuda debug_mode_ops debugprims dist_autograd dslaunch export inductor ivalue mkl mkldnn "
     "mkldnn_prepacked nccl nnapi nvprims onednn onnx prepacked rngprims rpc static_runtime "
     "streaming symm_mem tensorexpr tensorpipe torch_xla xpu";
 
-// Returns the operators that the rule about types would allow, each with the reason to refuse it.
+// Returns the operators that must be refused although the types of their arguments are allowed,
+// each with the reason.
 const std::map<std::string_view, const char*>& denied() {
     static constexpr const char* kMemory =
         "it places a tensor in memory without checking the bounds";
@@ -240,8 +241,8 @@ bool is_class_in_cpp(std::string_view name) {
 }
 
 std::string why_class_refused(std::string_view name) {
-    // The classes of packed weights of quantized layers, in a form for the processor's
-    // instructions, and of a part of a trace.
+    // Allowed classes: the packed weights of quantized layers, and the handle of a named part of a
+    // profiler's trace.
     constexpr std::array<std::string_view, 3> kPlain = {"quantized.", "rnn.",
                                                         "profiler._RecordFunction"};
     if (!is_class_in_cpp(name)) return "";

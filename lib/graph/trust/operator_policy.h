@@ -17,10 +17,11 @@ namespace dslaunch::graph {
 // types are checked.
 [[nodiscard]] std::string why_refused(const c10::FunctionSchema& schema);
 
-// Explains the same for one of TorchScript's own nodes, such as "prim::If".
+// Explains why one of TorchScript's own nodes, such as "prim::If", is refused; empty if it is
+// allowed.
 [[nodiscard]] std::string why_node_refused(std::string_view kind);
 
-// Explains the same for a C++ class, such as
+// Explains why a C++ class is refused; empty if it is allowed. NAME is, for example,
 // "__torch__.torch.classes.quantized.LinearPackedParamsBase".
 [[nodiscard]] std::string why_class_refused(std::string_view name);
 

@@ -113,8 +113,8 @@ void restore_max_norm(Graph& graph) {
     }
 }
 
-// Returns true if NODE is a dropout that drops nothing and so returns its operand, and a node
-// writes to its result in place.
+// Returns true if NODE is a dropout that returns its input unchanged, and another node writes to
+// the result in place.
 bool is_written_dropout(const Node& node) {
     if (!is_one_of(node, {"aten::dropout", "aten::alpha_dropout", "aten::feature_dropout",
                           "aten::feature_alpha_dropout"}))
@@ -142,7 +142,8 @@ void show_operands(Graph& graph) {
     }
 }
 
-// Changes FUNCTION and all functions that it calls, each of them once.
+// Makes hidden writes visible in FUNCTION and in all functions that it calls. Changes each function
+// once.
 void show_in(Function& function, std::set<const Function*>& seen) {
     torch::jit::GraphFunction* const compiled = torch::jit::tryToGraphFunction(function);
     if (compiled == nullptr || !seen.insert(&function).second) return;
@@ -157,9 +158,9 @@ void show_in(Function& function, std::set<const Function*>& seen) {
     }
 }
 
-// Returns true if NODE may return its operand, or a view of it, although its schema says that it
-// makes a new tensor. Dropout outside of training does so too, but is not included, because its
-// result is not state.
+// Returns true if NODE may return its input, or a view of its input, although its schema says that
+// it makes a new tensor. Returns false for a dropout, which may also return its input, because no
+// model keeps the result of a dropout as state.
 bool may_give_operand(const Node& node) {
     return is_one_of(node, {"aten::align_tensors", "aten::atleast_1d", "aten::atleast_2d",
                             "aten::atleast_3d", "aten::block_diag", "aten::broadcast_tensors",

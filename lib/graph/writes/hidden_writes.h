@@ -1,5 +1,5 @@
-// Shows writes that LibTorch does not see, by operators whose schema hides either that they write
-// or that they may return their operand. Used by lower.h. No shared state.
+// Lets LibTorch see writes that the schemas of operators hide. Some schemas do not say that the
+// operator writes, or that its result may be its input. Used by lower.h. No shared state.
 #pragma once
 
 #include "graph/nodes/names.h"
@@ -20,10 +20,10 @@ namespace dslaunch::graph {
 // version that makes new values.
 void show_hidden_writes(const Module& module);
 
-// Throws Error{kInput} if GRAPH, whose calls are inlined, writes in place to a result that may be a
-// parameter, buffer, constant or argument. This concerns operators that may return their operand
-// although their schema does not say so. Call it before unused nodes are removed: LibTorch assumes
-// that nothing reads the result of such a write.
+// Throws Error{kInput} if GRAPH writes in place to a result that may be a parameter, buffer,
+// constant or argument. Such a result comes from an operator that may return its operand although
+// its schema does not say so. Call this before unused nodes are removed: LibTorch assumes that
+// nothing reads the result of such a write. REQUIRES: calls in GRAPH are inlined.
 void refuse_unseen_writes(const Graph& graph);
 
 }  // namespace dslaunch::graph

@@ -64,7 +64,7 @@ bool moves_statistics(const Node& node) {
 }
 
 // Returns true if VALUE is an input of the graph, or a view of an input, and has not been detached.
-// PyTorch allows a write to such a leaf only under torch.no_grad().
+// PyTorch allows a write to a parameter, or to a view of it, only under torch.no_grad().
 bool is_bare(const Value* value) {
     const Value* const root =
         follow_back(before_writes(value), [](const Value* at) -> const Value* {
@@ -84,8 +84,8 @@ struct Slice {
     bool draws = false;
 };
 
-// Removes the nodes of SLICE that its outputs do not need. Records the inputs that the other nodes
-// read, and whether these nodes draw.
+// Removes the nodes of SLICE that its outputs do not need. Records the inputs that the remaining
+// nodes read, and whether a remaining node draws random numbers.
 void settle(Slice& slice) {
     torch::jit::EliminateDeadCode(
         slice.graph, torch::jit::DCESideEffectPolicy::ALLOW_DELETING_NODES_WITH_SIDE_EFFECTS);
@@ -117,7 +117,7 @@ Slice slice_of(Graph& whole, const std::vector<size_t>& wanted, TellsDraw tells)
     return slice;
 }
 
-// Returns the part of ALL that computes OUTPUTS, given by index.
+// Returns the part of ALL that computes the outputs with the indices OUTPUTS.
 Slice narrow(const Slice& all, const std::vector<size_t>& outputs) {
     Slice slice{all.tells, all.graph->copy(), {}};
     for (size_t o = slice.graph->outputs().size(); o-- > 0;)
@@ -203,8 +203,8 @@ class Hoister {
         return nullptr;
     }
 
-    // Returns true if forward changes the buffer at INPUT by a value that it computes from the
-    // batch or draws.
+    // Returns true if the value that forward writes to the buffer at INPUT depends on the batch or
+    // on random numbers.
     bool moves_by_batch(size_t input) {
         const auto [found, fresh] = by_batch_.try_emplace(input, false);
         if (!fresh) return found->second;
@@ -216,7 +216,8 @@ class Hoister {
         });
         const Slice slice = slice_of(graph(), {input}, draws_);
         moves = moves || slice.draws;
-        // The value of a buffer that nothing changes is a copy of the buffer itself.
+        // The new value of a buffer also depends on the batch if it is computed from an argument,
+        // or from another buffer whose new value depends on the batch.
         for (const size_t read : slice.read)
             moves = moves || read < lowered_.first_parameter() ||
                     (read >= lowered_.first_buffer() && read != input && moves_by_batch(read));
@@ -365,8 +366,9 @@ class Hoister {
         lowered_.writes.push_back(std::move(writes));
     }
 
-    // Refuses unclear reads. A trace does not show torch.no_grad(). So if a new value is computed
-    // from another parameter, the trace does not show whether this read needs a gradient.
+    // Refuses a parameter whose new value is computed from another trained parameter. A trace does
+    // not show torch.no_grad(), so it does not show whether reading the other parameter needs a
+    // gradient.
     void refuse_unclear(const Slice& slice, const std::vector<int>& written) const {
         for (const int parameter : written) {
             if (bare_.count(parameter) == 0) continue;

@@ -14,10 +14,10 @@ namespace dslaunch::graph {
 // Returns true for nodes that draw random numbers (draws/dropout_seeds.h).
 using TellsDraw = bool (*)(const Node& node);
 
-// Fills in LoweredGraph::writes and in_place for PARAMETERS, the trained parameters that the graph
-// writes, by index in the model. The graph then reads the hoisted parameters as if they had been
-// written already. Throws Error{kInput}, naming a parameter, if a trace does not show whether it is
-// read with a gradient.
+// Fills in LoweredGraph::writes and in_place. PARAMETERS are the trained parameters that the graph
+// writes, as indices in the model. The graph then reads the parameters in `writes` as if they had
+// been written already. Throws Error{kInput}, naming a parameter, if a trace does not show whether
+// a read of this parameter needs a gradient.
 void hoist_writes(const Model& model, LoweredGraph& lowered, const std::vector<int>& parameters,
                   TellsDraw draws);
 

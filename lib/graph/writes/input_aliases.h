@@ -14,8 +14,8 @@
 
 namespace dslaunch::graph {
 
-// Tells which values of a graph may be one of its inputs or constants, if each of these has
-// separate memory. This is more exact than MemorySets.
+// The values of a graph that may share memory with its inputs or constants. Assumes that no two
+// inputs or constants share memory. More exact than MemorySets.
 class InputAliases {
   public:
     // GRAPH must not change while this object lives.
@@ -37,7 +37,8 @@ class InputAliases {
     std::unique_ptr<torch::jit::AliasDb> aliases_;
 };
 
-// A node that writes in place to a value that may be ROOT, an input or a constant of its graph.
+// A node that writes in place to a value that may be `root`. `root` is an input or a constant of
+// the graph.
 struct RootWrite {
     Node* node = nullptr;
     size_t input = 0;  // of NODE

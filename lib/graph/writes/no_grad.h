@@ -6,13 +6,13 @@
 
 namespace dslaunch::graph {
 
-// Replaces blocks `with torch.no_grad():` in GRAPH by the same operators on detached tensors, so
-// that the graph may be cut between these operators. A block that reads containers of tensors is
-// not changed.
+// Removes blocks `with torch.no_grad():` from GRAPH. Their operators remain and read detached
+// tensors, so that the graph may be cut between these operators. A block that reads containers of
+// tensors is not changed.
 void detach_without_gradients(Graph& graph);
 
-// Returns VALUE without its gradient, by nodes that are added before BEFORE. VALUE may be a tensor,
-// or a list that a node builds from tensors. Returns null for any other value.
+// Returns VALUE detached, by nodes that are added before the node BEFORE. VALUE may be a tensor, or
+// a list that a node builds from tensors. Returns null for any other value.
 [[nodiscard]] Value* detached(Value* value, Node* before);
 
 }  // namespace dslaunch::graph

@@ -72,8 +72,8 @@ class Settler {
         }
     }
 
-    // Detaches everything that is written into ROOT. PyTorch writes parameters without gradients,
-    // but a trace does not show this.
+    // Detaches the tensors whose values are written into ROOT. PyTorch writes parameters without
+    // gradients, but a trace does not show this.
     void detach_sources(Value* root) {
         for (const auto& [node, written] : writers_.at(root))
             for (size_t i = 0; i < node->inputs().size(); ++i) {

@@ -1,6 +1,6 @@
-// Changes a graph that writes in place to parameters, constants or arguments, so that the other
-// ranks, a recompute and a trial pass can follow its writes. Used together with lower.h. No shared
-// state.
+// Changes a graph that writes in place to parameters, constants or arguments, so that its writes
+// have the right effect on several ranks, in a recompute and in a trial pass. Used together with
+// lower.h. No shared state.
 #pragma once
 
 #include "graph/archive/model.h"

@@ -32,7 +32,7 @@ void unite_by_schema(const Node& node, MemorySets& sets) {
         add(node.output(o), schema == nullptr || is_aliased(schema->returns(), o));
 }
 
-// Unites everything that the blocks of NODE read or make with the outputs of NODE.
+// Puts the outputs of NODE, and everything that the blocks of NODE read or make, into one set.
 void unite_blocks(const Node& node, MemorySets& sets) {
     const Value* all = nullptr;
     const auto add = [&](const Value* value) {
@@ -114,7 +114,8 @@ std::set<const Value*> find_written_values(const Graph& graph) {
     for (size_t i = 0; i < nodes.size(); ++i) {
         for (const Value* output : nodes[i]->outputs()) look_at(output, static_cast<int64_t>(i));
         if (!sets.is_read_list(*nodes[i])) continue;
-        // A node that reads the list later sees the values that its elements have at that time.
+        // If an element is written after the list is made, later readers of the list see the
+        // change.
         for (const Value* element : nodes[i]->inputs()) {
             const auto found = last_write.find(sets.set_of(element));
             if (found != last_write.end() && found->second > static_cast<int64_t>(i))

@@ -1,4 +1,4 @@
-// Finds, by the schemas of a graph's operators, the tensors of the graph that are written in place.
+// Finds the tensors that a graph writes in place, according to the schemas of its operators.
 // LibTorch's AliasDb assumes that all inputs of a graph are aliases of each other; parameters and
 // buffers of a model are not. Used by the rules of tensor parallelism (flow_graph.h), and for the
 // buffers that each rank changes on its own. No state; any thread.
@@ -31,12 +31,13 @@ class MemorySets {
     std::set<const Node*> read_lists_;
 };
 
-// Returns the tensors at the top level of GRAPH, including its inputs, that a later node writes in
-// place, directly or through a view. REQUIRES: inputs of GRAPH share no memory with each other.
+// Returns the tensors at the top level of GRAPH to which a later node writes in place, either
+// directly or through a view. Inputs of GRAPH count too. REQUIRES: inputs of GRAPH share no memory
+// with each other.
 [[nodiscard]] std::set<const Value*> find_written_values(const Graph& graph);
 
-// Returns the inputs of GRAPH that its nodes both write and read. A read uses their elements to
-// compute another value.
+// Returns the inputs of GRAPH that some node writes and some node reads. A node reads an input if
+// it uses the input's elements to compute another value.
 [[nodiscard]] std::set<const Value*> find_inputs_written_and_read(const Graph& graph);
 
 }  // namespace dslaunch::graph

@@ -55,9 +55,9 @@ std::vector<std::string> files_of(const std::string& path) {
 class Stopped final : public std::exception {};
 
 // Hashes for at most a sixteenth of a processor's time: after each piece of work, the thread sleeps
-// fifteen times as long as it has computed. The thread keeps its normal priority. A process cannot
-// end, not even by SIGKILL, before each of its threads has been scheduled on a processor; with
-// SCHED_IDLE, a thread would wait for this while other processes compute.
+// fifteen times as long as it has computed. It does not use SCHED_IDLE instead: a process ends,
+// even after SIGKILL, only when each of its threads has run once more, and an idle thread waits
+// long for a processor if other processes compute.
 std::jthread log_archive_hash(const std::string& path) {
     return std::jthread([path](const std::stop_token& stop) {
         std::mutex mutex;

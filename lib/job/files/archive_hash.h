@@ -1,6 +1,6 @@
-// The identity of the archive that a job trains: its SHA-256. If the user gave a hash, both hashes
-// are compared before any code of the archive runs. Otherwise a thread that uses little processor
-// time only logs the hash.
+// The identity of the archive that a job trains: its SHA-256. If the user gave a hash, it is
+// compared with the archive's hash before any code of the archive runs. Otherwise the hash is only
+// logged, by a thread that uses little processor time.
 #pragma once
 
 #include <optional>
@@ -24,8 +24,8 @@ struct IdentifiedArchive {
 [[nodiscard]] IdentifiedArchive identify_archive(const std::string& path,
                                                  const std::string& expected, bool first);
 // Returns a text that depends on the contents of the model at PATH: the size and hash of its file,
-// or of each file of its folder, as look_at_file() samples them. Throws Error{kInput} if a file
-// cannot be read; blocks while it reads.
+// or of each file of its folder. The hash of a large file covers only samples of it
+// (look_at_file()). Throws Error{kInput} if a file cannot be read; blocks while it reads.
 [[nodiscard]] std::string content_mark(const std::string& path);
 // Called after PATH has been read once more. Throws Error{kInput} unless PATH is still the file
 // whose hash was compared.

@@ -15,8 +15,8 @@ namespace dslaunch::job {
 
 namespace {
 
-// Returns a text about the way in which samples are made from the file, and about their order. The
-// text does not contain the seed.
+// Returns a text that says how samples are made from the file, and in which order they are used.
+// The text does not contain the seed.
 std::string samples_text(const config::DataConfig& data) {
     std::string text = "rows";
     if (!storage::is_row_file(data.train_path))

@@ -30,9 +30,10 @@ std::string agreed(runtime::Collectives& collectives, std::string text) {
     return collectives.all_gather(text).front();
 }
 
-// Returns the checkpoints in ROOT that are complete and contain no NaN or infinity, newest first;
-// empty if the folder does not exist. Begins with the newest checkpoint that LAUNCH has saved,
-// unless LAUNCH is empty. Warns about each skipped checkpoint that is newer than the first result.
+// Returns the usable checkpoints in ROOT, newest first; empty if the folder does not exist. A
+// usable checkpoint is complete and contains no NaN or infinity. If LAUNCH is not empty, the list
+// begins with the newest usable checkpoint that LAUNCH has saved. Warns about unusable checkpoints
+// that are newer than the first one in the list.
 std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root,
                                        const std::string& launch = "") {
     std::vector<std::string> folders;
@@ -49,16 +50,16 @@ std::vector<std::string> candidates_in(storage::FileTree& tree, const std::strin
     return folders;
 }
 
-// Returns the checkpoints in PATH, a folder that the user named; or PATH itself if it is a
-// checkpoint.
+// Returns the checkpoints in the folder PATH, which the user named. If PATH itself is a checkpoint,
+// returns only PATH.
 std::vector<std::string> candidates_of(storage::FileTree& tree, const std::string& path) {
     const storage::CheckpointPlace place = storage::find_checkpoints(tree, path);
     if (!place.step_folder.empty()) return {place.step_folder};
     return candidates_in(tree, place.root);
 }
 
-// Returns the checkpoints of earlier steps that are in the same folder as FOLDER, a checkpoint that
-// the user named. They might be used in its place.
+// Returns checkpoints that might be used in place of FOLDER, the checkpoint that the user named.
+// They are in the same parent folder, and are from earlier steps.
 std::vector<std::string> earlier_ones(storage::FileTree& tree, const std::string& folder) {
     const std::string root = folder_of(folder);
     std::vector<std::string> folders;
@@ -124,7 +125,8 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
                  "were moved or removed. Give another --output to begin again, with {0} as the "
                  "model to continue from its weights with a new optimizer",
                  path);
-        // The files that a run copies beside its weights would be refused in a new run's --output.
+        // The folder contains config files that the run copied there. A new run refuses such an
+        // --output, so the message must not suggest to start again in this folder.
         if (found && std::ranges::count(*found, "config.json", &storage::FolderEntry::name) > 0)
             fail(ExitCode::kCheckpoint,
                  "{}: this run's checkpoints and weights were moved or removed: give another "
@@ -137,8 +139,9 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
              "the run to resume",
              path);
     }
-    // A restarted run looks for checkpoints although the user did not ask for it, so this is no
-    // reason for a warning, unless they may be on the disk of a host that is gone.
+    // A restarted run looks for checkpoints on its own, so it is normal that there are none. But
+    // with `via_first`, the checkpoints may be on the disk of a host that is gone: this is worth a
+    // warning.
     if (request.restarted && request.via_first) {
         log_warn("checkpoint",
                  "no complete checkpoint in {} on {}: training begins at step 0. With --save-via "
@@ -163,8 +166,8 @@ void tell_other_latest(const storage::FileTree& tree, const std::string& path,
     if (!other.empty()) log_warn("checkpoint", "{}", other);
 }
 
-// Throws Error{kCheckpoint} if another host has checkpoints in OUTPUT: that host was the first host
-// before. All ranks call it.
+// Throws Error{kCheckpoint} if a host other than rank 0's has checkpoints in OUTPUT: rank 0 was on
+// that host in an earlier run. All ranks call it.
 void require_none_elsewhere(storage::FileTree& tree, runtime::Collectives& collectives,
                             const std::string& output) {
     const runtime::Topology& topology = collectives.topology();
@@ -201,8 +204,9 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     if (path.empty()) return nullptr;
     const bool named = !request.from.empty() && request.from != kAuto;
     std::vector<std::string> folders;
-    // A restarted job may have ended before it set aside the checkpoints that it does not continue.
-    // So a newer checkpoint in its folder may belong to another run.
+    // A job that goes back to an earlier checkpoint sets the later checkpoints aside before its
+    // first step. If the job ended before that, its folder may still contain later checkpoints,
+    // which belong to another run.
     if (first)
         folders = own_first ? candidates_in(tree, path + "/checkpoints",
                                             named ? request.launch : std::string())

@@ -24,9 +24,9 @@ struct ResumeRequest {
                              // other hosts
 };
 
-// Returns the folder in which the host with node rank NODE_RANK (above 0) keeps its files of a save
-// until rank 0 has them. It is beside the folder of the checkpoints and has a different name,
-// because the host and rank 0 may use the same disk after all.
+// Returns the folder for the files of another host than rank 0's. The host with node rank NODE_RANK
+// (above 0) stores its files of a save there, until rank 0 has received them. The folder is not the
+// folder of the checkpoints but beside it, because the host may use the same disk as rank 0.
 [[nodiscard]] std::string checkpoints_of_host(const std::string& output, int node_rank);
 
 // Returns the folder, inside checkpoints_of_host(), for a copy of rank 0's checkpoint.

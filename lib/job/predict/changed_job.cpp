@@ -20,7 +20,8 @@ Bytes largest_gradient(const plan::ModelInfo& info, const plan::SegmentInfo& seg
     return largest;
 }
 
-// Returns INFO for NUMERATOR / DENOMINATOR of its rows. Assumes that all rows need the same memory.
+// Returns INFO for a micro batch whose number of rows is multiplied by `numerator / denominator`.
+// Assumes that all rows need the same memory.
 plan::ModelInfo with_rows(plan::ModelInfo info, int64_t numerator, int64_t denominator) {
     const auto scale = [&](Bytes& bytes) { bytes.value = bytes.value * numerator / denominator; };
     // The gradients of parameters do not become smaller with fewer rows.

@@ -9,9 +9,10 @@
 
 namespace dslaunch::job {
 
-// Returns SETUP's job with CONFIG, as seen from the rank at PLACE, without model and data. Bytes
-// and FLOPs of the model are scaled to CONFIG's micro batch, as if every row needed the same
-// amount. Returns nullopt if the config cannot be run with this model and these ranks.
+// Returns a copy of SETUP in which CONFIG replaces the job's config. The copy is for the rank at
+// PLACE. It has no model and no data. Scales the model's bytes and FLOPs to the number of rows in
+// CONFIG's micro batch. Returns nullopt if the config cannot be run with this model and these
+// ranks.
 [[nodiscard]] std::optional<JobSetup> changed_job(const JobSetup& setup,
                                                   const runtime::Topology& place,
                                                   config::RunConfig config);

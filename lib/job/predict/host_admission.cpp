@@ -40,9 +40,9 @@ Bytes arena_of_stage(const JobSetup& setup) {
     return touched_bytes(arena);
 }
 
-// Returns the bytes of the other local ranks' gradients that a rank of the stage neither reads nor
-// writes, if each bucket has separate memory. The rank sums its part of these gradients; at ZeRO
-// stage 0 it also reads the parts that the other ranks have summed.
+// Returns how many bytes of the gradients of other local ranks this rank never reads. Assumes that
+// each bucket has separate memory. Each rank reads one part of all gradients, in order to sum it.
+// At ZeRO stage 0, it also reads the sums of the other parts.
 Bytes unread(const JobSetup& setup) {
     const plan::StepPlanOptions& options = setup.plan_options;
     const int64_t ranks = options.local_world_size;
@@ -54,8 +54,8 @@ Bytes unread(const JobSetup& setup) {
                  static_cast<int64_t>(sizeof(float))};
 }
 
-// Returns SETUP's job as seen from other ranks on PLACE's host: one rank for each other stage and
-// each other tensor share. All shares are assumed to be as large as SETUP's.
+// Returns the setups of other ranks on PLACE's host: one rank for each other stage and each other
+// tensor share. All shares are assumed to be as large as SETUP's.
 std::vector<JobSetup> others_on_host(const JobSetup& setup, const runtime::Topology& place) {
     std::set<std::pair<int, int>> seen = {{setup.place.stage, setup.sharing.place.share()}};
     std::vector<JobSetup> others;
@@ -120,8 +120,8 @@ config::RunConfig with_choice(config::RunConfig config, const plan::MemoryChoice
     return config;
 }
 
-// Returns PLACE in a job with HOSTS hosts, or unchanged if it already has HOSTS hosts or more. The
-// added hosts have as many ranks as the given hosts, in turn.
+// Returns PLACE with hosts added until there are HOSTS hosts. The added hosts repeat the numbers of
+// ranks of the given hosts, in order.
 runtime::Topology among_hosts(runtime::Topology place, int64_t hosts) {
     const auto given = static_cast<int64_t>(place.node_count());
     for (int64_t node = given; node < hosts; ++node)
@@ -143,8 +143,8 @@ std::optional<plan::HostNeed> need_with(const JobSetup& setup, const runtime::To
     return need_of_host(*other, ranks, program);
 }
 
-// Returns the size of the buffers of a rank's two checkpoint files, for its part of the weights and
-// of the states.
+// Returns the size of the buffers with which a rank writes its two checkpoint files: one for its
+// part of the weights, and one for its part of the states.
 Bytes saving_memory_of_stage(const JobSetup& setup) {
     int64_t numel = 0;
     for (int p = 0; p < std::ssize(setup.info.parameters); ++p) {
@@ -158,9 +158,9 @@ Bytes saving_memory_of_stage(const JobSetup& setup) {
            storage::DiskSink::memory(Bytes{bytes * setup.plan_options.optimizer_states});
 }
 
-// Returns the bytes that a rank needs to communicate with other hosts: it sums its stripe of the
-// largest bucket, and receives the other hosts' stripes of its own host's part
-// (comm/host_exchange.h).
+// Returns the bytes that a rank needs to sum gradients with other hosts (comm/host_exchange.h). One
+// buffer holds the rank's stripe of the largest bucket. This host sums one part of the stripe, and
+// needs one buffer of the part's size for each other host.
 Bytes exchange_memory(const JobSetup& setup) {
     const runtime::Topology& ranks = setup.place.of_stage;
     if (ranks.node_count() == 1) return {};

@@ -46,8 +46,8 @@ struct AdmissionOptions {
     std::optional<plan::DeviceRoom> device = {};
 };
 
-// Returns the admission of PLACE's host, and of a rank's GPU if SETUP is for GPUs. Throws
-// Error{kDisk} if a folder of nvme_path does not exist.
+// Decides whether the job fits on PLACE's host and, if SETUP is for GPUs, on a rank's GPU. Returns
+// the result. Throws Error{kDisk} if a folder of nvme_path does not exist.
 [[nodiscard]] HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
                                        const AdmissionOptions& options);
 
@@ -57,32 +57,33 @@ struct ComparedMemory {
     Bytes estimated, measured;
 };
 
-// Returns MEMORY as the JSON object that run.json has as its member "result".
+// Returns MEMORY as a JSON object, the value of the member "result" in run.json.
 [[nodiscard]] std::string result_json(const ComparedMemory& memory);
 
 // Checks a host's memory before the job takes it, and at the end of the job reports how good the
 // estimate was. Used by one thread.
 class JobRoom {
   public:
-    // Called by the first rank of each host, at PLACE, for all ranks of that host; on GPUs, every
-    // rank calls it for itself. Throws what require_admission() throws. SAVES is true if the job
-    // saves checkpoints. DEVICE is null on the CPU.
+    // On CPUs, called by the first rank of each host for all ranks of the host. On GPUs, every rank
+    // calls it for itself. PLACE is the caller's place. Throws what require_admission() throws.
+    // SAVES is true if the job saves checkpoints. DEVICE is null on the CPU.
     void check_host(const JobSetup& setup, const runtime::Topology& place, bool saves,
                     runtime::DeviceBackend* device);
-    // Returns "202.2 MiB of 22.34 GiB (MemAvailable of /proc/meminfo) for the 2 ranks of a host",
-    // and the same for each other limit. Empty if no limit was checked. Called by a host's first
-    // rank.
+    // Returns a text with one part for each limit, such as "202.2 MiB of 22.34 GiB (MemAvailable of
+    // /proc/meminfo) for the 2 ranks of a host". Empty if no limit was checked. Called by a host's
+    // first rank.
     [[nodiscard]] std::string text() const;
-    // Returns "202.2 MiB of 22.34 GiB", the first of these limits; empty if no limit was checked.
+    // Returns the first part of text() without the limit's name, "202.2 MiB of 22.34 GiB"; empty if
+    // no limit was checked.
     [[nodiscard]] std::string brief() const;
     // Called by all ranks of the JOB. Replaces the estimate by the largest estimate of all ranks,
     // since other hosts may have different stages of a pipeline.
     void agree(runtime::Collectives& job);
-    // Called by the job's first rank after training. Logs the estimate together with the measured
-    // peak of the rank that used most; on GPUs, this is the peak of LibTorch's allocator, which
-    // does not include NCCL's memory. OPTIONS are the options of the plan that used most memory, if
-    // plans changed between steps; they become SETUP's options. Returns what it logged; nullopt:
-    // there is no estimate.
+    // Called by the job's first rank after training. Logs the estimate and the measured peak of the
+    // rank that used most memory. On GPUs, this is the peak of LibTorch's allocator, which does not
+    // include NCCL's memory. If the plan changed between steps, OPTIONS are the options of the plan
+    // that used most memory; otherwise SETUP's options are used. Returns the logged values, or
+    // nullopt if there is no estimate.
     std::optional<ComparedMemory> compare(JobSetup& setup, const runtime::Topology& place,
                                           const std::optional<plan::StepPlanOptions>& options,
                                           const runtime::TrainResult& result);

@@ -68,7 +68,8 @@ config::OptimizerConfig element_wise(config::OptimizerConfig config) {
     return config;
 }
 
-// Runs the optimizer's step over arrays that are like a rank's own.
+// An optimizer's step for a measurement. The arrays are as large as the part that this rank
+// updates.
 class UpdateWork {
   public:
     UpdateWork(const JobSetup& setup, int threads)
@@ -128,9 +129,9 @@ double measure_sums(const JobSetup& setup) {
     return 3.0 * sizeof(float) * static_cast<double>(numel) / took_s;
 }
 
-// Provides memory for the gradients of parameters. As in the arena during a real step, some time
-// passes before the same memory is written again: each place follows the previous one. The memory
-// is as large as all gradients together, but not larger than is needed to exceed every cache.
+// A lender of memory for the gradients of parameters. It lends its places in turn, so that some
+// time passes before a place is written again, as in the arena of a real step. Its memory has the
+// size of all gradients, or a smaller size that still exceeds every cache.
 class GradientPlaces final : public runtime::MemoryLender {
   public:
     explicit GradientPlaces(const plan::ModelInfo& model) {
@@ -226,8 +227,8 @@ Beside measure_both(const JobSetup& setup, int threads) {
     return beside;
 }
 
-// Returns the fraction of its full speed at which work runs while other work runs. The arguments
-// are rates; swap them if they are times.
+// Returns the speed of work that runs beside other work, as a fraction of its speed alone. BESIDE
+// and ALONE are rates; if they are times, swap them.
 double share_of_speed(double beside, double alone) {
     return alone > 0 ? std::clamp(beside / alone, 0.1, 1.0) : 0.5;
 }
@@ -246,8 +247,8 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
         if (options.before) options.before(work);
     };
     begin(MeasuredWork::kUpdates);
-    // The memory of the arrays of these two measurements goes back to the system, so that the run
-    // need not hold it in addition.
+    // The first two measurements return the memory of their arrays to the system, so that the later
+    // measurements do not add to it.
     rates.machine.update_numel_per_s = measure_updates(setup, options.threads);
     rates.machine.sum_bytes_per_s = measure_sums(setup);
     keep_freed_memory();

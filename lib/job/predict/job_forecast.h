@@ -33,11 +33,11 @@ struct JobRatesOptions {
 // processors, unless OMP_NUM_THREADS is set.
 void set_rank_threads(int ranks);
 
-// Returns the rates of a rank of SETUP's job: the times of segments, of the optimizer's step over
-// the rank's own part, and of sums; for disks, the rates that io-bench has stored. Takes as long as
-// a few steps. Freed memory is kept during the measurement, as in training
-// (job/process/process_resources.h). If the ranks of a host call this at the same time, the result
-// includes how much they slow each other. REQUIRES: SETUP is not for a GPU.
+// Returns the measured rates of a rank of SETUP's job: the times of segments, the speed of the
+// optimizer's step over the rank's own part, and the speed of sums. The rates of disks are what
+// io-bench has stored. Takes as long as a few steps. Freed memory is kept during the measurement,
+// as in training (job/process/process_resources.h). If the ranks of a host call this at the same
+// time, the result includes how much they slow each other. REQUIRES: SETUP is not for a GPU.
 [[nodiscard]] JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options);
 
 // Rates from the command line; 0: not given.
@@ -45,9 +45,10 @@ struct GivenRates {
     double flops_per_s = 0;
     double link_bytes_per_s = 0;
 };
-// Returns the rates of a rank of SETUP's job on a GPU with the rates DEVICE. They are computed from
-// the GPU's peaks, so a real step takes at least as long. Returns nullopt if the rate of matrix
-// products in the config's precision is not known. Rates in GIVEN take precedence.
+// Returns the rates of a rank of SETUP's job on a GPU. DEVICE gives the peak rates of this kind of
+// GPU. The result is computed from these peaks, so a real step takes at least as long. Returns
+// nullopt if the rate of matrix products in the config's precision is not known. Rates in GIVEN
+// take precedence.
 [[nodiscard]] std::optional<JobRates> rates_on_gpu(const JobSetup& setup,
                                                    const plan::DeviceRates& device,
                                                    const GivenRates& given);

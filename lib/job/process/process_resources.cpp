@@ -35,8 +35,8 @@ std::string pin_to_processors(const launch::WorkerEnvironment& environment, int 
 
 void return_freed_memory() {
     ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
-    // Each arena of malloc pads its address space, which a limit on data counts. One arena is
-    // enough, because lanes allocate little.
+    // Each arena of malloc reserves address space, which counts toward a limit on a process's data.
+    // One arena is enough, because lanes allocate little.
     ::mallopt(M_ARENA_MAX, 1);
 }
 

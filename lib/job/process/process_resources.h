@@ -9,17 +9,17 @@
 
 namespace dslaunch::job {
 
-// Pins each rank to its own processors if the host's ranks together use exactly the processors of
-// this machine. Otherwise other work may run too, and the system decides. Returns a text about what
-// was done.
+// Pins each rank to its own processors if all ranks of the host together have as many threads as
+// this machine has processors. Otherwise the system decides where ranks run, because other work may
+// use the machine too. Returns a text about what was done.
 std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads);
 
 // Makes the allocator return freed memory to the system while a job is loaded: large blocks become
 // separate mappings.
 void return_freed_memory();
 
-// Makes the allocator keep freed memory. Activations are allocated and freed in each step, and this
-// way no page is faulted in twice.
+// Makes the allocator keep freed memory. Each step allocates and frees activations; kept memory
+// causes no new page faults.
 void keep_freed_memory();
 
 }  // namespace dslaunch::job

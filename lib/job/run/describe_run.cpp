@@ -115,8 +115,8 @@ std::string adapters_text(const config::LoraConfig& lora) {
                        *base == '\0' ? "" : fmt::format("; base weights {}", base));
 }
 
-// Returns a warning about adapters whose rank is larger than a side of their layer; empty if there
-// are no such adapters.
+// Returns a warning about adapters whose rank is larger than the smaller dimension of their layer;
+// empty if there are no such adapters.
 std::string wide_adapters_text(const JobSetup& setup) {
     int64_t layers = 0;
     int64_t least = std::numeric_limits<int64_t>::max();
@@ -196,9 +196,9 @@ void tell_notes(const std::vector<std::string>& notes) {
                  counted(std::ssize(notes) - shown, "more note"));
 }
 
-// Returns "text" or "ids", the form in which `generate` expects its prompts, for an archive that is
-// trained on a file of tokens. Returns an empty text if the archive does not compute logits of
-// tokens. A vocabulary has tokens for letters if it contains ASCII and at most BYTES_MAX tokens.
+// Returns the form in which `generate` expects its prompts, "text" or "ids", for an archive that is
+// trained on a file of tokens. Returns "" if the archive does not compute logits of tokens. The
+// form is "text" if the vocabulary has at least the 128 ASCII tokens and at most BYTES_MAX tokens.
 std::string prompts_of(const JobSetup& setup, int64_t bytes_max) {
     const torch::jit::Module& module = setup.whole_model().module();
     const bool returns_loss =
@@ -305,7 +305,7 @@ std::string own_buffers_text(const JobSetup& setup) {
         names.push_back(setup.model->buffers()[lowered.buffers[i]].name);
         inputs.push_back(input);
     }
-    // Copies that are updated only from weights are the same on all ranks.
+    // Buffers whose new values depend only on weights, not on the batch, are the same on all ranks.
     if (!inputs.empty() && !graph::moves_by_batch(lowered, inputs, graph::draws)) names.clear();
     std::string text =
         "each rank has its own buffers (running averages) during training; evaluations and saves "

@@ -50,8 +50,8 @@ std::string JobSaving::own_root() const {
                   : options_.output + "/checkpoints";
 }
 
-// Claims the folder before the last save in it is read, because another run may save there until
-// then.
+// Claims the folder before a checkpoint is read from it, so that from then on no other run can save
+// there.
 void JobSaving::claim() {
     if (!saves() || place().rank() != 0) return;
     storage::CheckpointClaim claim;
@@ -115,8 +115,9 @@ void JobSaving::require_same_base() const {
          reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
 }
 
-// Masks of a model's first weights are not saved: they are made of the model's file once more. A
-// checkpoint that names no masks was saved without masks, or by another program.
+// Compares the masks of this run with the checkpoint's. Checkpoints do not contain masks, because a
+// run computes them again from the model's file. A checkpoint without a mask fingerprint was saved
+// without masks, or by another program.
 void JobSaving::require_same_masks() const {
     const std::string& saved = reader_->checkpoint().mask_fingerprint;
     if (saved == masks_) return;
@@ -138,9 +139,9 @@ void JobSaving::require_same_masks() const {
          reader_->folder(), printable(options_.model_path), saved, masks_);
 }
 
-// Refuses to resume with the default learning rate, clipping or batch size if the run began with
-// different values, which neither the config nor the command line names now. Normally, the launcher
-// takes these values from the run's run.json, but this file may be elsewhere.
+// Refuses to resume if the config gives no learning rate, clipping or batch size, and the present
+// default differs from the value with which the run began. Normally, the launcher takes the values
+// from the run's run.json, but this file may be elsewhere.
 void JobSaving::require_same_numbers() const {
     const std::vector<std::string> began =
         config::begun_otherwise(setup_.resolved, reader_->checkpoint().config_json);
@@ -203,8 +204,8 @@ storage::TrainingState JobSaving::training() const {
     return training;
 }
 
-// Refuses a checkpoint without a choice of important units, unless the update that updates
-// everything and makes the choice is still to come.
+// Refuses a checkpoint that does not contain a choice of important units, unless the run has not
+// yet reached the update in which the units are chosen.
 void JobSaving::require_choice() const {
     const config::LaggingConfig& lagging = setup_.config().lagging;
     const int64_t updates = saved_->training().updates;
@@ -300,8 +301,8 @@ void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBu
     if (saved_) checkpointer_->set_saved_step(saved_->training().step);
 }
 
-// Returns a mark for each buffer: true if forward may change it in training. These are graph inputs
-// that forward writes, and buffers to which it assigns new values.
+// Returns a mark for each buffer: true if forward may change the buffer in training, by a write in
+// place or by assigning a new value to it.
 std::vector<char> JobSaving::moved_buffers() const {
     const graph::LoweredGraph& lowered = setup_.segmented->lowered();
     std::vector<char> moved(setup_.model->buffers().size(), lowered.takes_module ? 1 : 0);
@@ -376,7 +377,8 @@ runtime::CompressionEnd JobSaving::compression_end(int64_t updates) const {
     const graph::LoweredGraph& lowered = setup_.segmented->lowered();
     runtime::CompressionEnd end{&lowered.compressed, updates, setup_.config().seed};
     end.parameter_dtype = lowered.parameter_dtype;
-    // With fewer zeros, sums of 16-bit values are rounded differently.
+    // After compression has removed zeros, sums of 16-bit values have fewer terms and are rounded
+    // differently.
     constexpr double kOf32Bits = 1e-5, kOf16Bits = 1e-3;
     end.tolerance = lowered.compute_dtype == at::kFloat ? kOf32Bits : kOf16Bits;
     end.shrinks = lowered.shrinks;

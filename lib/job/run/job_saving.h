@@ -73,19 +73,19 @@ class JobSaving {
     // STATE. OWN_BUFFERS is true if the buffers of each rank differ. STATE and BUFFERS must outlive
     // the training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
-    // Called by all ranks when only the first step or save is left to do. Waits for all ranks, so
-    // that a run that any rank has refused changes no file of an earlier run. Then, if training
-    // goes back to an earlier checkpoint in the folder of the run, rank 0 sets the later
-    // checkpoints aside. Throws Error{kDisk}.
+    // Called by all ranks right before the first step or save. Waits for all ranks, so that no file
+    // of an earlier run changes if any rank has refused the run. Then, if training goes back to an
+    // earlier checkpoint in the folder of the run, rank 0 sets the later checkpoints aside. Throws
+    // Error{kDisk}.
     void begin_steps();
     // Returns null if the job does not save.
     [[nodiscard]] runtime::Checkpointer* checkpointer() {
         return checkpointer_ ? &*checkpointer_ : nullptr;
     }
 
-    // Called by all ranks after the last step, END, once all saves have ended. The first rank
-    // writes the weights of the best checkpoint if the config asks for it and there is one, and
-    // otherwise collects the trained weights and writes them. Throws Error{kDisk}, and
+    // Called by all ranks once all saves have ended. END is the last step. If the config asks for
+    // the best checkpoint and there is one, the first rank writes its weights. Otherwise the first
+    // rank collects the trained weights and writes them. Throws Error{kDisk}, and
     // Error{kCheckpoint} if the best checkpoint is damaged.
     [[nodiscard]] WrittenWeights write_weights(runtime::SavableState& state,
                                                runtime::ModelBuffers& buffers,
@@ -129,7 +129,8 @@ class JobSaving {
     std::string masks_;         // graph::fingerprint_of_masks()
     storage::DataMark data_;    // on rank 0
     bool begins_data_ = false;  // true: the data are not the checkpoint's
-    // On rank 0: the step after which checkpoints are to be set aside; unset: none are.
+    // Only on rank 0: checkpoints of later steps than this one are to be set aside. If it is not
+    // set, no checkpoints are set aside.
     std::optional<int64_t> aside_after_;
     std::optional<runtime::Checkpointer> checkpointer_;
 };

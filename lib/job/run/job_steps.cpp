@@ -14,8 +14,8 @@
 namespace dslaunch::job {
 namespace {
 
-// Returns the bytes of each chunk on the rank where it is largest. The chunks are in the order in
-// which they are kept in memory. The result is the same on all ranks.
+// Returns the size of each chunk, in the order in which chunks are kept in memory. If a chunk has
+// different sizes on the ranks, returns the largest size, so all ranks get the same result.
 std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::ChunkFormat& format) {
     std::vector<Bytes> bytes;
     for (const int c : chunks.keep_order) {
@@ -79,8 +79,8 @@ const plan::StepPlan* JobSteps::plan_of(int64_t update) {
 void JobSteps::end_step(int64_t step, double /*loss*/, bool /*skipped*/) {
     if (setup_.config().average_buffers) buffers_.average();
     const int64_t interval = setup_.config().check_equal_interval;
-    // Hosts that compress what they exchange step on their own for a while. Then their parameters
-    // differ, so they are not compared.
+    // With an optimizer that compresses, a host may update its own parameters for some steps before
+    // the hosts exchange them. Meanwhile the parameters differ, so they are not compared.
     if (interval > 0 && step % interval == 0 && !setup_.config().optimizer.compresses())
         equal_check_.check(step, state_);
 }

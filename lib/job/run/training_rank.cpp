@@ -29,11 +29,12 @@ namespace dslaunch::job {
 
 namespace {
 
-// Longer than a rank can live after it lost its launcher (launch::kLeaseMax).
+// The longest wait for the claim. A rank that has lost its launcher ends earlier than this
+// (launch::kLeaseMax).
 constexpr std::chrono::milliseconds kClaimWaitMax{150'000};
 
-// Throws Error{kDiverged} if the run changed nothing. Does not throw if the run was asked to end:
-// it can be resumed from the checkpoint of its last step, which also contains the loss scale.
+// Throws Error{kDiverged} if no step of the run changed the weights. But if the run was asked to
+// end, it does not throw, because the run can be resumed and may then find a suitable loss scale.
 void require_updates(const runtime::TrainResult& result) {
     const bool none_ever = result.steps > 0 && result.updates == 0;
     const bool none_now = result.new_steps > 0 && result.new_updates == 0;
@@ -128,8 +129,8 @@ std::chrono::milliseconds TrainingRank::time_limit() const {
     return std::chrono::milliseconds(static_cast<int64_t>(options_.timeout_s * 1e3));
 }
 
-// Returns the longest time to wait for the right to save. The other ranks wait meanwhile, and must
-// not take the wait for a hang.
+// Returns the longest time to wait for the right to save. It is shorter than the time limit after
+// which the other ranks would report a hang.
 std::chrono::milliseconds TrainingRank::claim_wait_max() const {
     return std::min(kClaimWaitMax,
                     std::chrono::milliseconds(static_cast<int64_t>(options_.timeout_s * 800)));
@@ -224,7 +225,8 @@ bool TrainingRank::targets_vary() const {
            targets->varies(setup_.data->train.tokens_per_sample() > 0 && !has_sign);
 }
 
-// Returns the peak to which mfu is relative. All ranks call it at the same time.
+// Returns the peak rate of the processor or GPU. MFU is reported as a fraction of this peak. All
+// ranks call it at the same time.
 runtime::DevicePeak TrainingRank::peak() const {
     runtime::DevicePeak peak{gpu_.peak_tflops, "name"};
     if (config().peak_tflops > 0)

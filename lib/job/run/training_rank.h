@@ -33,24 +33,25 @@ struct TrainingOptions {
     std::string output;
     std::string resume;  // "auto" or a folder, see ResumeRequest::from
     bool new_data = false;
-    // True: a run without a checkpoint to resume begins without a warning, as after a restart.
+    // True: if there is no checkpoint to resume from, the run begins at step 0 without a warning. A
+    // run that is restarted does the same.
     bool begins_if_new = false;
     double timeout_s = 0;  // the longest wait for another rank
     int threads = 1;       // of this rank
     std::string device_plugin = runtime::own_device_plugin();
 };
 
-// The parts of a rank; see the top of this file. The calls come in the order in which they stand
-// here, and all ranks of the job make them.
+// A rank that trains, set up in stages (see the top of this file). All ranks of the job make the
+// calls in the order in which they are declared here.
 class TrainingRank {
   public:
     // REPORTER must outlive this object.
     TrainingRank(TrainingOptions options, launch::WorkerEnvironment environment,
                  runtime::Reporter& reporter);
 
-    // Opens the device, reads config, model and data, plans the steps, and checks that the host has
-    // room for the job, and rank 0's disk for its output. Throws what set_up_job(),
-    // open_rank_device(), JobRoom and runtime::check_room_for_output() throw.
+    // Opens the device, reads config, model and data, and plans the steps. Checks that the host has
+    // enough memory for the job; on rank 0, also checks the disk space for the job's output. Throws
+    // what set_up_job(), open_rank_device(), JobRoom and runtime::check_room_for_output() throw.
     void set_up();
     // Reserves the space on disk. Throws Error{kDisk}.
     void reserve();
@@ -59,19 +60,20 @@ class TrainingRank {
     void meet();
     // Finds the checkpoint to resume from; see JobSaving::resume().
     void resume();
-    // Makes parameters and optimizer states. RATES are for the forecast of a traced step.
+    // Makes parameters and optimizer states. If a step is traced, its durations are forecast from
+    // RATES.
     void place_weights(std::optional<JobRates> rates);
 
-    // Return the parts of a trainer and its evaluations. The caller adds to trainer_parts() what it
-    // owns: segments, loader, evaluator.
+    // Return the parts of a trainer and its evaluations. The caller owns the segments, the loader
+    // and the evaluator, and adds them to trainer_parts().
     [[nodiscard]] runtime::SegmentRunner make_segments(
         runtime::SegmentRunner::TakeBatch take) const;
     [[nodiscard]] runtime::EvaluatorParts evaluator_parts();
     [[nodiscard]] runtime::TokenWriterParts writer_parts();
     [[nodiscard]] runtime::TrainerParts trainer_parts();
 
-    // Called right before the first step or save, also by the parts of a trainer (TrainerParts::
-    // begin_steps); see JobSaving::begin_steps().
+    // Called right before the first step or save, directly or through TrainerParts::begin_steps.
+    // See JobSaving::begin_steps().
     void begin_steps() { saving_->begin_steps(); }
 
     // Called after the last step; see JobSaving::write_weights(). Adds the files that accompany the
@@ -82,8 +84,8 @@ class TrainingRank {
     [[nodiscard]] bool all_leave() const;
     // Leaves the groups of GPUs, after the last collective.
     void leave_groups() const;
-    // Releases the ranks that wait for this rank, with the reason WHY. The device cannot be used
-    // any more. Any thread.
+    // Makes the waits of other ranks for this rank fail; WHY is the reason in their errors. The
+    // device cannot be used any more. Any thread.
     void poison(const std::string& why) const;
 
     [[nodiscard]] bool first() const { return environment_.rank == 0; }

@@ -28,13 +28,14 @@ struct StepPhase {
 // Returns the title of PHASE: "hosts exchange …" or "a step updates …".
 [[nodiscard]] std::string phase_title(const StepPhase& phase);
 
-// Returns a table of the bytes that the phases send; empty if there is only one phase.
-// exchange_line returns the same as a line for a log.
+// Returns a table of the bytes that hosts send in each phase; empty unless the optimizer compresses
+// them. exchange_line returns the same facts in one line for a log.
 [[nodiscard]] std::string exchange_table(const JobSetup& setup,
                                          const std::vector<StepPhase>& phases);
 [[nodiscard]] std::string exchange_line(const JobSetup& setup);
-// Returns a table of what the phases update and what they read and write on disk. lag_line returns
-// the same as a line for a log.
+// Returns a table of the values that each phase updates, and of the bytes that it reads and writes
+// on disk; empty unless updates lag. lag_line describes the schedule of these updates in one line
+// for a log.
 [[nodiscard]] std::string lag_table(const JobSetup& setup, const std::vector<StepPhase>& phases);
 [[nodiscard]] std::string lag_line(const JobSetup& setup);
 // Writes the phases as a JSON array.

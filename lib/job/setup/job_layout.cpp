@@ -64,10 +64,10 @@ plan::OffloadPlan offload_plan(const config::RunConfig& run) {
 }
 
 // Returns the value for StepPlanOptions::shard_group. On CPUs, the ranks of a group read each
-// other's memory, so a group is a whole host. On GPUs, they send values.
+// other's memory, so a group is a whole host. On GPUs, ranks send their shards to each other.
 int shard_group(const config::RunConfig& config, const runtime::Topology& place, bool on_gpu) {
-    // With a compressing optimizer, hosts exchange the states of whole copies, so each host must
-    // have a copy.
+    // With a compressing optimizer, hosts exchange complete states, so each host must have all
+    // states.
     const bool by_hosts =
         config.optimizer.compresses() && config.zero.stage > 0 && place.node_count() > 1;
     const int64_t ranks = by_hosts && config.zero.shard_ranks == 0 ? place.local_world_size()
@@ -96,8 +96,10 @@ int shard_group(const config::RunConfig& config, const runtime::Topology& place,
     return static_cast<int>(ranks);
 }
 
-// Returns true if summing gradients in the update reads less memory than a separate reduction. The
-// update would read every rank's gradients once; with more ranks, a reduction by parts reads less.
+// Returns true if the update itself should sum the gradients. In such a fused update, each rank
+// reads the gradients of every rank. With up to two ranks, a fused update reads less memory than a
+// separate reduction. With more ranks, the reduction reads less, because each rank sums only a part
+// of the gradients.
 bool fuses(const plan::StepPlanOptions& options) {
     constexpr int kFusedRanksMax = 2;
     const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;
@@ -219,7 +221,7 @@ std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup, const plan::S
     return plans;
 }
 
-// Ranks whose plans differ would wait for each other for ever.
+// Fails if the plans of the ranks differ: such ranks would wait for each other for ever.
 void compare_plans(runtime::Collectives& collectives, const plan::StepPlan& plan) {
     const std::vector<std::string> hashes =
         collectives.all_gather(fmt::format("{:016x}", plan.hash()));
@@ -244,8 +246,8 @@ JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place) {
 
 namespace {
 
-// Returns plans stage by stage, the same number for each stage: the plans of all ranks on a host,
-// or a single plan if the stages have different numbers of ranks on a host.
+// Returns the plans of all ranks on a host, in the order of their stages. If the stages have
+// different numbers of ranks on a host, returns only one plan for each stage.
 std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup, const runtime::Topology& place,
                                               const plan::StepKind& kind) {
     std::vector<JobSetup> stages;

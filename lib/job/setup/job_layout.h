@@ -14,8 +14,8 @@ class Collectives;
 
 namespace dslaunch::job {
 
-// Returns the options for the buckets of CONFIG's job at ZeRO STAGE, without additions for a
-// pipeline.
+// Returns the options for the buckets of CONFIG's job at ZeRO STAGE. The caller adds the options
+// that a pipeline needs.
 [[nodiscard]] plan::FlatLayoutOptions layout_options(const config::RunConfig& config,
                                                      int64_t stage);
 
@@ -23,16 +23,16 @@ namespace dslaunch::job {
 // Throws Error{kConfig} if the stages that the config requests are not possible.
 void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 
-// Returns SETUP's job as set up for the rank at PLACE, with that rank's plan, but without model and
-// data.
+// Returns the setup of SETUP's job for the rank at PLACE, with the plan of this rank. The result
+// has no model and no data.
 [[nodiscard]] JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place);
 
 // Returns the reason why the config allows no plan for the model that SETUP has laid out, as an
 // error message; empty if it allows a plan.
 [[nodiscard]] std::string why_no_plan(const JobSetup& setup);
 
-// Returns a line that says why shard auto has chosen its kind of shard; empty if the config names
-// the kind.
+// Returns a line that says why `shard: auto` has chosen its kind of shard; empty if the config
+// names a kind.
 [[nodiscard]] std::string shard_text(const JobSetup& setup);
 
 // Returns the step plan of KIND for the rank at PLACE among the ranks of SETUP's stage.
@@ -47,9 +47,9 @@ void lay_out_job(JobSetup& setup, const runtime::Topology& place);
 // dsworker differ between the hosts.
 void compare_plans(runtime::Collectives& collectives, const plan::StepPlan& plan);
 
-// Checks that the plans of all ranks on SETUP's host, at PLACE, fit together. In a pipeline, checks
-// the plans of all stages that SETUP's rank is connected with. Aborts if they do not fit, since
-// this can only be a bug.
+// Checks that the plans of all ranks on this host fit together. PLACE is the place of SETUP's rank.
+// In a pipeline, checks the plans of all stages with which this rank is connected. Aborts if the
+// plans do not fit, since this can only be a bug.
 void check_host_plans(const JobSetup& setup, const runtime::Topology& place);
 
 }  // namespace dslaunch::job

@@ -1,5 +1,6 @@
-// The parts that the roles train and plan share: config, model, segments, data and the step plan of
-// a rank. Plain data: set_up_job.h fills it in, using job_stages.h, job_tensor.h and job_layout.h.
+// The parts of a job that both training and `dslaunch plan` need: config, model, segments, data and
+// the step plan of a rank. Plain data: set_up_job.h fills it in, using job_stages.h, job_tensor.h
+// and job_layout.h.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -44,9 +45,9 @@ struct JobArguments {
     std::function<c10::Device(const config::RunConfig&)> open_device;
     // Called with a description of the work that begins, such as "reading the model". May be empty.
     std::function<void(std::string_view)> begins;
-    // Returns samples of the form that the job will be fed with, for a caller that brings its own
-    // batches. The files and the number of epochs that the config names are then left out. Empty:
-    // the job reads the config's files.
+    // Returns samples of the same form as the batches of a caller that feeds its own batches. The
+    // files and the number of epochs in the config are then not used. Empty: the job reads the
+    // config's files.
     std::function<runtime::DataSets(const runtime::DataRequest&)> fed_data;
 };
 
@@ -72,8 +73,8 @@ struct JobSharing {
     std::unique_ptr<graph::Model> whole;
     std::unique_ptr<graph::SegmentedModel> held_out;  // in eval mode; null: no held-out data
     std::optional<graph::TensorCheck> check;          // present if this rank made it
-    // The measurements of the group's first rank, if the shares differ in size and stages must be
-    // chosen.
+    // The model info of the group's first rank. Present if shares differ in size and the job has
+    // stages to choose.
     std::optional<plan::ModelInfo> of_first;
 
     // Returns true if the ranks divide layers, so that a rank may have shares of parameters.
@@ -82,8 +83,8 @@ struct JobSharing {
     [[nodiscard]] bool is_split(int parameter) const {
         return splits() && plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
-    // Returns the number of ranks, among all ranks that ZeRO shards over, that have the same rows
-    // as this rank.
+    // Returns the number of ranks that divide the positions of each sample among themselves. These
+    // ranks have the same rows. Returns 1 if positions are not divided.
     [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
 };
 
@@ -106,8 +107,8 @@ struct JobSetup {
     std::vector<plan::SegmentRange> parts;  // parts of the model; each stage has one per chunk
     plan::PipelineSchedule schedule;        // order of a pipeline's work
     std::vector<plan::TiedParameter> ties;  // parameters that several stages train
-    // For each other stage, the number of this stage's ranks on this host whose peer in that stage
-    // is on another host.
+    // By stage: the number of ranks on this host that belong to this rank's stage and exchange
+    // values with ranks of the given stage on another host.
     std::vector<int> far_ranks;
     plan::ModelInfo info;
     plan::FlatLayout layout;
@@ -121,15 +122,15 @@ struct JobSetup {
 
     // Returns the config with all its defaults filled in.
     [[nodiscard]] const config::RunConfig& config() const { return resolved.config; }
-    // Returns the layers of the model's folder that are trained, by layer_reduction without a
-    // teacher; empty: all.
+    // Returns the layers that are kept if layer_reduction removes layers of the model and no
+    // teacher is set. Empty: all layers are kept.
     [[nodiscard]] std::vector<int64_t> kept_layers() const {
         const config::CompressionConfig& compression = config().compression;
         if (!compression.reduction.enabled || !compression.distill.teacher.empty()) return {};
         return compression.reduction.teacher_layers;
     }
-    // Returns the model with whole parameters, under the names that checkpoints and final weights
-    // use.
+    // Returns the model with whole parameters. Its parameters have the names that checkpoints and
+    // final weights use.
     [[nodiscard]] graph::Model& whole_model() const {
         return sharing.whole ? *sharing.whole : *model;
     }

@@ -28,8 +28,8 @@ void choose_segments(JobSetup& setup);
 // Returns the value for JobSetup::far_ranks. PLACE is the place of SETUP's rank in the job.
 [[nodiscard]] std::vector<int> far_ranks(const JobSetup& setup, const runtime::Topology& place);
 
-// Fills in how many bytes PLAN, a plan for SETUP's stage, sends to stages on other hosts: live
-// values, their gradients, and gradients of tied parameters.
+// Fills in the bytes that PLAN sends to stages on other hosts: live values, their gradients, and
+// gradients of tied parameters. PLAN is a plan for SETUP's stage.
 void count_sent_by_stage(const JobSetup& setup, plan::StepPlan& plan);
 
 // Returns the largest number of recompute groups that overlap one part of SETUP's stage. The config
@@ -47,16 +47,17 @@ void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>&
 [[nodiscard]] std::vector<std::vector<int>> stages_of_parameters(const JobSetup& setup);
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup);
 
-// Returns a mark for each buffer: 1 if SETUP's stage is the first that reads it; a buffer that no
-// stage reads counts for stage 0. Of the ranks that share layers, only the first has marks of 1.
+// Returns a mark for each buffer: 1 if SETUP's stage is the first stage that reads the buffer, or
+// if it is stage 0 and no stage reads the buffer. If ranks share the layers of a stage, only the
+// first of these ranks has marks of 1.
 [[nodiscard]] std::vector<char> buffers_first_read(const JobSetup& setup);
 
 // Returns the parameters, trained or not, that a stage before SETUP's stage reads.
 [[nodiscard]] std::vector<int> read_earlier(const JobSetup& setup);
 
 // Throws Error{kConfig} if two stages that train the same parameter are distributed differently
-// over their hosts. Their sums would have different orders, so their copies would differ. PLACE is
-// the place of SETUP's rank in the job.
+// over their hosts. The two stages would add gradients in different orders, so their copies of the
+// parameter would differ. PLACE is the place of SETUP's rank in the job.
 void check_ties(const JobSetup& setup, const runtime::Topology& place);
 
 // Texts about the facts that must be the same on all ranks of a job even if their plans differ.

@@ -121,9 +121,10 @@ SharingPlace place_in_group(const config::RunConfig& config, const runtime::Topo
             if (index[kPipeline] == stage.stage) worlds[index[kTensor]].push_back(rank);
         }
         for (const std::vector<int>& world : worlds) members.push_back(world[position]);
-        // The ranks with the same shares form a world. Worlds that are distributed over hosts in
-        // the same way sum in the same order, so the ranks of a group keep their whole parameters
-        // equal.
+        // Ranks with the same shares sum gradients together. Some parameters are not split, so all
+        // ranks of a group have copies of them. The copies stay equal only if all sums have the
+        // same order, so all sets of ranks that sum together must be distributed over the hosts in
+        // the same way.
         const auto hosts_of = [&](const std::vector<int>& world) {
             return runtime::Topology::of_member(place.node_sizes, world, world.front()).node_sizes;
         };
@@ -179,9 +180,8 @@ void require_same_shares(const plan::TensorPlan& train, const plan::TensorPlan& 
     }
 }
 
-// Checks that there is enough memory for the comparison in fp64: weights and gradients, of the
-// whole model and of all shares. An error at this point is better than a host that runs out of
-// memory.
+// Checks that there is enough memory to compare the whole model with all of its shares in fp64,
+// including gradients. An error at this point is better than a host that runs out of memory.
 void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
     constexpr int64_t kBytesOfParameter = 32;
     Bytes need;
@@ -231,8 +231,8 @@ void keep_whole(JobSetup& setup, const JobArguments& arguments) {
         setup.trust, setup.kept_layers()));
     graph::Model& whole = *setup.sharing.whole;
     whole.hold_like(*setup.model, /*with_constants=*/true);
-    // Adapters are not in the archive, and parameters that are frozen beside adapters are marked as
-    // trained there.
+    // The archive does not contain the adapters, and its parameters are still marked as trained
+    // although the job freezes them.
     const std::vector<graph::ModelParameter>& own = setup.model->parameters();
     for (size_t p = 0; p < own.size(); ++p) {
         const bool trained = own[p].tensor.requires_grad();
@@ -285,8 +285,8 @@ void narrow(JobSetup& setup, const std::vector<c10::IValue>& batch) {
     graph::narrow_to_shares(*setup.model, plan, {place.index, place.size});
 }
 
-// Keeps parameters that forward writes whole, since their new values are computed from whole
-// parameters.
+// Prevents parameters that forward writes from being split, because forward computes their new
+// values from whole parameters.
 void hold_written_whole(const JobSetup& setup, TensorRequest& request) {
     for (const graph::ParameterWrites& writes : setup.segmented->lowered().writes)
         for (const std::vector<int>* const list : {&writes.written, &writes.parameters})

@@ -47,9 +47,9 @@ struct TensorRequest {
 [[nodiscard]] plan::Mesh mesh_of_job(const config::RunConfig& config,
                                      const runtime::Topology& place);
 
-// Returns the place of the rank at PLACE in its group. STAGE is the rank's place among the ranks
-// that train the same parameters. Throws Error{kConfig} if groups cannot be laid over the hosts'
-// slots.
+// Returns the rank's place in its tensor or sequence group. PLACE is the rank's place in the job,
+// STAGE its place among the ranks that train the same parameters. Throws Error{kConfig} if the
+// groups do not fit on the hosts' slots.
 [[nodiscard]] SharingPlace place_in_group(const config::RunConfig& config,
                                           const runtime::Topology& place,
                                           const runtime::PipelinePlace& stage);
@@ -58,20 +58,21 @@ struct TensorRequest {
 void check_sharing(const JobSetup& setup);
 
 // Replaces SETUP's graph by the graph of its rank's group, and the parameters of its model by the
-// rank's shares. BATCH is the first micro batch; the job's FIRST rank compares the two graphs on
-// it. Throws what rewrite_for_group and check_with_threads throw.
+// rank's shares. BATCH is the first micro batch. If FIRST is true (the job's first rank), compares
+// the new graph with the old one on BATCH. Throws what rewrite_for_group and check_with_threads
+// throw.
 void share_job(JobSetup& setup, const JobArguments& arguments,
                const std::vector<c10::IValue>& batch, bool first);
 
 // Frees the shares of parameters that SETUP's stage does not read.
 void let_go_of_other_stages(JobSetup& setup);
 
-// Copies the untrained PARAMETERS (indices) from SETUP's whole model, which has changed, to the
-// rank's own model.
+// Copies the untrained PARAMETERS (indices) from SETUP's whole model to the rank's own model.
+// Called after the whole model has changed.
 void share_untrained(JobSetup& setup, const std::vector<int>& parameters);
 
-// A scope in which this thread can run SETUP's graph without the other ranks of its group. Shapes
-// are the same as in a real run, values are not.
+// A scope in which this thread can run SETUP's graph without the other ranks of its group. Tensors
+// have the same shapes as in a real run, but not the same values.
 class WithoutGroup {
   public:
     explicit WithoutGroup(const SharingPlace& place)
@@ -87,8 +88,8 @@ class WithoutGroup {
 // can fill buckets differently.
 void compare_plans_of_group(runtime::Collectives& group, const JobSetup& setup);
 
-// Returns a description of the shared parts in a few lines, with the result of the check if it was
-// made.
+// Returns a description of the shared parts in a few lines. If this rank has compared the shared
+// graph with the whole graph, includes the result.
 [[nodiscard]] std::string sharing_text(const JobSetup& setup);
 
 }  // namespace dslaunch::job

@@ -24,8 +24,8 @@ std::string known_classes(const graph::Model& model) {
     return "; it has " + join(names, ", ");
 }
 
-// Returns true if each host keeps the parameters that it gathers. RANKS is zero_hpz_partition_size;
-// 0 means auto.
+// Returns true if each host keeps a copy of the gathered parameters, which its ranks share. RANKS
+// is zero_hpz_partition_size; 0 means auto.
 bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
     const auto all_have = [&](int64_t number) {
         return std::ranges::all_of(place.node_sizes, [&](int size) { return size == number; });
@@ -44,7 +44,8 @@ bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
 // Names of each WirePacking for messages, in the order of the enum.
 constexpr std::array kPackingWords = {"exact", "in 8 bits", "in 4 bits", "in bf16", "in fp16"};
 
-// Returns a text about the gradients that are rounded; empty if all are.
+// Returns a text that names the modules whose gradients are rounded; empty if the gradients of all
+// modules are rounded.
 std::string exact_text(const JobSetup& setup) {
     if (!setup.config().zero.wire.gradient_modules) return "";
     int64_t rounded = 0, trained = 0;

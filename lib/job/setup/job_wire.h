@@ -11,9 +11,10 @@
 
 namespace dslaunch::job {
 
-// Returns the form that CONFIG names, for the ranks that train the same parameters; PLACE is one of
-// these ranks. Settings that depend on measured links are off. Throws Error{kConfig} if
-// zero_hpz_partition_size is not the number of ranks on each host.
+// Returns the form in which values are sent between ranks that train the same parameters. CONFIG
+// chooses the form. PLACE is the place of one of these ranks. Settings that depend on measured
+// links are off. Throws Error{kConfig} if zero_hpz_partition_size is not the number of ranks on
+// each host.
 [[nodiscard]] plan::HostWire wire_of(const config::RunConfig& config,
                                      const runtime::Topology& place, bool on_gpu);
 
@@ -22,8 +23,8 @@ namespace dslaunch::job {
 void mark_exact_gradients(const config::WireConfig& config, const graph::Model& model,
                           plan::ModelInfo& info);
 
-// Returns a line about the values that are sent in fewer bits and the copies that hosts keep; empty
-// if there are neither.
+// Returns a line about the values that are sent in fewer bits and the copies that hosts keep.
+// Returns an empty text if no value is sent in fewer bits and no host keeps a copy.
 [[nodiscard]] std::string wire_text(const JobSetup& setup);
 
 // A config key whose setting may depend on the measured links (`auto`, run/packing_choice.h).

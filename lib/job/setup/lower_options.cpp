@@ -13,7 +13,7 @@ graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device d
     graph::LowerOptions options;
     options.trains = training;
     // The column with the target of the loss is not an argument of forward. If the config does not
-    // name that column, it cannot be left out, so no names are offered.
+    // name this column, it cannot be removed from the offered names, so no names are offered.
     const bool names_loss = config.loss.kind != config::LossKind::kModel;
     if (!names_loss || !config.loss.target.empty())
         options.offered = runtime::offered_names(config.data);

@@ -11,7 +11,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// Ranks that do not agree would wait for each other for ever.
+// Fails if the agreements of the ranks differ: such ranks would wait for each other for ever.
 void compare_agreements(runtime::Collectives& job, const JobSetup& setup) {
     const Agreement own = agreement(setup);
     const std::vector<std::string> structures = job.all_gather(own.structure);

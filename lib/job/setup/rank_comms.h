@@ -17,8 +17,8 @@
 
 namespace dslaunch::job {
 
-// Returns how many bytes of ARENA are used at all. The control block does not fill the space before
-// the slices.
+// Returns how many bytes of ARENA are used. Does not count the unused space between the control
+// block and the slices.
 [[nodiscard]] Bytes touched_bytes(const runtime::ArenaLayout& arena);
 
 // Owns the channels of one rank. REQUIRES, for all calls except open() and poison(): open() has
@@ -56,8 +56,8 @@ class RankComms {
     // thread, even while nothing is open.
     void poison(const std::string& why) const;
 
-    // Returns the bytes of the arenas on a host with RANKS ranks like SETUP's, without the arena of
-    // the ranks that train the same parameters.
+    // Returns the size of all arenas on a host with RANKS ranks. Does not count the arena of the
+    // ranks that train the same parameters. SETUP is the setup of one rank on the host.
     [[nodiscard]] static Bytes shared_bytes(const JobSetup& setup, int ranks);
 
   private:

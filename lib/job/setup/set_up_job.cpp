@@ -69,9 +69,9 @@ FoundConfig find_config(const JobArguments& arguments) {
     return {config::empty_config(), "defaults", "."};
 }
 
-// Makes a relative path refer to the config's folder (the archive's folder for a config in an
-// archive) if the file exists there. Otherwise the path stays relative to the working directory, as
-// for an option.
+// Makes a relative path refer to the config's folder if the file exists there. For a config in an
+// archive, this is the archive's folder. Otherwise the path stays relative to the working
+// directory, like a path on the command line.
 void place_path(std::string& path, const std::string& folder) {
     if (path.empty() || path.front() == '/') return;
     const std::string beside = folder + "/" + path;
@@ -98,7 +98,7 @@ struct WeightTypes {
         }
     }
 
-    // Returns the 16-bit type that more elements have; fp32 if no element has a 16-bit type.
+    // Returns the more frequent 16-bit type; fp32 if no element has a 16-bit type.
     [[nodiscard]] DType narrow() const {
         if (half + bfloat16 == 0) return DType::kF32;
         return half > bfloat16 ? DType::kF16 : DType::kBF16;
@@ -144,8 +144,8 @@ void check_types(const JobSetup& setup) {
         if (buffer.is_persistent) static_cast<void>(graph::dtype_of(buffer.name, buffer.tensor));
 }
 
-// Returns advice if the graph of the model failed and the model has 16-bit weights but runs in
-// another type.
+// Returns advice for an error in the model's graph: to compute in the 16-bit type of the weights.
+// Returns an empty text if the weights are in fp32, or if the job already computes in their type.
 std::string weights_type_text(const JobSetup& setup) {
     const DType weights = WeightTypes(*setup.model).narrow();
     if (weights == DType::kF32 || weights == setup.config().precision.compute) return "";
@@ -156,8 +156,9 @@ std::string weights_type_text(const JobSetup& setup) {
         half ? "float16" : "bfloat16", half ? "fp16" : "bf16", half ? "--fp16" : "--bf16");
 }
 
-// Drops the context of a config that is also used for token files, because row files have a length
-// of their own. A context on the command line is refused when the rows are opened.
+// Removes dslaunch.data.context from the config if the data are rows, because rows set their own
+// length. (The config may also be used with token files.) A context on the command line is refused
+// when the rows are opened.
 void leave_context_to_rows(config::Resolved& resolved) {
     config::DataConfig& data = resolved.config.data;
     if (data.context == 0 || !storage::is_row_file(data.train_path)) return;
@@ -230,8 +231,8 @@ runtime::DataRequest data_request(const JobSetup& setup) {
             setup.segmented->argument_types()};
 }
 
-// Returns true if the samples are pairs of answers, [2, length] each, but the loss is not for
-// pairs.
+// Returns true if each sample is a pair of answers, a tensor of shape [2, length], but the loss is
+// not for pairs.
 bool has_pairs_without_loss(const JobSetup& setup) {
     if (!setup.data || setup.config().loss.is_preference()) return false;
     const std::vector<runtime::DataInput>& inputs = setup.data->train.inputs();
@@ -294,9 +295,9 @@ void check_labels(const JobSetup& setup, int64_t classes) {
     if (classes > 0) setup.data->check_labels(data_request(setup), classes);
 }
 
-// Throws an error that names a bad label, since the message of the loss itself is less clear. Runs
-// the model with class 0 as every label, which works whatever the labels are. This run shows the
-// number of classes, with which the check finds the bad label.
+// Throws an error that names a bad label; the loss's own message is less clear. Runs the model with
+// class 0 as every label, to learn the number of classes. Then looks for a label that is not below
+// this number.
 void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
     batch.back() = at::zeros_like(batch.back().toTensor());
     int64_t classes = 0;
@@ -432,8 +433,8 @@ void load_model(JobSetup& setup, const JobArguments& arguments,
     if (!setup.model->has_weights()) setup.shapes_only = std::make_unique<graph::ShapesOnly>();
 }
 
-// Applies ASSIGNMENT to CONFIG: KEY=VALUE, or OPTION:KEY=VALUE if an option such as --steps stands
-// for it.
+// Applies ASSIGNMENT to CONFIG. The form is KEY=VALUE, or OPTION:KEY=VALUE for an assignment that
+// stands for an option such as --steps.
 void apply_assignment(config::TrainConfig& config, const std::string& assignment) {
     const size_t colon = assignment.starts_with("--") ? assignment.find(':') : std::string::npos;
     if (colon == std::string::npos) return config::apply_override(config, assignment);
@@ -534,7 +535,7 @@ JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& plac
     graph::move_state_to_device(*setup.model, device);
     setup.segmented = std::make_unique<graph::SegmentedModel>(graph::SegmentedModel::make(
         *setup.model, lower_options(setup.config(), device), arguments.segments));
-    // Lowering makes buffers of the parameters that forward writes.
+    // Lowering has turned the parameters that forward writes into buffers. Moves them too.
     graph::move_state_to_device(*setup.model, device);
     check_types(setup);
     const config::RunConfig& config = setup.config();

@@ -12,7 +12,7 @@ namespace dslaunch::job {
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place);
 
 // Returns the config of the same job without opening its data, so epochs are not converted to a
-// number of steps. Throws the same errors.
+// number of steps. Throws what set_up_job() throws.
 [[nodiscard]] config::RunConfig config_of_job(const JobArguments& arguments,
                                               const runtime::Topology& place);
 

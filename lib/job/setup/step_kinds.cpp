@@ -23,8 +23,8 @@ std::vector<plan::StepKind> all_step_kinds(const JobSetup& setup) {
     for (int e = 0; e < exchanges; ++e) kinds.push_back({static_cast<plan::Exchange>(e), {}});
     if (!lagging.on) return kinds;
     kinds.clear();
-    // Each kind occurs at the first or last step of an interval, or at a step between them. These
-    // updates cover all of these cases.
+    // The kind of an update depends on its place in an interval: first, last or between. The
+    // updates in this list include each of these places.
     const int64_t first = std::max<int64_t>(1, lagging.warm_up_steps);
     for (const int64_t update :
          {int64_t{1}, first, first + 1, first + 2, first + lagging.update_interval,

@@ -33,8 +33,8 @@ int64_t vocabulary(const JobSetup& setup) {
     return rows == kNotKnown ? 1 : rows;
 }
 
-// Returns the first ROWS samples. If these are known to have no target, returns the next ROWS
-// samples that have a target: a mean over no targets is not a number that can be compared.
+// Returns the first ROWS samples. If these samples contain no target for the loss, returns the next
+// ROWS samples that contain one, because the mean loss over no targets is not a number.
 std::vector<c10::IValue> batch_with_targets(const JobSetup& setup, int64_t rows) {
     constexpr int64_t kTriesMax = 1000;
     const runtime::DataSource& train = setup.data->train;

@@ -16,11 +16,10 @@ enum class TrialTokens {
     kSpread,  // tokens that are far apart in the vocabulary
 };
 
-// Returns a batch with as many rows as training's micro batch. They are the first rows of the data
-// in which a target counts; if the data have too few such rows, the rows repeat from the first.
-// Without data, each argument is filled with tokens as TOKENS says, and has the context's length.
-// Throws Error{kSetup} if SETUP has an estimate because a pass over the batch would be too large.
-// REQUIRES: SETUP has its segments, and has data unless the config has a context.
+// Returns a batch with as many rows as training's micro batch. The batch has the first rows of the
+// data that have a target for the loss; if there are too few rows, they are repeated. Without data,
+// each argument gets rows of TOKENS, as long as the config's context. REQUIRES: SETUP has its
+// segments, and has data unless the config has a context.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup,
                                                    TrialTokens tokens = TrialTokens::kZero);
 

@@ -23,8 +23,9 @@ std::string name_of(const JobSetup& setup, int parameter) {
     return printable(setup.model->parameters()[parameter].name);
 }
 
-// Returns the reason why a parameter that the graph writes in place would get different values than
-// in one process; empty if the values are the same.
+// Returns the reason why a graph that writes parameters in place cannot be trained with these
+// settings: the parameters would get other values than in one process. Returns an empty text if the
+// settings allow it.
 std::string why_apart(const JobSetup& setup) {
     const config::RunConfig& config = setup.config();
     if (setup.own_ranks().world_size() > 1)
@@ -92,8 +93,8 @@ void check_shares(const JobSetup& setup, const ParameterWrites& writes) {
                                    name_of(setup, parameter)));
 }
 
-// Checks that WRITES may be repeated. REPEATS says how often forward runs between two updates;
-// empty if it runs once.
+// Checks that the result stays correct if forward does WRITES several times between two updates.
+// REPEATS says why forward runs more than once; empty: it runs once.
 void check_repeats(const JobSetup& setup, const ParameterWrites& writes,
                    const std::string& repeats) {
     if (repeats.empty()) return;

@@ -1,5 +1,5 @@
-// Trained parameters that forward writes (graph/lowered/lowered_graph.h). Decides which of them a
-// job can write as one process would, and on which ranks.
+// Trained parameters that forward writes (graph/lowered/lowered_graph.h). Decides which of these
+// writes a job can do with the same result as a single process, and on which ranks.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,14 @@ namespace dslaunch::job {
 // empty function if the stage trains all parameters.
 [[nodiscard]] std::function<bool(int parameter)> written_here(const JobSetup& setup);
 
-// Throw Error{kInput} if a write cannot be done as in one process. The error names the parameter,
-// where it is written, the reason, and what to do. check_writes_in_place checks writes by the graph
-// itself, check_writes checks all other writes. REQUIRES for check_writes: the job is laid out.
+// Throw Error{kInput} if a write cannot be done with the same result as in a single process. The
+// error names the parameter, where it is written, the reason, and what to do. check_writes_in_place
+// checks writes by the graph itself, check_writes checks all other writes. REQUIRES for
+// check_writes: the job is laid out.
 void check_writes_in_place(const JobSetup& setup);
 void check_writes(const JobSetup& setup);
-// Checks the writes of HELD_OUT, the graph in eval mode, in the same way.
+// Does the checks of check_writes_in_place() and check_writes() for HELD_OUT, the graph in eval
+// mode.
 void check_held_out_writes(const JobSetup& setup, const graph::LoweredGraph& held_out);
 
 }  // namespace dslaunch::job

@@ -60,7 +60,8 @@ std::vector<IValue> stack_of(const c10::FunctionSchema& schema,
     return stack;
 }
 
-// Returns the tensor of OUTPUT that is named WANTED, otherwise its first or only tensor.
+// Returns the tensor in OUTPUT with the name WANTED. If no tensor has this name, returns the first
+// one.
 at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
     if (output.isTensor()) return output.toTensor();
     if (output.isTuple()) {
@@ -76,10 +77,10 @@ at::Tensor chosen_of(const IValue& output, const std::string& wanted) {
     return dict.at(IValue(wanted)).toTensor();
 }
 
-// Runs MODEL's forward in its current mode on BATCH, the values of LOWERED's arguments, with
-// LibTorch's interpreter and without the lowered graph. Returns LOSS of the result, with its
-// autograd graph. Throws Error{kInput} if forward cannot be called like this, and what LibTorch
-// throws. REQUIRES: LOSS is not a preference loss.
+// Runs MODEL's own forward, in its current mode, with LibTorch's interpreter and without the
+// lowered graph. BATCH has the values of LOWERED's arguments. Returns the loss, which LOSS computes
+// from forward's result, with its autograd graph. Throws Error{kInput} if forward cannot be called
+// like this, and what LibTorch throws. REQUIRES: LOSS is not a preference loss.
 at::Tensor own_loss(graph::Model& model, const graph::LoweredGraph& lowered,
                     const config::LossConfig& loss, const std::vector<IValue>& batch) {
     // Makes the interpreter run node by node: no fusion, and no derivatives from LibTorch's
@@ -143,8 +144,9 @@ WholeReference::Sums WholeReference::computed_by_libtorch(
     return mine;
 }
 
-// Returns a text about the difference between OWN and EXACT; empty if rounding explains it.
-// ROUNDED, if it is not null, is EXACT with rounding errors; they are allowed in OWN too.
+// Returns a text about the difference between forward's result OWN and the graph's result EXACT;
+// empty if rounding explains the difference. ROUNDED, if it is not null, is the graph's result with
+// rounding errors; OWN may have errors of this size.
 std::string WholeReference::difference_of(const Sums& own, const Sums& exact,
                                           const Sums* rounded) const {
     const at::NoGradGuard no_grad;
@@ -186,8 +188,8 @@ std::string WholeReference::why_not_run() const {
     return {};
 }
 
-// Returns the weight of the graph's loss in the mean that forward computes from BATCH. With mean
-// "token", the graph sums the losses of the targets.
+// Returns the factor that turns the graph's loss of BATCH into the loss that forward returns. With
+// mean "token", the graph returns a sum over targets, but forward returns a mean.
 double WholeReference::weight_by_itself(const std::vector<c10::IValue>& batch) {
     return setup_.config().loss.mean == config::LossMean::kToken ? loss_weight({{batch}}) : 1;
 }
@@ -201,8 +203,8 @@ std::string WholeReference::difference_from(const Sums& exact, const graph::Lowe
     try {
         own = computed_by_libtorch(at::kFloat, training, batch);
     } catch (const std::exception&) {
-        // Forward may need its weights in the 16 bits of its file. Such a run rounds as much as the
-        // job's step.
+        // Forward may work only with weights in the file's 16-bit types. Its rounding errors are
+        // then as large as the job's.
         if (!training || !whole_.states().empty() || whole_.lowered().compute_dtype == at::kFloat)
             throw;
         own = computed_by_libtorch(std::nullopt, training, batch);

@@ -59,7 +59,7 @@ class JobVerifier final : public runtime::BetweenSteps, public runtime::UpdateWi
     [[nodiscard]] std::string report() const;
 
   private:
-    // One update as this rank saw it.
+    // The values of an update of one range of elements, recorded by the rank that made the update.
     struct Piece {
         int parameter = -1;
         int bucket = -1, chunk = -1;

@@ -13,9 +13,9 @@ namespace dslaunch::job {
 namespace {
 
 constexpr double kRoundingUnit = 0x1p-23;  // twice the relative rounding error of fp32
-// The tolerance after several steps of a quintic iteration that starts from fp32 numbers: small
-// singular values grow by a factor of some hundred, and their rounding errors grow with them. The
-// tolerance is relative to the largest singular value, which is about 1.
+// The tolerance for a matrix after several steps of a quintic iteration that starts from fp32
+// numbers. The steps multiply small singular values, and their rounding errors, by several hundred.
+// The tolerance is relative to the largest singular value, which is about 1.
 constexpr double kOrthogonalSlack = 1e-3;
 
 at::Tensor values_of(std::span<const float> values, const at::Tensor& like) {
@@ -38,8 +38,8 @@ TensorError larger(const TensorError& a, const TensorError& b) {
     return b.error > a.error ? b : a;
 }
 
-// Returns the error of FOUND, a state that should be KEEP * OLD + (1 - KEEP) * ADDED, relative to
-// UNITS rounding units.
+// Returns the error of FOUND, which should be `keep * old + (1 - keep) * added`. The result is 1
+// for an error of UNITS rounding units.
 TensorError state_error(const at::Tensor& found, const at::Tensor& old, const at::Tensor& added,
                         double keep, double units = 16) {
     return worst_of(found, keep * old + (1 - keep) * added,
@@ -55,7 +55,7 @@ TensorError lamb_error(const config::OptimizerConfig& config, const at::Tensor& 
         larger(state_error(m, values_of(before.first, facts.like), g, config.beta1),
                state_error(v, values_of(before.second, facts.like), g * g, config.beta2));
     const at::Tensor p = values_of(before.parameters, facts.like);
-    // The states are taken as they were stored, so that their rounding is not counted twice.
+    // Uses the states as the update stored them, because other checks already cover their rounding.
     const at::Tensor root =
         config.eps_inside_sqrt ? (v + config.eps).sqrt() : v.sqrt() + config.eps;
     const at::Tensor way = m / root + config.weight_decay * p;

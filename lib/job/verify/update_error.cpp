@@ -28,8 +28,8 @@ double error(double found, const Sum& expected, double more = 0) {
     return std::isfinite(found) ? std::abs(found - expected.value) / allowed : INFINITY;
 }
 
-// Returns the error of FOUND, which should be PARAMETER after a step of DELTA. Allows an error of
-// 16 rounding units in DELTA, plus MORE.
+// Returns the error of FOUND, which should be PARAMETER - DELTA. DELTA itself may be wrong by 16
+// rounding units plus MORE.
 double moved(double found, double parameter, double delta, double more = 0) {
     return error(found, {parameter, -delta}, 16 * kUnit * std::abs(delta) + more);
 }
@@ -48,7 +48,7 @@ double adam_error(const config::OptimizerConfig& config, const UpdateFacts& fact
     const double rest2 = config.bias_correction ? 1 - std::pow(config.beta2, step) : 1;
     const bool decoupled = config.kind == config::OptimizerKind::kAdamW;
     const double kept = before.parameter * (1 - (decoupled ? facts.lr * config.weight_decay : 0.0));
-    // The states are taken as they were stored, so that their rounding is not counted twice.
+    // Uses the states as the update stored them, because other checks already cover their rounding.
     double variance = after.second;
     if (config.amsgrad) {
         variance = after.third;
@@ -76,7 +76,7 @@ double lion_error(const config::OptimizerConfig& config, const UpdateFacts& fact
     const Sum mixed{config.beta1 * before.first, (1 - config.beta1) * gradient.value};
     const Sum first{config.beta2 * before.first, (1 - config.beta2) * gradient.value};
     const double worst = error(after.first, first, 8 * kUnit * gradient.size);
-    // Both signs are right if the terms almost cancel.
+    // If the terms almost cancel, rounding decides the sign of the sum: do not check the parameter.
     if (std::abs(mixed.value) <= 16 * kUnit * mixed.size) return worst;
     const double kept = before.parameter * (1 - facts.lr * config.weight_decay);
     return std::max(worst, moved(after.parameter, kept, facts.lr * (mixed.value > 0 ? 1.0 : -1.0)));

@@ -1,6 +1,6 @@
-// The optimizers' formulas written a second time, in fp64. They give the result of an update, to
-// within the rounding of fp32, for a single element, or for a tensor if the optimizer updates whole
-// tensors. Used by job_verifier.h. Sources: as in kernels/flat_optimizer.h and
+// The optimizers' formulas, written a second time in fp64 to check updates. They give the result of
+// an update to within the rounding of fp32: for a single element, or for a tensor if the optimizer
+// updates whole tensors. Used by job_verifier.h. Sources: as in kernels/flat_optimizer.h and
 // zero/states/tensor_optimizer.h. Pure.
 #pragma once
 

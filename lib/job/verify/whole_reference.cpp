@@ -115,9 +115,9 @@ graph::Model WholeReference::load_with_room(const std::string& path) const {
     return load_in_fp32(path);
 }
 
-// Returns the model at PATH with its weights in fp32, as training keeps them. Weights that the job
-// holds in fewer bits have the values that products use. If the job has adapters, tensors are tied
-// as in the job's model, which has one adapter for all names of a layer.
+// Returns the model at PATH with its weights in fp32, as training keeps them. If the job stores
+// weights in fewer bits, the weights of the result are rounded to these bits. If the job has
+// adapters, a layer with several names gets one adapter, as in the job.
 graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     const at::NoGradGuard no_grad;
     std::optional<ScratchMemory::Scope> scope;
@@ -146,9 +146,8 @@ graph::Model WholeReference::load_in_fp32(const std::string& path) const {
     return model;
 }
 
-// Finds, by name, the reference's parameter or buffer for each parameter and buffer of the job.
-// Then finds, by memory, the other names in the reference that belong to each of the job's
-// parameters.
+// Finds the reference's parameter or buffer with the same name for each parameter and buffer of the
+// job. Then finds all other parameters of the reference that share memory with one of these.
 void WholeReference::find_homes() {
     const auto name_of = [](const auto& item) { return item.name; };
     for (const graph::ModelParameter& parameter : setup_.whole_model().parameters()) {
@@ -236,8 +235,8 @@ void WholeReference::take_gradients(std::span<const at::Tensor> leaves, at::Scal
     }
 }
 
-// Throws unless there is room for NUMEL parameters: weights and gradients in fp32 and fp64, a copy
-// in the compute dtype, and sums of both kinds.
+// Throws unless there is room for NUMEL parameters. Each needs a weight and a gradient in fp32 and
+// in fp64, a copy in the compute dtype, and sums in both precisions.
 void WholeReference::require_room(int64_t numel) const {
     constexpr int64_t kBytesPerElement = 4 + 4 + 2 + 2 * (4 + 8) + 8 + 8;
     const Bytes need{numel * kBytesPerElement};
@@ -278,8 +277,8 @@ void WholeReference::Sums::scale(double factor) {
         if (gradient.defined()) gradient.mul_(factor);
 }
 
-// Returns the weight of each micro batch's loss in the mean over a rank's micro batches. The mean
-// over the ranks is taken separately.
+// Returns the weight that each micro batch's loss gets when a rank averages its micro batches. The
+// caller averages over the ranks.
 double WholeReference::loss_weight(const std::vector<Batches>& all) {
     const config::RunConfig& config = setup_.config();
     const bool by_token = config.loss.mean == config::LossMean::kToken;
@@ -422,9 +421,9 @@ ReferenceStep WholeReference::run(int64_t step, double loss_scale) {
         add_step(all[rank][m], key, {weight, loss_scale}, sums);
         buffers_[rank] = buffers_now();
     };
-    // Adds in the same order as ZeRO, so that the bits are equal: up to stage 1, each rank sums its
-    // micro steps, and then all ranks are summed; from stage 2 on, all ranks are summed in each
-    // micro step.
+    // Adds in the same order as ZeRO, so that the bits are equal. Up to stage 1, sums the micro
+    // steps of each rank, and then the ranks. From stage 2 on, sums the ranks in each micro step,
+    // and then the micro steps.
     const bool by_micro_step = setup_.config().zero.stage >= 2;
     Sums sums;
     for (size_t i = 0; i < (by_micro_step ? micro_steps : ranks); ++i) {

@@ -1,6 +1,6 @@
-// Computes a job's step on one rank alone: the whole graph in one piece, on every micro batch of
-// every rank in turn, without plan, buckets, shards or groups. Used by job_verifier.h. The same
-// step in fp64 shows how much of a difference rounding explains. Thread: one.
+// A computation of a job's step on one rank alone: the whole graph in one piece, on every micro
+// batch of every rank in turn, without plan, buckets, shards or groups. Used by job_verifier.h. The
+// step is also computed in fp64, to see how much of a difference rounding explains. Thread: one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,22 +23,22 @@
 
 namespace dslaunch::job {
 
-// Sums in different orders have different rounding errors. A difference of up to this multiple of
-// one order's error is allowed.
+// Two sums of the same terms in different orders have different rounding errors. Their difference
+// may be up to kOrders times the error of one of them.
 inline constexpr double kOrders = 8;
 
-// Returns the multiple that is allowed for a tensor of NUMEL elements: kOrders, or more if it has
-// only a few elements. The multiple applies to the largest error in the tensor. A single element
-// can be nearly exact by luck, but it is unlikely that all of several elements are. The ratio of
-// two normally distributed errors is above 6000 once in 10^4 times; the ratio of one error to the
-// largest of N errors is above the N-th root of 6000 equally seldom.
+// Returns the allowed multiple of the largest rounding error in a tensor of NUMEL elements:
+// kOrders, or more if the tensor has only a few elements. If a tensor has few elements, all of its
+// errors may be nearly 0 by chance. The ratio of two normally distributed errors is above 6000 with
+// a probability of 10^-4. With the same probability, the ratio of one error to the largest of N
+// errors is above the N-th root of 6000.
 inline double orders_of(int64_t numel) {
     constexpr double kOfOne = 6000;
     return std::max(kOrders,
                     std::pow(kOfOne, 1.0 / static_cast<double>(std::max<int64_t>(1, numel))));
 }
 
-// Returns a floating-point tensor in fp64, any other tensor as it is; without gradient.
+// Returns TENSOR without its gradient. A floating-point tensor is converted to fp64.
 inline at::Tensor to_double(const at::Tensor& tensor) {
     return tensor.is_floating_point() ? tensor.detach().to(at::kDouble) : tensor.detach();
 }
@@ -54,13 +54,13 @@ inline double largest(const at::Tensor& tensor) {
 // afterwards.
 void convert(std::vector<at::Tensor> tensors, at::ScalarType dtype);
 
-// Loads a model as PyTorch does. The reference must depend neither on the way in which model.h
-// handles tied tensors nor on its reader of records, so every tensor is loaded separately and
-// shares memory as in the archive. TorchScript archives are loaded with torch::jit::load. The
-// weights of an exported program are read a second time, with LibTorch's archive reader; they share
-// a storage if the program's tables name the same record. A Hugging Face folder is read as for the
-// job. LAYERS as for Model::load(), which throws the same. REQUIRES: Model::load has read PATH,
-// which checks it.
+// Loads a model as PyTorch does. The reference must not depend on model.h's handling of tied
+// tensors or on its reader of records. So every tensor is loaded separately, and tensors share
+// memory as in the archive. TorchScript archives are loaded with torch::jit::load. The weights of
+// an exported program are read a second time, with LibTorch's archive reader; weights share a
+// storage if the program's tables name the same record for them. A Hugging Face folder is read as
+// for the job. LAYERS and the errors are as for Model::load(). REQUIRES: Model::load() has read and
+// checked PATH.
 [[nodiscard]] graph::Model load_as_torch(const std::string& path,
                                          const std::vector<int64_t>& layers);
 
@@ -68,13 +68,12 @@ void convert(std::vector<at::Tensor> tensors, at::ScalarType dtype);
 struct ReferenceStep {
     double loss = 0;  // mean over all micro batches
     double loss_bound = 0;
-    // For each model parameter, the mean over the ranks of the gradients of the scaled loss,
-    // [numel] fp32 in the order of the parameter's memory; undefined if the parameter has no
-    // gradient.
+    // For each model parameter: the gradient of the scaled loss, averaged over the ranks. [numel]
+    // fp32 in the order of the parameter's memory; undefined if the parameter has no gradient.
     std::vector<at::Tensor> gradients;
     std::vector<double> bounds;  // by model parameter; absolute errors
     double norm = 0;             // global L2 norm of the gradients of the loss itself
-    // A text, after step 1, about the difference between the graph and the model's own forward.
+    // After step 1: a text about the difference between the graph and the model's own forward.
     // Empty if they agree, or if the forward was not run.
     std::string graph_fault;
 };

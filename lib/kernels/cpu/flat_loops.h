@@ -17,13 +17,14 @@ constexpr int64_t kBlock = 1024;
 constexpr int64_t kChunk = 64;
 constexpr int64_t kLineBytes = 64;
 
-// Writes VALUE to OUT, or adds it to OUT and rounds once more.
+// Sets OUT to VALUE. If kAdds, adds VALUE to OUT instead, which rounds once more.
 template <bool kAdds>
 inline void put(float value, float& out) {
     out = kAdds ? out + value : value;
 }
 
-// Writes the scaled ordered sum of the fp32 elements [first, first + n) to OUT, or adds it to OUT.
+// Sets OUT to the scaled ordered sum of the fp32 elements [first, first + n). If kAdds, adds this
+// sum to OUT instead.
 template <bool kAdds>
 inline void sum_block(const Sources& sources, int64_t first, int64_t n, float scale, float* out) {
     const float* a = sources.fp32[0] + first;
@@ -71,8 +72,8 @@ inline T* moved(T* start, int64_t numel) {
     return start == nullptr ? nullptr : start + numel;
 }
 
-// Writes the 16-bit copy of n updated parameters. Only whole chunks of whole cache lines bypass the
-// caches.
+// Writes the 16-bit copy of n updated parameters. If WHOLE_LINES, the copy is a chunk of kChunk
+// elements that starts at a cache line, and the writes bypass the caches.
 inline void copy_half(const UpdateArrays& arrays, int64_t at, int64_t n, bool whole_lines) {
     const float* values = arrays.parameters + at;
     uint16_t* out = arrays.half + at;
@@ -107,7 +108,7 @@ template <bool kWrites, typename Rule>
     if (kWrites && arrays.half != nullptr) copy_half(arrays, at, n, whole_lines);
 }
 
-// Returns the number of elements from `at` to the start of the copy's next cache line.
+// Returns the number of elements from `at` to the next start of a cache line of HALF.
 inline int64_t to_next_line(const uint16_t* half, int64_t at) {
     const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(half + at));
     return (kLineBytes - address % kLineBytes) % kLineBytes / int64_t{sizeof(uint16_t)};

@@ -72,9 +72,9 @@ void from_fp16(const uint16_t* __restrict values, float* __restrict out, int64_t
 }
 
 #if defined(__x86_64__)
-// Stores an array past the caches, without reading its cache lines first: it is written completely
-// and not read soon. OUT is aligned to a cache line, and numel is a whole number of lines.
-// stream_fence() orders these stores before later ones.
+// Stores an array directly to memory and bypasses the caches: the array is written completely and
+// not read soon, so it need not be in a cache. OUT is aligned to a cache line, and numel is a whole
+// number of lines. stream_fence() orders these stores before later ones.
 #define DSL_STREAM_STORE
 inline void stream_lines(const uint16_t* values, uint16_t* out, int64_t numel) {
 #if defined(__AVX512F__)

@@ -12,7 +12,7 @@ namespace dslaunch::kernels {
 
 using ToHalf = void (*)(const float* values, uint16_t* out, int64_t numel);
 
-// The functions of flat_optimizer.h for checked arguments.
+// The functions of flat_optimizer.h, without its checks of the arguments.
 struct FlatKernels {
     void (*adam)(const UpdateArrays&, ElementRange, const AdamConstants&);
     void (*adagrad)(const UpdateArrays&, ElementRange, const AdagradConstants&);
@@ -39,8 +39,8 @@ struct PackingKernels {
     void (*to_int8)(const float* values, float* scales, int8_t* codes, int64_t numel,
                     const uint32_t* seed);
     void (*from_int8)(const float* scales, const int8_t* codes, float* out, int64_t numel);
-    // CODES has one byte for each pair of elements: element i of a block of n, and element i + (n +
-    // 1) / 2.
+    // Byte i of a block of n elements in CODES has the codes of two elements: element i and element
+    // i + (n + 1) / 2.
     void (*to_int4)(const float* values, float* scales, uint8_t* codes, int64_t numel,
                     const uint32_t* seed);
     void (*from_int4)(const float* scales, const uint8_t* codes, float* out, int64_t numel);

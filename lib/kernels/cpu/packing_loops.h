@@ -76,8 +76,8 @@ struct ToNearest {
 };
 struct ToDrawn {
     uint32_t seed;
-    // ZERO makes the sum positive, so that truncation rounds it down. The sum is exact if the
-    // quotient is whole.
+    // ZERO makes the sum positive, so that truncation rounds down; it is subtracted at the end. If
+    // the quotient is whole, the sum is exact.
     int32_t operator()(float quotient, float zero, int64_t i) const {
         return static_cast<int32_t>(quotient + zero + drawn(seed, i)) - static_cast<int32_t>(zero);
     }
@@ -134,7 +134,7 @@ inline void codes_of_4_bits(const float* __restrict values, float* __restrict sc
         const float scale = scale_of(largest);
         scales[first / kPackedBlock] = scale;
         if (!has_scale(largest)) {
-            // All codes stand for the scale itself.
+            // Code 15 stands for the scale itself, which is 0 or NaN here.
             for (int64_t i = 0; i < pairs; ++i) pair[i] = 0xFF;
             continue;
         }

@@ -22,8 +22,9 @@ struct GridFlags {
 // The storage form of a packed weight (kernels/matrix/matrix_shape.h, MatrixForm).
 enum class GridForm : uint8_t { kInt8, kInt4, kNf4 };
 
-// A packed weight to be written out as plain numbers: panels of 16 rows, one after the other, each
-// of which is a packed matrix (kernels/matrix/packed_matrix.h). Both arrays are in device memory.
+// A packed weight that a kernel unpacks to plain numbers. It consists of panels of 16 rows, one
+// after the other; each panel is a packed matrix (kernels/matrix/packed_matrix.h). Both arrays are
+// in device memory.
 struct GridPacked {
     const uint8_t* panels;
     void* dense;    // [out, in]; `halves` and `bf16` tell the type

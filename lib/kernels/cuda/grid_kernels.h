@@ -171,7 +171,8 @@ DSL_HOST_DEVICE inline void grid_update(const GridUpdate& update, const Rule& ru
     });
 }
 
-// Writes the ordered sum to OUT, or adds it to OUT and rounds once more.
+// Sets OUT to the ordered sum. If ADDS is true, adds the sum to OUT instead, which rounds once
+// more.
 DSL_HOST_DEVICE inline void grid_sum(const GridSources& sources, float scale, bool adds, float* out,
                                      int64_t numel, const GridPlace& place) {
     for_vectors(0, numel, place, [&](int64_t at, int n) {

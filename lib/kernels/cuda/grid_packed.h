@@ -11,9 +11,9 @@
 
 namespace dslaunch::kernels {
 
-// Returns the arguments for PANELS: the panels of a weight of SHAPE, each a packed matrix of
-// kPanelOutputs rows. DENSE is [out, in] of DTYPE, which is kF32, kBF16 or kF16. REQUIRES: SHAPE is
-// packed.
+// Returns the arguments for unpacking a weight of SHAPE. PANELS is the weight's data: panels of
+// kPanelOutputs rows, each a packed matrix. The result is written to DENSE, [out, in] of DTYPE,
+// which is kF32, kBF16 or kF16. REQUIRES: SHAPE is packed.
 inline GridPacked grid_packed(const MatrixShape& shape, const void* panels, void* dense,
                               DType dtype) {
     const PackedLayout panel = packed_layout({shape.form, kPanelOutputs, shape.in, shape.group});

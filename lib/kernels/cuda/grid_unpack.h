@@ -1,11 +1,9 @@
-// Packed weights written out as plain numbers by a grid of threads, as in grid_kernels.h: the code
-// compiles for GPUs and for processors. It gives the same bits as dequantize(), rounded to nearest
-// even if the output has 16 bits.
-//
-// Bytes moved per weight with 4 bits and groups of 32, written as bf16: 0.56 read, 2 written. A
-// thread writes eight neighbouring numbers of a row. Neighbouring threads write neighbouring rows
-// of a panel, whose codes are next to each other, and the two halves of a warp write 32 bytes of
-// each row.
+// Unpacks weights to plain numbers with a grid of threads. As in grid_kernels.h, the code compiles
+// for GPUs and for processors. It gives the same bits as dequantize(); an output of 16 bits
+// is rounded to nearest, ties to even. For each 4-bit weight in a group of 32, a thread reads 0.56
+// bytes and writes 2 bytes of bf16. A thread writes eight neighbouring numbers of a row.
+// Neighbouring threads write neighbouring rows of a panel, whose codes are next to each other, and
+// the two halves of a warp write 32 bytes of each row.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +34,8 @@ DSL_HOST_DEVICE inline int64_t blocks_over(const GridPacked& packed) {
     return blocks_over(panels * kPanelRows * ((packed.in + kEight - 1) / kEight) * kVector);
 }
 
-// Reads an aligned 32-bit word of device memory: panels and their parts are multiples of 4 bytes.
+// Reads a 32-bit word of device memory. BYTES are aligned, because the sizes of panels and of their
+// parts are multiples of 4 bytes.
 DSL_HOST_DEVICE inline uint32_t word_at(const uint8_t* bytes) {
     return *reinterpret_cast<const uint32_t*>(bytes);
 }

@@ -30,8 +30,8 @@ DSL_HOST_DEVICE inline float square_root(float value) {
 #endif
 }
 
-// The rule of Adam for n elements. All rules may overwrite the gradient `g`; the arrays between `g`
-// and `p` are the rule's states; `p` is the parameters, which a rule changes only if kWrites.
+// The rule of Adam for n elements. Every rule has these arguments: the gradient `g`, which the rule
+// may overwrite; the states; and the parameters `p`, which the rule changes only if kWrites.
 template <AdamForm kForm>
 struct AdamRule {
     static constexpr bool kFrozen = kForm == AdamForm::kFrozen;
@@ -42,8 +42,8 @@ struct AdamRule {
                                       float* __restrict largest, float* __restrict p,
                                       int64_t n) const {
         for (int64_t i = 0; i < n; ++i) {
-            // A linear interpolation has two forms. As in PyTorch, this code uses the form that is
-            // exact at the nearer end.
+            // A linear interpolation can start at either end. As in PyTorch, this code starts at
+            // the end that is nearer to the result.
             const float rest = g[i] - m[i];
             const float mixed = c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i])
                                                     : fma(c.beta1_rest - 1.0F, rest, g[i]);

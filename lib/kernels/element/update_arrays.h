@@ -47,7 +47,7 @@ enum class AdamForm {
     kEpsInside  // eps is added to the variance, not to its root
 };
 
-// The numbers of AdamStep as an update needs them for each element.
+// The constants of an Adam update, computed from AdamStep.
 struct AdamConstants {
     float parameter_keep;  // 1 - lr * decoupled decay
     float beta1_rest;      // 1 - beta1
@@ -84,8 +84,9 @@ struct SgdConstants {
     bool first_step;
 };
 
-// One rank's part of the arrays for combining the moves of hosts that stepped independently. Every
-// array has NUMEL elements.
+// The arrays for averaging moves. A move is the change of the parameters in the steps that a host
+// has made without the other hosts. The arrays contain one rank's part, and each of them has NUMEL
+// elements.
 struct LocalMoves {
     int64_t numel = 0;
     float* parameters = nullptr;      // may be null in take_moves

@@ -9,8 +9,8 @@
 namespace dslaunch::kernels {
 namespace {
 
-// The largest number of queries that share one read of the cache: their q and sums stay in L1 and
-// L2.
+// The largest number of queries that one read of the cache serves. The queries and their sums stay
+// in L1 and L2.
 constexpr int64_t kQueriesMax = 32;
 
 // Rows [first, first + rows), which use the same cache, and the chunks of positions that at least

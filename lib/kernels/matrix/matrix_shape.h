@@ -33,8 +33,8 @@ struct MatrixShape {
 // The number of outputs in a panel of a packed form; the last panel is padded with zeros.
 inline constexpr int64_t kPanelOutputs = 16;
 // The default group. Packed forms allow groups of 32, 64 and 128. A group of 32 costs 0.5 bits per
-// weight and gives the smallest error of weights and of activations; the products are equally fast
-// per byte.
+// weight and gives the smallest errors of weights and activations. Groups of all sizes take the
+// same time for each byte that a product reads.
 inline constexpr int64_t kDefaultGroup = 32;
 // The largest number of rows or columns of a matrix, so that no count of its bytes overflows.
 inline constexpr int64_t kMatrixSizeMax = int64_t{1} << 28;

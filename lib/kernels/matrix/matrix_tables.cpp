@@ -35,8 +35,8 @@ const MatrixKernels& matrix_kernels_of(MatrixIsa isa) {
     return kScalarMatrix;
 }
 
-// Returns the token kernels of ISA. They use no dot products of bytes, so instruction sets that
-// differ only in these share a table.
+// Returns the token kernels of ISA. These kernels use no dot products of bytes, so instruction sets
+// with and without dot products share a table.
 const TokenKernels& token_kernels_of(MatrixIsa isa) {
     DSL_CHECK(matrix_isa_available(isa), "this processor or this build does not support {}",
               matrix_isa_name(isa));

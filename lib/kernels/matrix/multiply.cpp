@@ -53,9 +53,10 @@ ProductPart part_of(const Product& product, const Activations& activations) {
     return part;
 }
 
-// Limits on the number of panels that a thread takes at once. The panels have enough bytes to
-// stream from memory, or, with many rows, enough outputs to read the rows once for several of them.
-// They are also few enough that the threads finish at about the same time.
+// Limits on the number of panels that a thread takes at once. A thread takes panels at least
+// kChunksAThread times, so that all threads finish at about the same time. It takes at most
+// kChunkBytes at once. With more than kManyRows rows, it instead takes at least kPanelsTogether
+// panels, so that one read of the rows serves all of them.
 constexpr int64_t kChunkBytes = int64_t{2048} * 1024;
 constexpr int64_t kChunksAThread = 4;
 constexpr int64_t kManyRows = 16;

@@ -32,13 +32,14 @@ struct ActivationRows {
 };
 
 // Activations prepared for matrices of one form and group; several matrices can use them (q, k and
-// v; gate and up). The memory grows to the largest use and is kept. Threads: one at a time may call
-// assign(); any number may read.
+// v; gate and up). The object's memory grows when assign() needs more of it, and never shrinks.
+// Threads: one at a time may call assign(); any number may read.
 class Activations {
   public:
-    // Prepares X, which must outlive the use of this object. For kInt8, kInt4, and kBf16 on kAmx,
-    // makes converted copies on the team's threads; a row with a number that is not finite then
-    // gives rows of y that are NaN. The products use ISA too.
+    // Prepares X for products on ISA with matrices like SHAPE. X must outlive the use of this
+    // object. If weights are kInt8 or kInt4, or if ISA is kAmx and weights are kBf16, the team's
+    // threads make converted copies of X. Then a row of X with a number that is not finite makes
+    // its row of each product NaN.
     void assign(const ActivationRows& x, const MatrixShape& shape, ThreadTeam& team,
                 MatrixIsa isa = matrix_isa_in_use());
     // Returns true if the assigned rows can be multiplied with matrices of SHAPE.

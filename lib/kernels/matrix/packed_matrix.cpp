@@ -95,8 +95,8 @@ struct PackedRow {
     }
 
   private:
-    // Four neighbouring inputs, as vectors of GCC and clang, because these compilers do not
-    // vectorise loops over such bytes.
+    // Four neighbouring inputs, as vector types of GCC and clang, because these compilers do not
+    // vectorise loops over bytes of codes.
     using Codes = uint8_t __attribute__((vector_size(4)));
     using Numbers = float __attribute__((vector_size(16)));
 

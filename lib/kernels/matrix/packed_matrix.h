@@ -34,16 +34,16 @@ struct SourceRows {
 
 // Packs SOURCE's rows into their panels of PACKED, which is the whole matrix. Numbers are rounded
 // to nearest; for kInt4 and kNf4, a search finds the scale (and minimum) with the least weighted
-// squared error. A row's bytes depend only on that row, not on ISA, the team, or the other rows. A
-// group with a number that is not finite becomes NaN as a whole (kInt4: the whole row does). The
-// last group may end past IN; the missing numbers count as 0. REQUIRES: is_packed; rows.begin is a
-// multiple of kPanelOutputs; the end of the rows is OUT or also such a multiple; PACKED has
+// squared error. A row's bytes depend only on that row, not on ISA, the team, or the other rows. If
+// a number is not finite, all numbers of its group become NaN; with kInt4, all numbers of its row.
+// The last group may end past IN; the missing numbers count as 0. REQUIRES: is_packed; the rows
+// begin at a multiple of kPanelOutputs, and end at such a multiple or at OUT; PACKED has
 // matrix_bytes and is aligned to 4 bytes.
 void quantize(const MatrixShape& shape, const SourceRows& source, std::span<std::byte> packed,
               ThreadTeam& team, MatrixIsa isa = matrix_isa_in_use());
 
-// Writes the weights as products use them to OUT, [rows.numel, in] fp32, contiguous. Threads: the
-// caller's. REQUIRES: ROWS is within the matrix.
+// Converts ROWS of MATRIX to fp32, with the same values that products use. OUT is [rows.numel, in],
+// contiguous. Threads: the caller's. REQUIRES: ROWS is within the matrix.
 void dequantize(const PackedMatrix& matrix, Range rows, float* out);
 
 }  // namespace dslaunch::kernels

@@ -212,7 +212,7 @@ void Agent::handle(const Frame& frame) {
     }
 }
 
-// Tells the launcher, while a large file is read, that this agent is alive.
+// Tells the launcher that this agent is alive. Used while a large file is read.
 void Agent::say_alive() {
     if (silence_.sends_sign(steady_clock::now())) send(FrameKind::kPong);
 }
@@ -239,7 +239,8 @@ void Agent::start_workers(const StartRequest& request) {
         log_debug("agent", "own control group: {}",
                   has_group ? "yes" : "no, the agent cannot create one");
     }
-    // Rank 0 of a script must get the port that all ranks have been given.
+    // Rank 0 of a script binds the port that all ranks have been given. Watch that no other user
+    // takes this port first.
     if (request.target_kind != TargetKind::kModel && are_ranks && first.rank == 0)
         port_watch_.begin(first.master_port, steady_clock::now());
     workers_.start(request,
@@ -315,7 +316,8 @@ void Agent::check_lease(steady_clock::time_point now) {
     if (state_ != State::kServing) return;
     std::string over;
     if (launcher_.is_greeted()) {
-        // The answer to this sign of life shows whether the launcher's machine acknowledges bytes.
+        // If the launcher's machine still runs, it acknowledges the bytes of this message. over()
+        // checks the acknowledgement.
         if (silence > kPingInterval) say_alive();
         over = silence_.over(silence);
     } else if (silence > kFirstByteMax) {

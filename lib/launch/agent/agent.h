@@ -20,9 +20,9 @@ struct AgentSettings {
     // The address at which the launcher reached this machine, for transports that do not report it.
     // If it is empty, the agent uses the address in sshd's SSH_CONNECTION.
     std::string arrival_address;
-    // If true, the agent passes a signal from outside (a scheduler ends the job, a pod is removed)
-    // to the launcher, which then lets the ranks save. Only a second signal ends the workers
-    // directly.
+    // If true, the agent passes a signal from outside to the launcher, which then lets the ranks
+    // save. For example, a scheduler ends the job, or a pod is removed. Only a second signal ends
+    // the workers directly.
     bool asks_before_ending = false;
     // CUDA_VISIBLE_DEVICES as a scheduler set it: the job's device numbers are indices into this
     // list.

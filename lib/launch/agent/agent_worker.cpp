@@ -36,7 +36,8 @@ EnvironmentList worker_environment(const StartRequest& request, const StartReque
             }
         }
     }
-    // Values that this function has already set take precedence over the host's, as in a shell.
+    // If a value refers to a variable, the reference is replaced as in a shell: by the value that
+    // this function has already set, or, if there is none, by the host's value.
     const auto value_of = [&](const std::string& name) {
         const std::string* const set = find_variable(environment, name);
         return set != nullptr ? set : find_variable(own, name);

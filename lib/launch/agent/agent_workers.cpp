@@ -67,7 +67,7 @@ void AgentWorkers::report_not_started(int64_t rank, const std::string& cause, in
 }
 
 void AgentWorkers::read_output(AgentWorker& worker, OutputStream stream, bool to_the_end) {
-    // The launcher must get the control frames that a worker wrote before this output first.
+    // Sends the worker's control frames first, because the worker wrote them before this output.
     if (!read_control(worker) && !to_the_end) return;
     const std::string lines = read_lines(worker, stream, to_the_end);
     if (!lines.empty()) send_(FrameKind::kOutput, encode(WorkerOutput{worker.rank, stream, lines}));

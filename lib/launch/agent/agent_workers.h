@@ -19,7 +19,7 @@ struct WorkerSources {
     MeetingSocket& rendezvous;  // AgentWorkers closes the socket once the workers have it
     int64_t cores = 1;          // processors of this machine
     WorkerStdin stdin_of_rank_0;
-    // CUDA_VISIBLE_DEVICES as a scheduler set it; nullopt if it is not set, for all GPUs.
+    // CUDA_VISIBLE_DEVICES as a scheduler set it; nullopt if it is not set, which means all GPUs.
     std::optional<std::string> visible_devices;
 };
 
@@ -46,8 +46,8 @@ class AgentWorkers {
     // Asks all workers to save and end.
     void save();
     // Reports the end of the worker with process id PID; does nothing if PID is not a worker.
-    // STATUS is the result of waitpid(). WAS_TOLD_TO_END gets the number of the signal that ended
-    // the process (0: no signal), and returns true if the agent sent that signal.
+    // STATUS is the result of waitpid(). WAS_TOLD_TO_END returns true if the agent ended the
+    // process; its argument is the number of the signal that ended the process (0: no signal).
     void report_end(pid_t pid, int status,
                     const std::function<bool(int signal_number)>& was_told_to_end);
 

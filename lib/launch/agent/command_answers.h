@@ -1,5 +1,6 @@
-// An agent's answers to single requests: from `hosts check`, `ps --devices` and `stop`, and from a
-// launcher that fetches a file or begins a further attempt. One thread: the agent's.
+// An agent's answers to requests that need only one answer frame. The requests come from `hosts
+// check`, `ps --devices` and `stop`, and from a launcher that fetches a file or begins a further
+// attempt. One thread: the agent's.
 #pragma once
 
 #include <functional>
@@ -10,7 +11,7 @@
 
 namespace dslaunch::launch {
 
-// Returns the answer to FRAME, or nullopt if FRAME is not a single request. Work that takes seconds
+// Returns the answer to FRAME, or nullopt if FRAME is of another kind. Work that takes seconds
 // calls WHILE_WAITING every few milliseconds. Throws Error{kInternal} on malformed payloads.
 [[nodiscard]] std::optional<Frame> answer_command(const Frame& frame,
                                                   const std::function<void()>& while_waiting);

@@ -12,7 +12,7 @@
 
 namespace dslaunch::launch {
 
-// A process that uses a GPU, or the process that the request names.
+// A process in a report: it uses a GPU, or the request asks for it (DeviceUseRequest).
 struct DeviceProcess {
     ProcessName name;       // start_time is 0 if /proc does not show it, as in another container
     std::string user;       // user name or number; empty if not known

@@ -33,8 +33,8 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::nanoseconds;
 
-// The bytes of /proc/cpuinfo that are read: enough for the first processor. For all processors of a
-// large machine, the kernel needs a millisecond.
+// Only so many bytes of /proc/cpuinfo are read: enough for the first processor. On a large machine,
+// the kernel needs a millisecond to describe all processors.
 constexpr size_t kCpuInfoBytes = 8192;
 
 std::string beginning_of(const std::string& path) {

@@ -41,8 +41,8 @@ struct MachineFacts {
 };
 
 // Returns the name of the first processor in CPUINFO, the text of /proc/cpuinfo; empty if it names
-// none. An ARM machine's CPUINFO contains numbers; returns their name if it is known, else the
-// numbers.
+// none. On ARM, CPUINFO contains only numbers: if the processor with these numbers is not known,
+// returns the numbers.
 [[nodiscard]] std::string processor_model(const std::string& cpuinfo);
 
 // Returns this machine's facts; what cannot be read stays empty. Takes under a millisecond. ROOT:
@@ -63,8 +63,9 @@ struct WorkerNeeds {
 [[nodiscard]] WorkerNeeds needs_of_worker(const std::string& worker, bool cuda);
 
 // Returns the problem of each host in words, or an empty text for a host that has no problem. A
-// mere difference, such as another kernel or CPU, is not a problem. A host's driver is a problem if
-// it differs from the most common version (in a tie, from the version that comes first).
+// mere difference, such as another kernel or CPU, is not a problem. But a driver version is a
+// problem if most hosts have a different one. If two versions are equally frequent, the first one
+// counts as the version that most hosts have.
 [[nodiscard]] std::vector<std::string> check_machines(const std::vector<MachineFacts>& machines,
                                                       const WorkerNeeds& needs);
 

@@ -83,8 +83,8 @@ void PushReceiver::give_up(const std::string& cause) {
     answer_(answer);
 }
 
-// Returns true if PATH is a plain file with the offered content. If IS_TARGET, it also gives the
-// file the offered mode and time, and throws Error{kDisk} if PATH is anything but a plain file.
+// Returns true if PATH is a plain file with the offered content. If IS_TARGET, also gives the file
+// the mode and time of the offer, and throws Error{kDisk} if PATH exists but is not a plain file.
 bool PushReceiver::is_there(const std::string& path, bool is_target) {
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0) {
@@ -279,7 +279,7 @@ void PushReceiver::begin_chunk() {
 }
 
 void PushReceiver::take_piece(const PushPiece& piece) {
-    // Pieces of a file that was given up may still arrive.
+    // After give_up(), pieces of the file may still arrive. They are ignored.
     if (!part_.valid() || piece.id != offer_.id) return;
     const int64_t chunk = missing_[next_missing_];
     const int64_t end = chunk * kPushChunkBytes + chunk_bytes(chunk);

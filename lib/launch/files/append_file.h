@@ -12,8 +12,8 @@ namespace dslaunch::launch {
 // link. Throws Error{kDisk} that names PATH.
 [[nodiscard]] UniqueFd open_for_append(const std::string& path);
 
-// Appends BYTES with one system call if the disk takes them. Returns 0 or a negative errno; does
-// nothing if FILE is not open.
+// Appends BYTES with as few system calls as possible; one call is usually enough. Returns 0 or a
+// negative errno. Does nothing if FILE is not open.
 [[nodiscard]] int append(const UniqueFd& file, std::string_view bytes);
 
 // Makes the folder at PATH and its parents. Throws Error{kDisk}, whose message ends with a

@@ -10,15 +10,16 @@
 
 namespace dslaunch::launch {
 
-// Returns the size and SHA-256 of PATH. Unless ALL_BYTES, the hash of a file over 1 GiB covers only
-// 64 evenly spread blocks of 1 MiB. Calls ALIVE every few megabytes. Blocks while it reads. If a
-// file cannot be read, FileFacts::error gives the reason. A file that is in CACHE (not owned, may
-// be null) is not read, unless ALL_BYTES; the hash of a file that was read is added to CACHE.
+// Returns the size and SHA-256 of PATH. If ALL_BYTES is false, the hash of a file over 1 GiB covers
+// only 64 evenly spread blocks of 1 MiB, and a file that is in CACHE is not read. CACHE may be
+// null; the hash of a file that was read is added to it. Calls ALIVE every few megabytes. Blocks
+// while it reads. If the file cannot be read, FileFacts::error gives the reason.
 [[nodiscard]] FileFacts look_at_file(const std::string& path, bool all_bytes,
                                      const std::function<void()>& alive,
                                      HashCache* cache = nullptr);
 
-// Returns true if nothing is at PATH; false if something is, or if that cannot be found out.
+// Returns true if there is certainly nothing at PATH. Returns false if there is something, or if it
+// cannot be found out.
 [[nodiscard]] bool is_missing(const std::string& path);
 
 // Returns the SHA-256 in hex of all bytes of PATH, from CACHE if the file has not changed since it

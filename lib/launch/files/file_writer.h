@@ -37,7 +37,7 @@ class FileWriter {
 
     // Queues WORK, which keeps BYTES bytes in memory; never waits. Work is done in the order of the
     // calls. Returns false if the queue is full; WORK is then dropped. Work with BYTES 0 is never
-    // dropped: the caller must limit how much of it there is.
+    // dropped, so the caller must not queue an unlimited number of such works.
     bool post(Work work, size_t bytes);
     // Returns the errno of the first work that failed. Returns 0 if no work has failed, or if an
     // earlier call has returned this errno.
@@ -46,7 +46,8 @@ class FileWriter {
     // empty if there is no news. Each line is returned only once.
     [[nodiscard]] std::string take_news();
     // Waits until everything is written, and returns true. Returns false if nothing was written for
-    // STANDSTILL_MAX, if ALL_MAX is over, or if WAKE_FD (-1: none) becomes readable.
+    // STANDSTILL_MAX, if the wait takes longer than ALL_MAX, or if WAKE_FD (-1: none) becomes
+    // readable.
     [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1,
                             std::chrono::milliseconds all_max = std::chrono::hours(24));
     // Does WORK on the thread, after all work that is queued, and waits until it is done. Rethrows

@@ -55,8 +55,8 @@ class HashCache {
     // Returns the hash that was passed to add() for a file with this device, inode, size and times;
     // empty if there is no such file.
     [[nodiscard]] std::string find(const struct stat& status, bool sampled);
-    // Adds the hash of a file; STATUS is from before the file was read. A file that changed within
-    // the last two seconds is not remembered: a later change could leave the same times.
+    // Adds the hash of a file. STATUS was taken before the file was read. A file that changed
+    // within the last two seconds is not remembered: a later change could leave the same times.
     void add(const struct stat& status, bool sampled, std::string_view hash);
     // Writes the added hashes with mode 0600, and drops the oldest entries above kEntriesMax. A
     // cache that cannot be written is not a failure of the job: it is logged at level debug.

@@ -19,8 +19,9 @@ struct UstarEntry {
     int64_t modified_s = 0;
 };
 
-// Returns the header of one plain file; its content follows, then ustar_padding() zeros. Throws
-// Error{kInput} if the name is too long or the size is over 8 GiB.
+// Returns the header of one plain file. In an archive, the file's content follows the header, and
+// ustar_padding() zeros follow the content. Throws Error{kInput} if the name is too long or the
+// size is over 8 GiB.
 [[nodiscard]] std::string ustar_header(const UstarEntry& entry);
 // Returns the number of zero bytes that follow a content of BYTES bytes.
 [[nodiscard]] size_t ustar_padding(int64_t bytes);

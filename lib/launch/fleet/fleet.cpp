@@ -23,14 +23,15 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kTick{500};
-// A scheduler's signals to an agent and to this process are one request to end if they arrive
-// within this time.
+// A scheduler may send a signal both to an agent and to this process. If the two signals arrive
+// within this time, they count as one request to end.
 constexpr milliseconds kSameWishMax{3'000};
 constexpr size_t kKeptDiagnostics = 20;
 constexpr size_t kSaidMax = 300;
 
-// Returns, in words for the user, the reason why an agent is gone; never empty. EVENT: the host's
-// kEnded. GREETED: its agent had said hello. DIAGNOSTICS: its last lines on stderr, printable.
+// Returns the reason why an agent is gone, in words for the user; never empty. EVENT: the kEnded
+// event of its host. GREETED: the agent had said hello. DIAGNOSTICS: the agent's last lines on
+// stderr, printable.
 std::string describe_agent_end(const TransportEvent& event, bool greeted,
                                const std::vector<std::string>& diagnostics) {
     std::string cause = printable_lines(event.text, kCauseIndent);
@@ -261,8 +262,8 @@ void Fleet::handle_end(const TransportEvent& event) {
             "install one for its kind there, and start jobs for such hosts on one of them",
             launcher_path(), event.exit_status, node.diagnostics.back());
     }
-    // Another program may have answered, or a login shell that reports why it cannot start the
-    // agent.
+    // The bytes may come from another program, or from a login shell that reports why it cannot
+    // start the agent.
     const std::string_view said = trim(std::string_view(node.frames.noise()).substr(0, kSaidMax));
     if (!node.greeted && !said.empty()) {
         cause += fmt::format("; it said: {}", printable_lines(said, kCauseIndent));
@@ -274,7 +275,8 @@ void Fleet::take_signals() {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
         const bool by_hand = info.ssi_signo == SIGINT;
-        // A scheduler whose request came through an agent signals this process a moment later.
+        // If a scheduler's request came through an agent, the scheduler also signals this process a
+        // moment later.
         if (!by_hand && interrupts_ == 1 && agent_asked_at_ &&
             steady_clock::now() - *agent_asked_at_ < kSameWishMax) {
             continue;
@@ -318,8 +320,8 @@ void Fleet::stop(const StopRules& rules) {
         if (!nodes_[i].greeted && !nodes_[i].ended) lose(i, "the connection was not made yet");
     }
     const auto over = [](const Node& node) { return node.ended || node.gone; };
-    // The next request to end (Ctrl-C) ends the wait; an earlier request may be the reason for this
-    // call. The remaining hosts are then given up.
+    // A request to end (Ctrl-C) that comes during this wait ends the wait. Hosts whose agents have
+    // not ended are then given up.
     pump([&] { return all(over); }, steady_clock::now() + rules.limit);
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (!over(nodes_[i])) lose(i, "its agent did not end");

@@ -27,15 +27,14 @@ class FleetListener {
     // The agent has said hello, in this protocol version.
     virtual void host_greeted(size_t /*host*/) {}
     // Takes frames that Fleet does not handle itself: all except hello, pong, gone, problems and
-    // requests to end. If it throws an Error, the agent has sent nonsense, and the host counts as
-    // lost.
+    // requests to end. Throws Error if the agent has sent nonsense; the host then counts as lost.
     virtual void take_frame(size_t /*host*/, const Frame& /*frame*/) {}
     // LINE, printable, came on stderr of an agent that has said hello.
     virtual void take_diagnostic(size_t /*host*/, const std::string& /*line*/) {}
     // The agent reports a problem in MESSAGE, printable; Node::error contains the first one.
     virtual void take_problem(size_t /*host*/, const std::string& /*message*/) {}
-    // The agent is gone. LOST: neither we nor the agent intended this; Node::error gives the
-    // reason.
+    // The agent is gone. LOST is true if neither this process nor the agent has planned the end;
+    // Node::error then gives the reason.
     virtual void host_ended(size_t /*host*/, bool /*lost*/) {}
     // Somebody asks for the end; CAUSE says who. Returns true if pump() must stop waiting.
     [[nodiscard]] virtual bool end_wished(const std::string& /*cause*/) { return true; }
@@ -87,7 +86,7 @@ class Fleet {
     };
 
     // SIGNAL_FD: a signalfd with the signals that end a command, or -1 for the default effect of
-    // signals. Both references must outlive this object.
+    // signals. HOSTS and TRANSPORT must outlive this object.
     Fleet(const std::vector<HostAddress>& hosts, Transport& transport, int signal_fd);
     // Reports to LISTENER (null: to nobody) what happens from now on.
     void listen(FleetListener* listener) { listener_ = listener != nullptr ? listener : &deaf_; }
@@ -95,8 +94,8 @@ class Fleet {
     // Starts all agents and waits at most LIMIT until each has said hello or has failed. An agent
     // that has not answered by then, or has another protocol version, has an error.
     void connect(std::chrono::milliseconds limit, bool want_binary_hash);
-    // Handles events until DONE() is true (returns true), or until DEADLINE or a request to end
-    // (returns false).
+    // Handles events until DONE() is true, and then returns true. Returns false if DEADLINE or a
+    // request to end comes first.
     bool pump(const std::function<bool()>& done, Time deadline);
     // Queue a frame for one agent, or for all agents. A host that has ended gets no frame.
     void send(size_t host, FrameKind kind, std::string payload = {});
@@ -111,7 +110,8 @@ class Fleet {
     void stop();
     void stop(const StopRules& rules);
 
-    // Returns true if Ctrl-C or another signal that ends a command came, here or to an agent.
+    // Returns true if this process or an agent has received Ctrl-C or another signal that ends a
+    // command.
     [[nodiscard]] bool interrupted() const { return interrupts_ > 0; }
     // Returns true from the call of stop() on.
     [[nodiscard]] bool stopping() const { return is_stopping_; }
@@ -157,8 +157,8 @@ class Fleet {
     bool is_stopping_ = false;
 };
 
-// Returns a message for the user if the host of HELLO has a different kind of processor from this
-// machine's, and thus needs its own build of dslaunch; empty if both have the same kind.
+// Returns a message for the user if the host of HELLO has a different kind of processor than this
+// machine. Such a host needs its own build of dslaunch. Empty if both have the same kind.
 [[nodiscard]] std::string describe_other_processor(const AgentHello& hello);
 
 // The exit code of a shell or a dynamic loader if a program, or one of its libraries, is missing.

@@ -31,9 +31,9 @@ struct HostAnswer {
     std::string error;  // the reason why there is no payload
 };
 
-// Starts agents on HOSTS over TRANSPORT, sends each its question as soon as it has said hello, and
-// ends them. A host that fails does not delay the others. SIGNAL_FD: as in Fleet; after a request
-// to end, hosts that have not answered get an error.
+// Starts agents on HOSTS over TRANSPORT, asks each agent QUESTION as soon as the agent has said
+// hello, and ends all agents. A host that fails does not delay the others. SIGNAL_FD: as in Fleet;
+// after a request to end, hosts that have not answered get an error.
 [[nodiscard]] std::vector<HostAnswer> ask_hosts(const std::vector<HostAddress>& hosts,
                                                 Transport& transport, int signal_fd,
                                                 const HostQuestion& question);
@@ -56,9 +56,9 @@ struct HostQuestions {
 };
 
 // Asks every host whose agent is running for a report: all hosts at once, and each host three
-// times. The fastest answer gives the host's clock. Then asks for the GPUs; a driver may take
-// seconds to answer. REQUIRES: fleet.connect() was called with want_binary_hash, unless own_hash is
-// empty.
+// times. The fastest of the three answers is used to compare the host's clock. Then asks for the
+// GPUs; a driver may take seconds to answer. REQUIRES: fleet.connect() was called with
+// want_binary_hash, unless own_hash is empty.
 [[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const HostQuestions& questions);
 
 // A program to run on every host.

@@ -199,8 +199,8 @@ void install_on(const HostAddress& host, const std::string& config_path,
     }
 }
 
-// Does WORK for each host that is true in WHICH, in a few threads. FAILED handles exceptions that
-// WORK throws.
+// Does WORK in a few threads for each host whose entry in WHICH is true. If WHICH is empty, does it
+// for all hosts. FAILED handles the errors that WORK throws.
 void for_hosts(size_t count, const std::vector<bool>& which,
                const std::function<void(size_t)>& work,
                const std::function<void(size_t, const char*)>& failed) {

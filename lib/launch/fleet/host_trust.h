@@ -43,8 +43,8 @@ class HostTrust {
     HostTrust(std::vector<HostAddress> hosts, std::string ssh_config_path)
         : hosts_(std::move(hosts)), config_path_(std::move(ssh_config_path)) {}
 
-    // Each of these functions works on all hosts at the same time, or on the hosts for which WHICH
-    // is true, and returns one entry per host.
+    // These functions work on all hosts at the same time, and return one entry per host. If a
+    // function has a parameter WHICH, it skips hosts whose entry in WHICH is false.
     [[nodiscard]] std::vector<HostKey> fetch_keys() const;
     // Tries to log in with the user's keys.
     [[nodiscard]] std::vector<KeyLogin> try_keys(const std::vector<bool>& which) const;

@@ -5,8 +5,8 @@
 
 namespace dslaunch::launch {
 
-// Returns true if LINE is "TYPE BASE64[ COMMENT]" and no character of it has a special meaning to a
-// shell or to sshd: no options before the key, no second line.
+// Returns true if LINE has the form "TYPE BASE64[ COMMENT]", is a single line, has no options
+// before the key, and contains no character with a special meaning to a shell or to sshd.
 [[nodiscard]] bool is_public_key_line(const std::string& line);
 
 // Returns the public key of IDENTITY, else one of ~/.ssh/id_{ed25519,ecdsa,rsa}. If there is no

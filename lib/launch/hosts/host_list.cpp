@@ -13,7 +13,8 @@ constexpr size_t kDigitsMax = 9;         // digits of a range's end
 constexpr size_t kFoldedDigitsMax = 18;  // digits of a name's number; the number plus one fits into
                                          // int64_t
 
-// Reads the number of 1 to kDigitsMax digits at AT and moves AT past it; else returns nothing.
+// Reads a number with at most kDigitsMax digits at AT, and moves AT past it. Returns nothing if
+// there is no such number.
 std::optional<int64_t> read_number(std::string_view text, size_t& at) {
     const size_t start = at;
     while (at < text.size() && is_digit(text[at])) ++at;

@@ -11,7 +11,8 @@ namespace dslaunch::launch {
 
 inline constexpr int kRangeHostsMax = 4096;  // hosts of one range
 
-// FIRST-LAST, each number written with at least as many digits as FIRST was.
+// The numbers from FIRST to LAST. FIRST was written with DIGITS digits, so smaller numbers are
+// written with leading zeros.
 struct NumberRange {
     int64_t first = 0;
     int64_t last = 0;
@@ -43,8 +44,8 @@ struct ReadRange {
 // Reads FIRST-LAST, or one number, at position AT of TEXT.
 [[nodiscard]] ReadRange read_range(std::string_view text, size_t at);
 
-// Returns "te[1-3],gw": neighbours in NAMES that count up with equal prefix and suffix share a
-// bracket; the order of NAMES is kept.
+// Returns a short form such as "te[1-3],gw". Neighbours in NAMES share a bracket if only their
+// numbers differ, and these count up by 1. Keeps the order of NAMES.
 [[nodiscard]] std::string fold_names(const std::vector<std::string>& names);
 
 }  // namespace dslaunch::launch

@@ -101,7 +101,7 @@ class Parser {
                                         fmt::format(format, std::forward<Args>(args)...)));
     }
     void parse_line(std::string_view line);
-    // Reports a problem and returns true if LINE contains a byte that is not ASCII.
+    // If LINE contains a byte that is not ASCII, reports a problem and returns true.
     bool is_odd(std::string_view line);
     void read_keys(std::span<const Token> tokens, Host& host,
                    std::map<std::string, size_t>& columns);
@@ -124,7 +124,7 @@ class Parser {
     std::map<std::string, int> lines_by_name_;
 };
 
-// Returns the number of TEXT's first line that looks like YAML (`---`, `hosts:`, `- node1`), or 0.
+// Returns the number of the first line that looks like YAML (`---`, `hosts:`, `- node1`); else 0.
 int yaml_line(std::string_view text) {
     int number = 0;
     for (const std::string& line : split(text, '\n')) {
@@ -475,7 +475,7 @@ void check_spec(const std::vector<Host>& hosts, const std::vector<NodeSpec>& spe
     }
 }
 
-// Returns true if SPECS name SLOT of NODE; several entries for a host add up.
+// Returns true if an entry of SPECS names SLOT of NODE. There may be several entries for a host.
 bool is_named(const std::vector<NodeSpec>& specs, const std::string& node, int slot) {
     return std::any_of(specs.begin(), specs.end(), [&](const NodeSpec& spec) {
         return spec.node == node &&

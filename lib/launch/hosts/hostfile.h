@@ -69,10 +69,10 @@ struct HostSlots {
 [[nodiscard]] std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts,
                                                   const HostFilter& filter);
 
-// Returns the number of slots of HOST that INCLUDE (the value of --include) assumes: if it names
-// slots of HOST, the highest named slot plus one; else 0. Meant for a host that has no GPUs and no
-// given number of workers, so that its slots are plain numbers. Throws as apply_filter() does on
-// malformed text.
+// Returns the number of slots that HOST needs for INCLUDE (the value of --include): the highest
+// slot that INCLUDE names for HOST, plus one; 0 if it names no slot. Called if HOST has no GPUs
+// and the user has not given its number of workers, so that its slots are plain numbers. Throws as
+// apply_filter() does on malformed text.
 [[nodiscard]] int named_slots(const std::string& include, const std::string& host);
 
 }  // namespace dslaunch::launch

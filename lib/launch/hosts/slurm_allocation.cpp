@@ -152,8 +152,9 @@ void set_slots(SlurmAllocation& allocation, const EnvironmentList& environment, 
     allocation.slots = SlurmAllocation::Slots::kTasks;
 }
 
-// Returns the step that srun created, or nothing. salloc's shell and a batch script are steps too,
-// with numbers near the end of the 32-bit range, but they are not started as several copies.
+// Returns the step that srun created, or nothing. For Slurm, salloc's shell and a batch script are
+// also steps, with numbers near the end of the 32-bit range. They are left out, because they run
+// only once, on one host.
 std::optional<SlurmStep> find_step(const EnvironmentList& environment) {
     constexpr int64_t kNumbersOfShells = 0xffff'fff0;
     const auto number = [&](const char* name, int64_t otherwise) {
@@ -243,8 +244,8 @@ std::optional<SlurmAllocation> find_slurm_allocation(const EnvironmentList& envi
                        !value_of(environment, "SLURM_NTASKS_PER_NODE").empty();
     std::string tasks = asked ? value_of(environment, "SLURM_TASKS_PER_NODE") : std::string();
     allocation.step = find_step(environment);
-    // Inside a step Slurm's variables count the step's tasks; a step with one task stands for all
-    // hosts.
+    // Inside a step, Slurm's variables count the step's tasks. A step with one task launches
+    // workers on all hosts, so this count says nothing about slots.
     if (allocation.step && allocation.step->tasks == 1) tasks.clear();
     if (allocation.step && allocation.step->tasks > 1) {
         const std::string step_list = value_of(environment, "SLURM_STEP_NODELIST");

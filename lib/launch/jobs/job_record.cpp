@@ -33,8 +33,8 @@ UniqueFd open_own(const std::string& path) {
 }
 
 // Returns the transport over which `stop` reaches the hosts again: local, openssh or ssh. Other
-// starters of agents need an allocation or a listener that has ended with the launcher, so ssh is
-// used instead.
+// transports depend on an allocation or a listener that has ended with the launcher, so ssh takes
+// their place.
 const char* way_back(TransportKind kind) {
     if (kind == TransportKind::kLocal) return "local";
     return kind == TransportKind::kOpenSsh ? "openssh" : "ssh";

@@ -53,7 +53,8 @@ class JobRecord {
     // Record the state of the job: waiting before restart number RESTARTS, or ended with EXIT_CODE.
     void wait_for_restart(int restarts);
     void end(int exit_code);
-    // Takes a line of metrics.jsonl; writes at most one line a second, and the last one in end().
+    // Takes a line of metrics.jsonl. Writes at most one line a second; end() writes the newest
+    // line.
     void metrics(std::string_view line);
     // Returns when the job began, in seconds of Unix time.
     [[nodiscard]] int64_t started_at_s() const { return started_at_ns_ / 1'000'000'000; }

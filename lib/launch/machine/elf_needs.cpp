@@ -144,7 +144,7 @@ void add_libraries(const std::string& path, std::set<std::string>& found) {
     }
 }
 
-// The libraries of glibc and of the GPU driver, which belong to each host.
+// The libraries of glibc and of the GPU driver. Every host has its own versions of them.
 constexpr std::array kHostsOwn = {
     "linux-vdso.so",     "ld-linux",    "libc.so.",  "libm.so.",      "libmvec.so.",
     "libpthread.so.",    "libdl.so.",   "librt.so.", "libresolv.so.", "libutil.so.",
@@ -171,9 +171,9 @@ std::string read_all(int fd) {
     return text;
 }
 
-// A library that opens other libraries while it runs, which no ELF header names. Source: the calls
-// of dlopen in torch 2.11 for CUDA 13, cuDNN 9 and nvrtc 13. On a host, an opened library is found
-// beside its opener, or through the RPATH of dsworker (nvrtc has no RPATH).
+// A rule for libraries that another library opens with dlopen, so that no ELF header names them.
+// Source: the calls of dlopen in torch 2.11 for CUDA 13, cuDNN 9 and nvrtc 13. On a host, such a
+// library is found beside its opener, or through the RPATH of dsworker (nvrtc has no RPATH).
 struct OpeningRule {
     std::string_view opener;  // start of a name
     std::string_view opened;  // start of names in the same folder
@@ -185,8 +185,9 @@ constexpr std::array<OpeningRule, 4> kOpeningRules = {{
     {"libtorch_cuda.so", "libtorch_cuda_linalg.so"},
 }};
 
-// Returns true if OPENER opens NAME by RULE. The name of a part of cuDNN ends with cuDNN's version.
-// Other names end with no version or MAJOR.MINOR; longer versions belong to further links.
+// Returns true if OPENER opens NAME by RULE. If NAME is a part of cuDNN, it must end with cuDNN's
+// version. Otherwise it must have no version, or a version of the form MAJOR.MINOR. A name with a
+// longer version is ignored, because it is a link to a library that also has a shorter name.
 bool is_opened(const OpeningRule& rule, const std::string& opener, const std::string& name) {
     if (!opener.starts_with(rule.opener) || !name.starts_with(rule.opened)) return false;
     if (rule.opened.ends_with('_')) return name.ends_with(opener.substr(opener.find(".so.")));
@@ -252,7 +253,7 @@ std::vector<SharedLibrary> loaded_libraries(const std::string& file,
 }
 
 // Returns the libraries that the loader loads with the library at PATH. Returns nullopt if the
-// loader could not open it on this machine, for example if it is a broken link.
+// loader could not open the library on this machine, for example if PATH is a broken link.
 std::optional<std::vector<SharedLibrary>> needed_to_open(const std::string& path,
                                                          const EnvironmentList& environment) {
     try {

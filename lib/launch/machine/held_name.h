@@ -1,6 +1,7 @@
 // A name that one process of this machine holds until it ends, and that other processes of the same
-// user can watch: an abstract Unix socket, which leaves no file. Copies of dslaunch that do not
-// launch a job themselves use it to learn when the job has ended. One thread uses an object.
+// user can watch: an abstract Unix socket, which leaves no file. If several copies of dslaunch are
+// started and one of them launches the job, the others watch its name to learn when the job has
+// ended. One thread uses an object.
 #pragma once
 
 #include <chrono>

@@ -1,10 +1,11 @@
-// The time for which an agent or a relay keeps working for a launcher that is silent: kLeaseMax, so
-// that a stopped launcher (Ctrl-Z, SIGSTOP, a debugger) keeps its job; on the launcher's own
-// machine, for ever. If the launcher's machine or the network to it is gone, the time is only
-// kSilenceMax: then the kernel has bytes that nobody has acknowledged. TCP_INFO reports this for
-// our own socket. sock_diag(7) reports it for sshd's socket, to every user; if ssh goes through a
-// jump host, that socket only leads to the jump host. A launcher that has ended closes its
-// connection, which this file does not handle. One thread.
+// The rule that decides when a silent launcher is gone. An agent or a relay keeps working for a
+// silent launcher for kLeaseMax, so that a stopped launcher (Ctrl-Z, SIGSTOP, a debugger) keeps its
+// job. On the launcher's own machine, it keeps working without a limit. If the launcher's machine
+// or the network to it is gone, the kernel has bytes that nobody has acknowledged. The agent then
+// works only for kSilenceMax. TCP_INFO reports such bytes for our own socket. sock_diag(7) reports
+// them for sshd's socket, to every user; if ssh goes through a jump host, that socket only leads to
+// the jump host. A launcher that has ended closes its connection, which this file does not handle.
+// One thread.
 #pragma once
 
 #include <linux/inet_diag.h>
@@ -71,8 +72,8 @@ class LauncherLease {
     [[nodiscard]] static LauncherLease over_stdio(bool same_machine);
 
     // Returns the reason why the launcher must be considered gone; empty if it is not gone.
-    // SILENCE: the time since the last byte from the launcher. REQUIRES: this side has sent
-    // something every few seconds meanwhile.
+    // SILENCE: the time since the last byte from the launcher. REQUIRES: during the silence, this
+    // side has sent something every few seconds.
     [[nodiscard]] std::string over(std::chrono::milliseconds silence) const;
 
   private:
@@ -85,8 +86,8 @@ class LauncherLease {
     std::string ssh_connection_;
 };
 
-// The silence of a launcher, as its agent or relay hears it: how long it lasts, when a sign of life
-// is due, and when the launcher is gone.
+// Measures the silence of a launcher for its agent or relay. Says how long the silence lasts, when
+// this side must send a sign of life, and when the launcher is gone.
 class LauncherSilence {
   public:
     using Time = std::chrono::steady_clock::time_point;
@@ -94,7 +95,7 @@ class LauncherSilence {
     // The silence begins now.
     explicit LauncherSilence(LauncherLease lease);
 
-    // Takes note of bytes from the launcher.
+    // Ends the silence, because bytes have arrived from the launcher.
     void end(Time now) { last_input_ = now; }
     // Returns how long the silence lasts; the time for which this process was stopped does not
     // count. Call it several times a second.

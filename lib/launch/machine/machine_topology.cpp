@@ -86,7 +86,8 @@ int first_of_list(const std::string& path, int otherwise) {
     return list ? list->front() : otherwise;
 }
 
-// Returns the lowest processor number that shares the last-level cache; OTHERWISE if not known.
+// Returns the lowest number of all processors that share the last-level cache with the processor in
+// PROCESSOR_FOLDER. Returns OTHERWISE if it is not known.
 int last_cache_of(const std::string& processor_folder, int otherwise) {
     int best_level = 0;
     int found = otherwise;
@@ -161,7 +162,7 @@ int processors_granted(const std::string& root) {
 int64_t group_oom_kills(const std::string& root) {
     const Group group = find_group(root, "memory");
     const char* const file = group.version_1 ? "/memory.oom_control" : "/memory.events";
-    // A cgroup v2 group without limits of its own counts nothing; the group above it does.
+    // A cgroup v2 group without limits has no count; a group above it may have one.
     for (const std::string& folder : group.folders) {
         if (const int64_t kills = read_counter(folder + file, "oom_kill"); kills >= 0) return kills;
     }

@@ -11,9 +11,9 @@
 
 namespace dslaunch::launch {
 
-// Returns the number of processors whose time this process may use, rounded up: the smallest limit
-// that its control group or a group above it has. Returns 0 if there is no limit. ROOT: "" for this
-// machine, else a test's folder that contains proc/ and sys/.
+// Returns the number of processors whose time this process may use, rounded up. The number is the
+// smallest limit of its control group and of the groups above it. Returns 0 if there is no limit.
+// ROOT: "" for this machine, else a test's folder that contains proc/ and sys/.
 [[nodiscard]] int processors_granted(const std::string& root);
 
 // Returns the number of processes of the control group that were killed because its memory was used

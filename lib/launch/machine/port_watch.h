@@ -29,7 +29,8 @@ class PortWatch {
     void begin(int port, Time now);
     // Returns the time of the next check, or never.
     [[nodiscard]] Time next_look() const { return next_look_; }
-    // Checks the port if it is time. Returns the reason why the port is not the rank's, else empty.
+    // Checks the port if it is time. If only processes of other users listen there, returns a text
+    // that says so; otherwise returns an empty text.
     [[nodiscard]] std::string look(Time now);
 
   private:

@@ -61,7 +61,8 @@ class Environments {
   public:
     explicit Environments(const EnvironmentList& environment) : environment_(environment) {}
 
-    // Returns the folders torch/lib of all environments; the active ones come before PREFIX.
+    // Returns the folders torch/lib of all environments: first the active environments, then
+    // PREFIX, then the others.
     [[nodiscard]] std::vector<std::string> torch_folders(const std::string& prefix) {
         for (const std::string& folder : split(value_of("PYTHONPATH"), ':')) add(folder);
         add_prefix(value_of("VIRTUAL_ENV"));

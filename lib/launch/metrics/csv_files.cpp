@@ -51,8 +51,8 @@ std::vector<std::string> csv_files_in(const std::string& folder) {
     return files;
 }
 
-// Returns the length of the part of TEXT to keep: whole lines before the first row whose number is
-// SAMPLES or more.
+// Returns how many bytes of TEXT to keep: all whole lines before the first row whose sample count
+// is SAMPLES or more.
 size_t kept_length(std::string_view text, int64_t samples) {
     size_t begin = 0;
     while (begin < text.size()) {

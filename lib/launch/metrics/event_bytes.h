@@ -23,7 +23,8 @@ namespace dslaunch::launch {
 
 // Returns the first message of every event file, which says that the format is "brain.Event:2".
 [[nodiscard]] std::string version_event(double wall_time_s);
-// Returns the message that makes TensorBoard discard the values that it has read from STEP on.
+// Returns the message that makes TensorBoard discard the values that it has already read for STEP
+// and for later steps.
 [[nodiscard]] std::string session_start_event(double wall_time_s, int64_t step);
 // Returns the message with all EVENTS of STEP, as 32-bit floats. REQUIRES: STEP is not negative.
 [[nodiscard]] std::string scalars_event(double wall_time_s, int64_t step,

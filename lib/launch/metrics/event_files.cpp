@@ -38,8 +38,8 @@ int EventFiles::begin(int64_t samples, bool is_new_run) {
     return 0;
 }
 
-// Opens a file of its own for this process: the name contains the time, the host, the process and a
-// number, as TensorBoard's own writers do it.
+// Creates a file that only this process writes. As with TensorBoard's own writers, its name
+// contains the time, the host, the process id and a number.
 int EventFiles::open() {
     const double now = wall_time_s();
     const std::string name = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder_,

@@ -13,12 +13,11 @@
 namespace dslaunch::launch {
 
 // Writes the event files of a job into one folder. The axis ("step" in TensorBoard) is the number
-// of samples, as in DeepSpeed. Each record is one message, written by one system call.
-//
-// Every begin() starts a new file, as every start of DeepSpeed does. The file begins with the
-// message by which TensorBoard discards the values that will be written again, and for a new run
-// all earlier values; the earlier files stay. A file that a killed job left incomplete is thus
-// never appended to.
+// of samples, as in DeepSpeed. Each record is one message, written by one system call. Every
+// begin() starts a new file, as every start of DeepSpeed does, and keeps the earlier files. So it
+// never appends to a file that a killed job left incomplete. The first message of the new file
+// makes TensorBoard discard the values that will be written again. For a new run, TensorBoard
+// discards all earlier values.
 class EventFiles final : public MetricsSink {
   public:
     // FOLDER exists. Opens no file before the first record.

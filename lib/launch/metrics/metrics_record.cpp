@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Fields that are not events: the step and the counts of samples, which are the axis, and a field
-// that is equal at every step.
+// Fields that do not become events. Steps and counts of samples are on the horizontal axis, and
+// peak_tflops is the same at every step.
 constexpr std::array<std::string_view, 4> kNoEvents{"step", "samples", "eval_samples",
                                                     "peak_tflops"};
 // The names of a field in metrics.jsonl and in DeepSpeed, if they differ.

@@ -18,7 +18,7 @@ struct MetricEvent {
     bool operator==(const MetricEvent&) const = default;
 };
 
-// The start of the names of events, as in DeepSpeed, and the name of the loss scale, which
+// The prefix of all event names, as in DeepSpeed, and the name of the loss scale's event, which
 // DeepSpeed writes with fp16 only.
 inline constexpr std::string_view kEventPrefix = "Train/Samples/";
 inline constexpr std::string_view kLossScaleEvent = "Train/Samples/loss_scale";
@@ -33,8 +33,8 @@ struct MetricsRecord {
 
 // Reads LINE. A line that is not a JSON object gives a record without a step and without events.
 // Each number of the object becomes an event, in the line's order, except peak_tflops and the
-// counts of steps and samples: `loss` is train_loss, as in DeepSpeed, `breakdown_ms` becomes
-// DeepSpeed's elapsed_time_ms_…, and other fields keep their name. Values that are null are left
+// counts of steps and samples. Events have DeepSpeed's names: `loss` becomes train_loss, and
+// `breakdown_ms` becomes elapsed_time_ms_…. Other fields keep their names. Null values are left
 // out.
 [[nodiscard]] MetricsRecord read_metrics(std::string_view line);
 

@@ -11,7 +11,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// Returns true if RECORD is a held-out loss, which has the same place as the step before it.
+// Returns true if RECORD has a held-out loss and no training loss.
 bool is_evaluation(const MetricsRecord& record) {
     const auto has = [&](std::string_view name) {
         return std::ranges::any_of(record.events, [&](const MetricEvent& event) {
@@ -22,8 +22,9 @@ bool is_evaluation(const MetricsRecord& record) {
     return has("eval_loss") && !has("train_loss");
 }
 
-// Returns a place for EARLIER, a record without a place before STEP in the same run. The place is
-// less than STEP's. Assumes that all steps have equally many samples.
+// Estimates the number of samples at which a sink shows EARLIER, a record that came before STEP in
+// the same run and contains no number of samples. Assumes that all steps have equally many samples.
+// The result is less than STEP's number.
 int64_t place_before(const MetricsRecord& step, const MetricsRecord& earlier) {
     const int64_t samples = step.samples.value_or(0);
     if (!step.step || !earlier.step || *step.step <= *earlier.step || *earlier.step < 0)
@@ -92,7 +93,8 @@ int MetricsFeed::add(const MetricsRecord& record) {
     const bool repeats =
         !is_first && (is_step ? samples <= *newest_samples_ : samples < *newest_samples_);
     const bool is_new_run = is_first && !waiting_ && is_at_begin;
-    // An evaluation does not repeat the step at its place.
+    // An evaluation has the same place as its step. The sinks keep the values of the step itself,
+    // so only values after this place count as repeated.
     const int64_t repeated = samples + (evaluates && !is_at_begin ? 1 : 0);
     if (is_first || repeats) begin_all({repeated, is_new_run});
     newest_samples_ = samples;

@@ -19,19 +19,19 @@ class MetricsSink {
   public:
     virtual ~MetricsSink() = default;
 
-    // Called before the first record of a job, and before a record that repeats samples, because
-    // the job was started again from an earlier step. All values from the sample count SAMPLES on
-    // will be written again. IS_NEW_RUN: a run begins at its first step, so all values that are in
-    // this place already belong to a different run.
+    // Called before the first record of a job. Also called if the job was started again from an
+    // earlier step, before the first record that repeats samples. All values from the sample count
+    // SAMPLES on will be written again. IS_NEW_RUN: the record is the first step of a run, so all
+    // values that the sink has kept so far belong to a different run.
     [[nodiscard]] virtual int begin(int64_t samples, bool is_new_run) = 0;
     // Keeps RECORD. Its place on the axis is SAMPLES: the samples of all steps up to its step.
     [[nodiscard]] virtual int write(const MetricsRecord& record, int64_t samples) = 0;
-    // Returns true if this sink needs the true place of each record. Other sinks get a record at
-    // once; if its place is not known yet, they get it with the place 0.
+    // Returns true if this sink needs the true place of each record, so that a record must wait
+    // until its place is known. Other sinks get such a record without delay, with the place 0.
     [[nodiscard]] virtual bool needs_place() const { return true; }
     // Called once after the last record.
     [[nodiscard]] virtual int end() { return 0; }
-    // Returns the name of the place for messages.
+    // Returns the name of this sink for messages, such as a path.
     [[nodiscard]] virtual std::string name() const = 0;
 };
 
@@ -42,10 +42,10 @@ class MetricsFeed {
         : sinks_(std::move(sinks)) {}
 
     // Passes RECORD to every sink. Returns 0, or the negative errno of the first sink that failed.
-    // A record that is not a step, such as a held-out loss, is placed at the newest step. If a
-    // resumed job begins with such a record, sinks that need its place get it after the first step.
-    // A sink whose begin() failed gets no records until begin() has succeeded; each record tries
-    // again.
+    // A record that is not a step, such as a held-out loss, gets the place of the newest step. If a
+    // resumed job begins with such a record, its place is known only after the first step, so sinks
+    // that need places get the record then. If a sink's begin() has failed, each record calls it
+    // again; the sink gets no records until begin() succeeds.
     int add(const MetricsRecord& record);
     // Ends every sink. Returns 0, or the negative errno of the first sink that failed.
     int end();

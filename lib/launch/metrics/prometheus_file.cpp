@@ -25,7 +25,8 @@ std::string gauge_name(std::string_view event) {
     return name;
 }
 
-// Returns VALUE with the escapes of a label's value.
+// Returns VALUE in the form that Prometheus requires between the quotes of a label: with escapes
+// for backslashes, quotes and newlines.
 std::string label_text(std::string_view value) {
     std::string text;
     for (const char c : value) {

@@ -26,7 +26,8 @@ inline constexpr size_t kGuestAnswerBytes = 32;
 // The largest number of times that a host opens the connection if its key arrives changed.
 inline constexpr int kGuestOpeningsMax = 5;
 
-// Returns the answer that means MEANING to a holder of KEY; it reveals nothing to anybody else.
+// Returns the answer with which this side tells MEANING to a host. Only a host that has KEY
+// understands the answer.
 [[nodiscard]] std::string guest_answer(std::string_view key, std::string_view meaning);
 // Returns the answer to a guest whose key was changed on the way; KEY is the key that arrived.
 [[nodiscard]] std::string changed_key_answer(std::string_view key);
@@ -41,7 +42,8 @@ enum class Arrival { kWhole, kChanged, kOther };
 class Guests {
   public:
     using Time = std::chrono::steady_clock::time_point;
-    // Takes the connection (non-blocking) of a guest that has sent the key.
+    // Takes the connection of a guest after the guest has sent the key. The connection is
+    // non-blocking.
     using Proven = std::function<void(UniqueFd)>;
 
     explicit Guests(Proven proven) : proven_(std::move(proven)) {}
@@ -56,7 +58,7 @@ class Guests {
     [[nodiscard]] bool hear(int fd);
     // Closes the connections of guests whose time is over.
     void drop_late(Time now);
-    // Returns the time at which drop_late() has work.
+    // Returns the time at which drop_late() must be called next; nothing if there are no guests.
     [[nodiscard]] std::optional<Time> next_late() const;
     // Returns the guests' descriptors, to be polled for input.
     [[nodiscard]] std::vector<int> descriptors() const;

@@ -35,14 +35,15 @@ namespace dslaunch::launch {
                                                 int family = AF_UNSPEC);
 
 // Opens a close-on-exec socket that listens at PLACE. If the result is invalid, ERROR gives the
-// reason, and the program that uses PORT if it is visible.
+// reason. If another program uses PORT and is visible, ERROR names this program.
 [[nodiscard]] UniqueFd listen_at(const addrinfo& place, int64_t port, std::string& error);
 
 // Returns an internet address in digits, without its scope; an IPv4 address mapped into IPv6 is
 // written as IPv4. Returns empty for another address family. PORT may be null.
 [[nodiscard]] std::string address_text(const sockaddr& address, int64_t* port = nullptr);
 
-// Returns a socket's local address in the form of address_text(); also empty for the wildcard.
+// Returns a socket's local address in the form of address_text(). Returns an empty text if the
+// socket is bound to the wildcard address.
 [[nodiscard]] std::string local_address(int socket, int64_t* port = nullptr);
 
 }  // namespace dslaunch::launch

@@ -68,7 +68,8 @@ std::vector<NetworkCandidate> candidates_of(const NetworkHost& host,
     return candidates;
 }
 
-// Returns the pairs of hosts in which the first must reach the second.
+// Returns the pairs (from, to) of hosts for which `from` must be able to connect to `to`
+// (kAllPairsHostsMax).
 std::vector<std::pair<size_t, size_t>> pairs(size_t count) {
     std::set<std::pair<size_t, size_t>> all;
     for (size_t from = 0; from < count; ++from) {

@@ -54,8 +54,8 @@ struct ListenReply {
     int64_t clock_ns = 0;  // clock of this host, since 1970
 };
 
-// The largest number of targets at once. An agent always has enough descriptors for them, even if
-// its limit of open files is low.
+// The largest number of addresses that an agent tries at once. It always has enough descriptors for
+// them, even if its limit of open files is low.
 inline constexpr size_t kProbeTargetsMax = 512;
 
 // Frame kProbe: asks an agent to connect to these places of other hosts, at most kProbeTargetsMax.
@@ -93,8 +93,9 @@ struct ChooseRequest {
     std::string address;
 };
 
-// The largest number of hosts that must all reach each other. With more hosts, each must reach node
-// 0 and the next host in the ring, and be reached by node 0 and the previous host.
+// In a job with at most this many hosts, every host must reach every other host. With more hosts,
+// each host must reach node 0 and the next host in the ring, and must be reached from node 0 and
+// the previous host.
 inline constexpr size_t kAllPairsHostsMax = 16;
 
 // The facts about one host from which its network is chosen.
@@ -113,9 +114,9 @@ struct NetworkCandidate {
 };
 
 // Returns, for each host, the addresses at which other hosts may reach it, the best first. The
-// order is by: the address where ssh arrived, interfaces that are not for guests (containers,
-// virtual machines), IPv4, the fastest link, the name. Leaves out addresses that are down, loopback
-// or link-local, and addresses that two machines have, such as docker0's: each machine would reach
+// criteria are, in this order: ssh arrived there; the interface is not for guests (containers,
+// virtual machines); IPv4; a faster link; the name. Leaves out addresses that are down, loopback or
+// link-local, and addresses that two machines have, such as docker0's: each machine would reach
 // itself.
 [[nodiscard]] std::vector<std::vector<NetworkCandidate>> plan_candidates(
     const std::vector<NetworkHost>& hosts);
@@ -153,9 +154,10 @@ struct NetworkChoice {
 };
 inline constexpr size_t kFailureLinesMax = 24;
 
-// Returns node 0's first candidate that every host reaches. In addition, the hosts that must reach
-// each other (kAllPairsHostsMax) must do so at the addresses from which they reach node 0. An
-// address that was not tried counts as not reached.
+// Returns the first of node 0's candidates that every host reaches. Also chooses, for each other
+// host, the address from which it reaches node 0. Some hosts must also reach each other
+// (kAllPairsHostsMax); they must do so at the chosen addresses. An address that was not tried
+// counts as not reached.
 [[nodiscard]] NetworkChoice choose_network(
     const std::vector<NetworkHost>& hosts,
     const std::vector<std::vector<NetworkCandidate>>& candidates,

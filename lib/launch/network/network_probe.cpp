@@ -61,8 +61,8 @@ std::string answer_of(const std::string& key, int64_t node) {
     return guest_answer(key, fmt::format("node {}", node));
 }
 
-// Returns the error text for a network that changes bytes: on the way to the host if THERE, else on
-// the way back.
+// Returns the error text for a network that changes bytes. If THERE is true, it changes bytes on
+// the way to the host, otherwise on the way back.
 std::string changed_text(bool there) {
     return fmt::format(
         "data sent {} arrived changed {} times out of {}: memory, a network card or a switch "

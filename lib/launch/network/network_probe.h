@@ -66,8 +66,8 @@ class NetworkProbe {
     void ready(int fd);
 
   private:
-    // A connection on which the answer was sent. The other host must close it first: if this host
-    // did, the port would stay in TIME_WAIT.
+    // A connection on which the answer was sent. The other host must close it first. If this host
+    // closed it first, the port would stay in TIME_WAIT.
     struct Answered {
         UniqueFd socket;
         Time until;  // closed at this time

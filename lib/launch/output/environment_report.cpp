@@ -22,8 +22,8 @@ struct Holders {
     std::vector<std::string> ranks;
 };
 
-// Groups the ranks by their value of variable NAME; the values are in the order of the first rank
-// that has them.
+// Groups the ranks by the value that the variable NAME has on them. Groups are sorted by their
+// first rank.
 std::vector<std::pair<Value, Holders>> holders_of(
     const std::string& name, std::span<const RankVariables> ranks,
     const std::vector<std::map<std::string, std::string>>& values) {

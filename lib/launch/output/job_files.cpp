@@ -62,8 +62,9 @@ struct JobFiles::Files {
         make_folder_for(output, kOtherOutput);
         if (target == TargetKind::kModel) {
             std::vector<std::unique_ptr<MetricsSink>> sinks;
-            // This sink takes its lock first: before that, a refused job with the lock may remove
-            // other files here.
+            // This sink locks metrics.jsonl, so it is opened first. Until then, another job may
+            // have the lock. If that job is refused, it may remove the files that it made in this
+            // folder.
             sinks.push_back(std::make_unique<MetricsFile>(output));
             metrics = std::make_unique<MetricsFeed>(std::move(sinks));
         }

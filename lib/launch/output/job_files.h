@@ -1,4 +1,4 @@
-// The files of a job, written by a thread of their own. One thread calls.
+// The files of a job. Separate threads write them; one thread calls the functions.
 #pragma once
 
 #include <chrono>
@@ -12,20 +12,20 @@
 
 namespace dslaunch::launch {
 
-// The files of a job below --output and --log-each-rank's folder: a log for each rank,
-// metrics.jsonl, run.json; and the monitors, in any folder. The files are open from the first
-// attempt to the last. Threads of their own write them (files/file_writer.h), so that a disk that
-// does not answer does not delay the job.
+// The files of a job: a log for each rank, metrics.jsonl and run.json, in the folders of --output
+// and --log-each-rank. Also passes metrics to the monitors, which may be in any folder. The files
+// are open from the first attempt to the last. Separate threads write them (files/file_writer.h),
+// so that a disk that does not answer does not delay the job.
 class JobFiles {
   public:
     // The longest wait, at the end of a job, for a disk that does not answer.
     static constexpr std::chrono::milliseconds kLastWordsMax{60'000};
     static constexpr std::chrono::milliseconds kBrief{2'000};
 
-    // Opens the files in SPEC's folders for appending, with logs for all ranks of its world size,
-    // and SPEC's monitors. If WAKE_FD (-1: none) becomes readable because of a signal, the wait for
-    // a disk that does not answer ends. Throws Error{kDisk}, naming the path, if a path cannot be
-    // written, Error{kCheckpoint} if another job writes there, and Error{kInterrupted}.
+    // Opens the files in SPEC's folders for appending, including a log for each of SPEC's ranks,
+    // and opens SPEC's monitors. If WAKE_FD (-1: none) becomes readable because of a signal, the
+    // wait for a disk that does not answer ends. Throws Error{kDisk}, naming the path, if a path
+    // cannot be written, Error{kCheckpoint} if another job writes there, and Error{kInterrupted}.
     explicit JobFiles(const JobSpec& spec, int wake_fd = -1);
     JobFiles(const JobFiles&) = delete;
     JobFiles& operator=(const JobFiles&) = delete;

@@ -30,7 +30,8 @@ using HealthSink = std::function<void(int rank, std::string_view record)>;
 // Takes the lines of metrics as they arrive, without newlines.
 using MetricsTap = std::function<void(std::string_view line)>;
 
-// The exit code of a job of scripts or programs if nobody reads its output, as after SIGPIPE.
+// The exit code of a job of scripts or programs after its stdout was closed by the reader: the code
+// that a shell reports for SIGPIPE.
 inline constexpr int kOutputLostCode = 128 + SIGPIPE;
 
 // Sends each piece of an attempt's output to the places that it belongs to.
@@ -49,8 +50,8 @@ class JobOutput {
     // Writes LINE, a line of the launcher itself, to the log files and the record. Also writes it
     // on stderr if debug lines are shown.
     void detail(std::string_view line);
-    // Writes one or more lines of the launcher itself on stderr; on a terminal they are wrapped
-    // between words at its width.
+    // Writes one or more lines of the launcher itself on stderr. If stderr is a terminal, the lines
+    // are wrapped between words at the terminal's width.
     void note(std::string_view line);
 
     // Returns the lines of the ranks.
@@ -58,7 +59,7 @@ class JobOutput {
     [[nodiscard]] const RankLines& ranks() const { return ranks_; }
     // Returns the facts for run.json and --print-env; the caller may add facts.
     [[nodiscard]] RunFile& run_file() { return run_file_; }
-    // Lets run.json be written soon, with EXIT_CODE; -1: the job is still running.
+    // Causes run.json to be written soon, with EXIT_CODE. -1: the job is still running.
     void write_run_file(int exit_code);
     // Records that the first step has begun, and lets run.json be written.
     void begin_steps() {

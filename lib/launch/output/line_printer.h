@@ -9,8 +9,8 @@
 
 namespace dslaunch::launch {
 
-// Prints lines on stdout (FD 1) and stderr (FD 2), in the form that suits the terminal there, if
-// there is one.
+// Prints lines on stdout (FD 1) and stderr (FD 2). If a descriptor is a terminal, the lines are
+// fitted to it.
 class LinePrinter {
   public:
     // STREAMS must outlive this object.
@@ -22,13 +22,13 @@ class LinePrinter {
     }
     // Returns true if lines on stderr may have colours.
     [[nodiscard]] bool has_colours() const { return has_colours_; }
-    // Returns TEXT cut to the width of the terminal at FD: a piece that is wrapped there cannot be
-    // replaced.
+    // Returns TEXT cut to the width of the terminal at FD. Use it for text that is replaced later:
+    // a terminal cannot replace text that takes more than one line.
     [[nodiscard]] std::string cut_to_width(int fd, std::string text) const;
     // Writes one or more lines, without the last newline, as they are.
     void print(int fd, const std::string& line) { streams_.write(fd, line + "\n"); }
-    // Writes one or more lines of the launcher itself on stderr; on a terminal they are wrapped
-    // between words at its width.
+    // Writes one or more lines of the launcher itself on stderr. If stderr is a terminal, the lines
+    // are wrapped between words at the terminal's width.
     void note(std::string_view line);
 
     // Return the streams, which keep text that cannot be written now.

@@ -43,7 +43,7 @@ std::string ProgressLine::show() {
         }
         return "";
     }
-    // A line shown until now means that the launcher has just left the foreground.
+    // If a line was shown until now, the launcher has just been moved to the background: erase it.
     if (!std::exchange(moving_, {}).empty()) streams_.show_moving({});
     if (text.empty() || now - told_at_ < kToldEach) return "";
     told_at_ = now;

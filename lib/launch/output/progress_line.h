@@ -10,9 +10,9 @@
 
 namespace dslaunch::launch {
 
-// The progress of a job. On a terminal it is the last line, which is rewritten in place. Elsewhere
-// it is a new line, whenever kToldEach has passed since the last progress line. Scripts and
-// programs have no such line, since it would disturb their own output.
+// The progress of a job. On a terminal it is the last line, which is rewritten in place. Elsewhere,
+// a new line is printed whenever kToldEach has passed since the last progress line. Scripts and
+// programs have no progress line, since it would disturb their own output.
 class ProgressLine {
   public:
     // CLOCK: null means the system's clock. All must outlive this object.

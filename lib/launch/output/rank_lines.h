@@ -25,10 +25,11 @@ class RankLines {
     RankLines(const JobSpec& spec, LinePrinter& printer, JobFiles& files, JobRecord* record);
 
     // Takes LINES of one rank: whole lines and, from a program, also the beginning of an incomplete
-    // last line. Later text after a carriage return replaces that beginning.
+    // last line. If the program writes a carriage return and then more text, this text replaces
+    // that beginning.
     void add(int rank, OutputStream stream, std::string_view lines);
-    // Notes MESSAGE, which RANK gave as the reason for its failure and which the report will
-    // contain. If later lines repeat this text, they are written to the log files only.
+    // Keeps MESSAGE, the reason that RANK gave for its failure. The report will contain it, so
+    // later lines that repeat it are written to the log files only.
     void expect_failure_text(int rank, std::string_view message);
     // Returns the last lines of a rank, the oldest first.
     [[nodiscard]] const std::deque<std::string>& last_lines(int rank) const;

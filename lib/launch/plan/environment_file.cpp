@@ -36,7 +36,7 @@ struct Template {
     std::string problem;  // why the value cannot be read; else empty
 };
 
-// Reads the value in a line, from its first byte to its end, which depends on its quotes.
+// A reader of the value in a line. The quotes around the value decide where it ends.
 class ValueReader {
   public:
     explicit ValueReader(std::string_view text) : text_(text) {}
@@ -70,7 +70,8 @@ class ValueReader {
         return at_ + more < text_.size() ? text_[at_ + more] : '\0';
     }
 
-    // Reads up to the closing quote or, if DEPTH `${` are open, to the closing brace.
+    // Reads to the closing quote of the value. If DEPTH is above 0, the part is inside `${`, and is
+    // read to the closing brace.
     void part(size_t depth) {
         while (at_ < text_.size()) {
             const char c = text_[at_];

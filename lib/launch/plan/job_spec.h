@@ -140,7 +140,7 @@ struct NodeRange {
     int max = 1;
 };
 
-// The rules of a job that may run on fewer hosts than it knows, and on other hosts after a failure.
+// The rules of a job that may run on some of its hosts, and on other hosts after a failure.
 struct ElasticRules {
     NodeRange nodes;                 // the smallest and the largest number of nodes of an attempt
     std::vector<std::string> hosts;  // all hosts that may be used, in order; empty if every attempt
@@ -194,9 +194,9 @@ struct JobSpec {
     // token is never printed, logged or given to a worker.
     std::string listen;
     std::string token;
-    // kSlurm, kLocal: a name that the launcher holds; on other hosts, an agent holds it. Other
-    // copies of this program that srun started wait until no process holds the name. Empty: there
-    // are no copies.
+    // kSlurm, kLocal: a name that shows that the job runs, for the case that srun has started
+    // several copies of this program. The launcher holds the name and, on other hosts, an agent
+    // holds it. The other copies wait until no process holds it. Empty: there are no other copies.
     std::string held_name;
     bool serves_node_0 = false;  // kJoin: this machine is node 0, its agent a child of the launcher
     size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; if

@@ -20,8 +20,8 @@ inline constexpr std::string_view kTokenAdvice =
     "make a token with `(umask 077; openssl rand -hex 32 > token)` and give it with --token-file "
     "token on every node, or set DSLAUNCH_TOKEN";
 
-// Returns the entropy of TOKEN in bits, computed from the frequencies of its characters: the sum of
-// -log2(share).
+// Returns the entropy of TOKEN in bits: the sum of -log2(share) over its characters, where share is
+// the character's share of all characters in TOKEN.
 [[nodiscard]] double token_bits(std::string_view token);
 
 // Returns 32 random bytes in hex. Throws Error{kSetup} if there is no source of randomness.
@@ -37,9 +37,9 @@ inline constexpr std::string_view kTokenAdvice =
 // no other thread yet.
 [[nodiscard]] std::string take_token_variable();
 
-// Returns the token in FILE or, if FILE is empty, the value VARIABLE that take_token_variable()
-// returned; empty if there is neither. Throws as read_token_file() does, and Error{kUsage} for a
-// bad variable.
+// Returns the token in FILE or, if FILE is empty, VARIABLE, which take_token_variable() returned.
+// If both are empty, returns an empty text. Throws as read_token_file() does, and Error{kUsage} if
+// VARIABLE is not a valid token.
 [[nodiscard]] std::string choose_token(const std::string& variable, const std::string& file);
 
 }  // namespace dslaunch::launch

@@ -81,8 +81,9 @@ RankPlace place_on(const Units& units, int threads, bool several_nodes) {
     return place;
 }
 
-// Returns RANKS equal shares of CORES, in order. The first shares also get the remaining cores, but
-// no more threads than the others: a step takes as long as its slowest rank.
+// Divides CORES into RANKS shares, in order, and returns each share with its number of threads. The
+// first shares also get the remaining cores. But all shares have the same number of threads,
+// because a step takes as long as its slowest rank.
 std::vector<std::pair<Units, int>> shares_of(const Units& cores, size_t ranks) {
     const Units units = ranks > cores.size() ? single_processors(cores) : cores;
     std::vector<std::pair<Units, int>> shares;
@@ -162,8 +163,8 @@ void Placer::give_all(const Units& cores, const std::vector<size_t>& ranks) {
     }
 }
 
-// Gives each rank one core complex, the largest complexes first; if there are more ranks than
-// complexes, they are shared.
+// Gives each rank one core complex, the largest complexes first. If there are more ranks than
+// complexes, several ranks share a complex.
 void Placer::share_complexes(int node, const std::vector<size_t>& ranks) {
     std::map<int, Units> by_cache;
     for (const Unit& core : cores_where(&Processor::node, node)) {

@@ -61,12 +61,12 @@ struct PlanRequest {
     int gpu_count = 0;
 };
 
-// Makes the plan. The node rank is the index in HOSTS, the local rank is 0,1,… on its host, and
-// ranks are numbered node by node; this also holds for hosts with different numbers of slots. Every
-// worker of a node sees all devices of the node and picks the device at LOCAL_RANK, as deepspeed
-// and torchrun scripts expect. With kCpu a worker sees no device. With kAuto in a local run, it
-// sees the devices of gpus= in the hostfile, which are not checked. Throws Error{kSetup} if a local
-// run on kCuda asks for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
+// Makes the plan. The node rank is the index in HOSTS, and the local rank counts from 0 on each
+// host. Ranks are numbered node by node, even if hosts have different numbers of slots. Every
+// worker of a node sees all devices of the node and takes the device with the number LOCAL_RANK, as
+// deepspeed and torchrun scripts expect. With kCpu a worker sees no device. With kAuto in a local
+// run, it sees the devices of gpus= in the hostfile, which are not checked. Throws Error{kSetup} if
+// a local run on kCuda asks for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
 [[nodiscard]] std::vector<PlannedNode> make_launch_plan(const PlanRequest& request);
 
 // Returns ASKED, or the device that kAuto stands for on this machine: kCuda if it has a GPU that

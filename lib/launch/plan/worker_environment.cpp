@@ -48,7 +48,7 @@ std::string all_gpus() {
     return fmt::format("{}", fmt::join(numbers, ","));
 }
 
-// Pauses like a waiting thread of libgomp between two checks.
+// Makes the same pause that a waiting thread of libgomp makes between two checks.
 void look_away() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -154,7 +154,7 @@ void set_processors(const ProcessorShare& share, EnvironmentList& environment) {
     if (!share.binding.empty()) {
         set_variable(environment, kBindingVariable, share.binding);
     } else {
-        // The inherited variable belongs to an outer job.
+        // An inherited value was set for a rank of an outer job, and is wrong for this rank.
         std::erase_if(environment,
                       [](const auto& variable) { return variable.first == kBindingVariable; });
     }

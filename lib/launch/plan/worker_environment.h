@@ -24,8 +24,9 @@ inline constexpr const char* kLaunchIdVariable = "DSL_LAUNCH_ID";
 // The name of the rank's host; only set in jobs whose hosts are real, not pretended on the
 // launcher's machine.
 inline constexpr const char* kHostVariable = "DSL_HOST";
-// The number of times that the same launch has already started ranks: restarts, and starts on
-// another MASTER_PORT. Later agents recognize the processes of earlier attempts by it.
+// The number of times that the same launch has already started ranks. It counts restarts, and
+// attempts that were repeated with another MASTER_PORT. Later agents use it to recognize the
+// processes of earlier attempts.
 inline constexpr const char* kAttemptVariable = "DSL_ATTEMPT";
 // OpenMP's own variables: the threads of an operator, and whether waiting threads spin or sleep.
 inline constexpr const char* kThreadsVariable = "OMP_NUM_THREADS";
@@ -33,8 +34,8 @@ inline constexpr const char* kWaitVariable = "OMP_WAIT_POLICY";
 // A variable of libgomp: how many checks a waiting thread makes before it sleeps.
 inline constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
 // Returns the number of checks that take about as long as the system takes to wake a thread, 75 us.
-// It is measured on this processor in less than a millisecond. Threads that spin for so long take
-// little time from a neighbour, and lose little if there is none (docs/scale/threads.md).
+// It is measured on this processor in less than a millisecond. Threads that spin for this time take
+// little time from other threads that need the processor (docs/scale/threads.md).
 [[nodiscard]] int64_t spin_count();
 // Returns the number of threads of an operator if OMP_NUM_THREADS is VALUE, which is "4" or, with
 // one number for each nesting level, "4,2". Returns 1 if VALUE is not a number.

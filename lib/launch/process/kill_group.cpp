@@ -207,7 +207,8 @@ int run_guarded(const std::function<int(int signal_fd)>& body) {
     if (child < 0) fail(ExitCode::kSetup, "cannot fork the agent: {}", errno_text(errno));
     if (child == 0) ::_exit(run_child(body, guardian));
     const int code = wait_for(child);
-    // An agent that ended by itself has already waited long enough for processes that do not die.
+    // If the agent has ended by itself, it has already waited for processes that do not die, so the
+    // limit is short. If a signal has ended it (a code over 128), the limit is long.
     const auto limit = code > 128 ? kUnkillableMax : kFarewellMax;
     kill_descendants(static_cast<int>(limit.count()));
     remove_kill_group_of(child);

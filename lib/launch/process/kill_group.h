@@ -31,7 +31,8 @@ struct KillGroupName {
 [[nodiscard]] std::optional<KillGroupName> parse_kill_group(std::string_view text);
 
 // Moves this process, and everything that it starts from now on, into a group of its own for
-// ATTEMPT of the launch. Returns false if it is not permitted to, which is not an error.
+// ATTEMPT of the launch. Returns false if this process may not create the group, which is not an
+// error.
 bool enter_kill_group(const std::string& launch_id, int64_t attempt);
 
 // Returns the processes in the control groups of the launch's attempts before ATTEMPT. It searches
@@ -41,8 +42,8 @@ bool enter_kill_group(const std::string& launch_id, int64_t attempt);
 // without processes.
 void kill_groups(const std::string& launch_id, int64_t attempt);
 
-// Removes the group that process AGENT had entered, if it is empty. REQUIRES: this process is in
-// the group that AGENT left when it entered its own group.
+// Removes the group that process AGENT made for itself with enter_kill_group(), if the group is
+// empty. REQUIRES: this process is in the group that AGENT left.
 void remove_kill_group_of(pid_t agent);
 
 // Runs BODY in a child, the agent, and stays as its guardian, to end the processes that the agent

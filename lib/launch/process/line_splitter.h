@@ -1,5 +1,5 @@
-// Cuts a worker's bytes into lines, and joins the pieces in which a program writes its lines. Cuts
-// a line of more than kLineBytesMax bytes there; the rest becomes the next line. Pure.
+// Cuts a worker's bytes into lines, and joins the pieces in which a program writes its lines. Ends
+// a line after kLineBytesMax bytes if it is longer; the rest becomes the next line. Pure.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class LinePieces {
     using Take = std::function<void(std::string_view text)>;
 
     // Calls LINE for each line that BYTES ends, in the form that a terminal would show: its last
-    // piece, without the newline. Calls PIECE with the text to show before a line ends.
+    // piece, without the newline. Calls PIECE with a piece of a line that has not ended yet.
     void add(std::string_view bytes, const Take& line, const Take& piece);
 
   private:

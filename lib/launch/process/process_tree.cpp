@@ -43,8 +43,8 @@ std::optional<Stat> read_stat(pid_t pid) {
     return Stat{{pid, static_cast<uint64_t>(*start)}, static_cast<pid_t>(*parent)};
 }
 
-// Returns true if this process has children. Without children it has no descendants: the children
-// of an ended child go to their adopter, which is the caller if it is a subreaper.
+// Returns true if this process has children. A subreaper without children has no descendants
+// either, because it adopts the children of each child that ends.
 bool has_children() {
     siginfo_t info{};
     return ::waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT) == 0 ||

@@ -94,7 +94,8 @@ void reset_signals() {
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Puts the three standard descriptors in place, even if one of them has a low number itself.
+// Moves the requested descriptors to 0, 1 and 2. First copies them to higher numbers, because a
+// requested descriptor may be 0, 1 or 2 itself.
 void place_standard_fds(const SpawnRequest& request, int report_fd) {
     const int null_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     const int wanted[3] = {request.stdin_fd, request.stdout_fd, request.stderr_fd};
@@ -120,8 +121,9 @@ void bind_to(const Prepared& prepared, int report_fd) {
     }
     const auto& nodes = prepared.node_mask;
     if (nodes.empty()) return;
-    // The kernel reads one bit less than its argument says. If it refuses, only speed is lost;
-    // callers check beforehand whether it will refuse.
+    // The kernel ignores the last bit of the number of bits that it gets, so adds 1. A failure is
+    // ignored, because it costs only speed; callers check earlier whether the kernel allows memory
+    // policies.
     static_cast<void>(::syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(),
                                 nodes.size() * kBitsPerWord + 1));
 }

@@ -52,8 +52,9 @@ struct SpawnResult {
 // signal. Waits until the exec has worked or failed. REQUIRES: the command is not empty.
 [[nodiscard]] SpawnResult spawn(const SpawnRequest& request);
 
-// Returns the path of program NAME, found through the environment's PATH, with relative folders
-// below WORKING_DIRECTORY. Returns NAME itself if it contains a slash; empty if it is not found.
+// Returns the path of program NAME, found through the environment's PATH. Relative folders in PATH
+// are below WORKING_DIRECTORY. Returns NAME itself if it contains a slash; empty if it is not
+// found.
 [[nodiscard]] std::string find_program(const std::string& name, const EnvironmentList& environment,
                                        const std::string& working_directory);
 

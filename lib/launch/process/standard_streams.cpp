@@ -80,8 +80,8 @@ void StandardStreams::keep(int fd, std::string_view text) {
         dropped_bytes_ += static_cast<int64_t>(text.size());
         return;
     }
-    // Lines are gathered, since each line by itself would cost one system call when it is tried
-    // again.
+    // Adds TEXT to the text that is already kept for FD. If each line were kept separately, each
+    // would need its own system call later.
     if (kept_.empty() || kept_.back().fd != fd || kept_.back().text.size() > kPieceBytesMax)
         kept_.push_back({fd, {}});
     kept_.back().text += text;
@@ -112,9 +112,9 @@ void StandardStreams::write_piece(int fd, int owner, std::string_view text) {
     piece_ = text;
 }
 
-// Makes room for text that OWNER writes on FD. On a terminal the text replaces the piece. Elsewhere
-// OWNER's own text follows the piece's carriage return, and another owner's text begins on a new
-// line.
+// Makes room for text that OWNER writes on FD after a piece. On a terminal, erases the piece. In a
+// file or pipe, a carriage return already ends the piece, so text of the same owner needs nothing
+// more. Text of another owner begins on a new line.
 void StandardStreams::end_piece(int fd, int owner) {
     const int before = std::exchange(piece_owner(fd), kNobody);
     if (before == kNobody) return;
@@ -142,9 +142,9 @@ void StandardStreams::show_moving_again() {
     if (kept_.empty() && shows_again_) write_or_keep(2, moving_.draw_again());
 }
 
-// Erases the moving line before text is written on FD. If stdout goes to another program, that
-// program may write on this terminal a moment later, so the line is shown again only with its next
-// text.
+// Erases the moving line before text is written on FD. If FD is stdout, and stdout goes to another
+// program, the other program may write on this terminal a moment later. The moving line is then
+// shown again only when it gets a new text.
 void StandardStreams::make_room(int fd) {
     write_or_keep(2, moving_.clear());
     if (fd == 1 && !are_one_) shows_again_ = false;

@@ -25,23 +25,23 @@ namespace dslaunch::launch {
 class StandardStreams {
   public:
     // Opens terminals and pipes a second time, since all processes that share a descriptor share
-    // its non-blocking flag. If a descriptor cannot be opened again, it is used itself, and writing
-    // to it may wait.
+    // its non-blocking flag. If a descriptor cannot be opened a second time, the original is used,
+    // and writing may wait.
     StandardStreams();
     StandardStreams(const StandardStreams&) = delete;
     StandardStreams& operator=(const StandardStreams&) = delete;
-    // If kept text is left, waits until the reader has taken it, until a signal that ends programs
-    // is pending, or until kHurry has passed after hurry().
+    // Waits until the reader has taken all kept text. Stops waiting if a signal that ends programs
+    // is pending, or if kHurry has passed since hurry().
     ~StandardStreams() { drain(); }
 
     // Writes TEXT on FD, 1 or 2; never waits. If more than kKeptBytesMax bytes (after hurry():
     // kCongestedBytes) would be kept, drops all text of the call. One line reports how much was
     // dropped, as soon as there is room.
     void write(int fd, std::string_view text);
-    // Writes TEXT as a piece of OWNER's line. OWNER's next piece or line replaces it: on a terminal
-    // at once, elsewhere after a carriage return. While text is kept, pieces are left out, since a
-    // reader that does not read has no use for them. Other text on the same terminal, pipe or file
-    // first replaces the piece or ends its line.
+    // Writes TEXT as a piece of OWNER's line. OWNER's next piece or line replaces this piece: on a
+    // terminal at once, elsewhere after a carriage return. Writes nothing while other text is kept,
+    // because a reader that does not read needs no pieces. Before other text is written on the same
+    // terminal, pipe or file, the piece is erased or gets a newline.
     void write_piece(int fd, int owner, std::string_view text);
     // Writes TEXT, the rest of OWNER's line with its newline, in place of OWNER's piece.
     void write_line(int fd, int owner, std::string_view text);
@@ -66,11 +66,11 @@ class StandardStreams {
     [[nodiscard]] bool is_congested() const;
     // Returns true if any text is kept.
     [[nodiscard]] bool has_kept() const;
-    // Called by a loop that reads the ranks' output, before it waits for more output for at most
-    // LEFT. Returns how long the loop may wait for the hosts. Returns nothing if nobody reads the
-    // launcher's output: the ranks' output then stays in their pipes, this call has already waited,
-    // and the loop polls the hosts only every kLook, so that connections stay alive. IS_ENDING: the
-    // ranks' last output is read in any case.
+    // Called by a loop that reads the ranks' output, before the loop waits at most LEFT for more
+    // output. Returns how long the loop may wait for the hosts. If nobody reads the launcher's
+    // output, so that too much text is kept, this function waits itself and returns nothing. The
+    // loop must then leave the ranks' output in their pipes, and polls the hosts only every kLook,
+    // to keep connections alive. IS_ENDING: the job is ending, so the loop must read even then.
     [[nodiscard]] std::optional<std::chrono::milliseconds> make_way(std::chrono::milliseconds left,
                                                                     int wake_fd, bool is_ending);
     // Waits until the oldest kept text can be written, WAKE_FD is readable, or TIMEOUT is over.

@@ -20,8 +20,8 @@ bool is_in_front() {
     return ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
 }
 
-// Waits for EVENT on FD. Returns false if WAKE becomes readable first. If FD is -1, it only waits
-// for the time.
+// Waits for EVENT on FD, but at most MILLISECONDS (-1: without limit). Returns false if WAKE
+// becomes readable first. FD may be -1: no event.
 bool wait_for(int fd, short event, int wake, int milliseconds = -1) {
     std::array<pollfd, 2> wanted = {{{fd, event, 0}, {wake, POLLIN, 0}}};
     static_cast<void>(::poll(wanted.data(), wanted.size(), milliseconds));

@@ -18,8 +18,9 @@ inline constexpr std::chrono::milliseconds kPingInterval{3'000};
 // A side considers the other side gone after this long without a byte. An agent does so only if its
 // kernel also sees that the launcher's machine is gone (machine/launcher_silence.h).
 inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
-// An agent considers a silent launcher gone after this long in any case: a launcher that is stopped
-// for a shorter time keeps its job. An agent that is cut off has then ended its ranks.
+// An agent considers a launcher gone if no byte has arrived for this time, even if the kernel sees
+// no problem. A launcher that is stopped for a shorter time keeps its job. After this time, an
+// agent that is cut off from the launcher has certainly ended its ranks.
 inline constexpr std::chrono::milliseconds kLeaseMax{60'000};
 // The silence that is allowed before the first byte: the launcher may have to start a thousand
 // other agents first.
@@ -32,7 +33,8 @@ inline constexpr std::chrono::milliseconds kRelaySilenceMax{11'000};
 inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
 // A rank reports its position this often.
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{1'000};
-// A rank is considered silent if its silence is longer than another rank's by this much.
+// A rank is considered silent if another rank has sent a heartbeat more than this time after the
+// rank's last heartbeat.
 inline constexpr std::chrono::milliseconds kHeartbeatSilenceMax{2'500};
 // If a rank has lost its peer, the launcher waits this long for a report about the lost rank. The
 // wait begins when all other hosts have answered a ping or are known to be lost.

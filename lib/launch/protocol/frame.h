@@ -79,7 +79,8 @@ inline constexpr uint32_t kFramePayloadBytesMax = (16U << 20) + 4096;
 inline constexpr std::string_view kAgentGreeting{"\0dslaunch-agent\n", 16};
 inline constexpr size_t kGreetingNoiseBytesMax = 64U << 10;
 
-// The rules for the frames of one enum of kinds; frame_rules(Kind()) returns the rules of Kind.
+// The rules for the frames of one protocol. Each protocol has an enum with the kinds of its frames,
+// for example FrameKind. frame_rules(Kind()) returns the rules of the protocol with the enum Kind.
 struct FrameRules {
     const char* name;  // name of these frames in messages, such as "a frame"
     uint32_t payload_bytes_max;
@@ -98,7 +99,7 @@ struct BasicFrame {
 };
 using Frame = BasicFrame<FrameKind>;
 
-// Returns a whole frame. REQUIRES: PAYLOAD is within the limit.
+// Returns the bytes of a whole frame. REQUIRES: PAYLOAD has at most RULES.payload_bytes_max bytes.
 [[nodiscard]] std::string frame_bytes(const FrameRules& rules, uint16_t kind,
                                       std::string_view payload);
 // Returns the bytes of FRAME. REQUIRES: its payload is within the limit.
@@ -111,11 +112,12 @@ template <typename Kind>
 // an exception.
 class FrameStream {
   public:
-    // Throws Error{kInternal} if more noise than allowed precedes the greeting.
+    // Adds bytes of the stream. Throws Error{kInternal} if more than kGreetingNoiseBytesMax bytes
+    // precede the greeting.
     void append(std::string_view bytes);
     // Returns the bytes before the greeting, or all bytes so far if the greeting has not arrived.
     [[nodiscard]] const std::string& noise() const { return is_greeted_ ? noise_ : buffer_; }
-    // Returns true after the greeting, or if there is none.
+    // Returns true after the greeting, or if the stream has no greeting.
     [[nodiscard]] bool greeted() const { return is_greeted_; }
 
   protected:

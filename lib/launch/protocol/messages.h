@@ -14,8 +14,8 @@ namespace dslaunch::launch {
 using dslaunch::decode;
 using dslaunch::encode;
 
-// Both sides must have the same version. A hello begins with the version, so that each side can
-// report a different version even if the other version's hello has more members.
+// Both sides must have the same version. A hello of every version begins with its version number,
+// so each side can report that the versions differ, even if it does not know all members.
 inline constexpr uint32_t kAgentProtocolVersion = 1;
 
 // Payload of FrameKind::kHello.
@@ -56,7 +56,7 @@ struct CheckRequest {
     bool all_bytes = false;  // false: compare files over 1 GiB by size and 64 sampled blocks
 };
 
-// The facts about one file by which hosts are compared.
+// The facts about one file on one host. The launcher compares the facts of different hosts.
 struct FileFacts {
     std::string path;
     int64_t bytes = 0;
@@ -107,8 +107,7 @@ struct StartRequest {
     std::vector<Worker> workers;
     EnvironmentList defaults;  // variables for workers that have no other value for them
     BindingRequest binding;
-    int64_t machine_ranks = 1;  // ranks that share this machine's processors; other hosts of the
-                                // job that are the same machine count too
+    int64_t machine_ranks = 1;  // ranks on this machine, which may be several hosts of the job
 };
 
 // Payload of FrameKind::kSignal and kAskedToEnd.
@@ -120,7 +119,7 @@ struct SignalRequest {
 // Payload of FrameKind::kStop.
 struct StopRequest {
     static constexpr const char* kWhat = "a request to end";
-    // The job starts again: an agent that connected by itself must connect once more.
+    // True if the job starts again: an agent that connected by itself must then connect again.
     bool come_again = false;
 };
 

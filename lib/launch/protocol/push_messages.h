@@ -1,11 +1,11 @@
 // The messages between launcher and agent while a file is pushed. The launcher sends PushOffer; the
-// answer is kEqual or kWantsChunks. It then sends PushChunks; the answer is kWantsPieces with the
-// missing chunks. It sends these chunks in PushPieces; each is answered by kTook. The last answer
-// is kDone, or kFailed at any point. One file at a time.
+// agent answers kEqual or kWantsChunks. The launcher then sends PushChunks; the agent answers
+// kWantsPieces with the missing chunks. The launcher sends these chunks as PushPieces; the agent
+// answers kTook to each piece. The last answer is kDone; kFailed is possible at any point. One file
+// is pushed at a time.
 //
-// A file can also be sent in the other direction, from a host to the launcher, at the launcher's
-// request: each FetchRequest gets one FetchReply, with the message that the sender of a push would
-// send.
+// The launcher can also fetch a file from a host. It sends FetchRequests, and the agent answers
+// each with a FetchReply, which contains a PushOffer, PushChunks or PushPiece about the file.
 #pragma once
 
 #include <cstdint>

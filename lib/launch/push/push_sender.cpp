@@ -103,8 +103,8 @@ bool is_readable(int fd) {
     return ::poll(&entry, 1, 0) > 0;
 }
 
-// Unpacks ARCHIVE on all HOSTS at the same time, and returns each host's error. Keeps no memory for
-// these hosts after it returns.
+// Unpacks ARCHIVE on all HOSTS at the same time. Returns one text for each host: its error, or an
+// empty text if it has none.
 std::vector<std::string> serve(const std::vector<HostAddress>& hosts, std::string_view archive,
                                Transport& transport, int signal_fd) {
     std::vector<HostSetUp> progress(hosts.size());
@@ -338,8 +338,8 @@ std::vector<std::string> bootstrap_hosts(
 PushSender::PushSender(Fleet& fleet, const std::vector<PushFile>& files)
     : fleet_(fleet), files_(files), hosts_(fleet.nodes().size()) {}
 
-// Handles the agents' frames while our own files are read, which takes time, so that the
-// connections stay alive.
+// Handles the agents' frames. Called often while our own files are read, which may take long, so
+// that the connections stay alive.
 void PushSender::keep_alive() {
     if (steady_clock::now() - last_pump_ < kAlive) return;
     last_pump_ = steady_clock::now();
@@ -425,7 +425,8 @@ void PushSender::admit() {
     }
 }
 
-// Offers the host its next file; skips files for hosts with GPUs if this host has no GPU.
+// Offers the host at INDEX its next file. If the host has no GPU, skips files that only hosts with
+// GPUs need.
 void PushSender::begin(size_t index) {
     Host& host = hosts_[index];
     const bool has_gpu = fleet_.nodes()[index].hello.gpus > 0;

@@ -52,9 +52,9 @@ struct InstallationPaths {
 [[nodiscard]] std::string bootstrap_archive(const InstallationPaths& paths,
                                             const std::vector<PushFile>& files);
 
-// Sends FILES to HOSTS, eight hosts at a time. Returns the reason for each host's failure, or
-// empty. SIGNAL_FD: as in Fleet; throws Error{kInterrupted} after a signal. MAKE_TRANSPORT returns
-// a new transport each time.
+// Sends FILES to HOSTS, eight hosts at a time. Returns for each host the reason why it failed, or
+// an empty string. MAKE_TRANSPORT must return a new transport at each call. SIGNAL_FD: a signalfd;
+// a signal makes this function throw Error{kInterrupted}.
 [[nodiscard]] std::vector<std::string> bootstrap_hosts(
     const std::vector<HostAddress>& hosts, const std::vector<PushFile>& files,
     const std::function<std::unique_ptr<Transport>()>& make_transport, int signal_fd);

@@ -26,7 +26,8 @@ class EndPlan {
     [[nodiscard]] bool has_end() const { return end_by_.has_value(); }
     [[nodiscard]] bool lets_save() const { return save_until_.has_value(); }
     [[nodiscard]] bool is_now() const { return is_now_; }
-    // Returns the time at which all ranks are ended, or never.
+    // Returns the time at which the remaining ranks are ended. If there is no reason yet to end
+    // them, returns the largest time.
     [[nodiscard]] Time deadline() const {
         return std::min(end_by_.value_or(kNever), save_until_.value_or(kNever));
     }

@@ -142,7 +142,9 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
             "| grep -i oom`), by a scheduler at a limit, or by kill -9\n";
     if (record.failure) text += "  it says: " + printable_lines(record.failure->message, 4) + "\n";
     if (is_hang(record)) text += describe_behind(ranks);
-    // A failure message says where it happened; the last heartbeat may be a second older.
+    // The failure message also names the rank's position, and the last heartbeat may be a second
+    // older. Therefore the position in the heartbeat is shown only after a hang or if there is no
+    // failure message.
     if (record.heartbeat && (!record.failure || is_hang(record)))
         text += "  it was at: " + printable(record.heartbeat->where) + "\n";
     // If the rank has a failure message, its last lines add little.

@@ -21,8 +21,9 @@ constexpr int kPiecesAtOnce = 16;            // 4 MiB
 constexpr milliseconds kDiskLook{20};        // pause between checks for the disk's answers
 constexpr int64_t kHashBytesPerMs = 50'000;  // rate of a slow host
 
-// Returns true if a file with the size and time in FACTS is at PATH here: on a shared disk, or
-// brought before.
+// Returns true if this machine has a file at PATH with the size and time in FACTS. The file then
+// need not be brought: an earlier call has brought it, or this machine shares the disk with the
+// host.
 bool is_here(const std::string& path, const PushOffer& facts) {
     struct stat status {};
     return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
@@ -137,7 +138,7 @@ void FileBringer::send(const std::string& path, FetchPart part, int64_t offset, 
     fleet_.send(host_, FrameKind::kFetch, encode(FetchRequest{id_, path, part, offset, bytes}));
 }
 
-// Lets the writer's thread do WORK, whose answers arrive in the inbox.
+// Queues WORK for the writer's thread. The receiver's answers to WORK arrive in the inbox.
 void FileBringer::post(Work work, size_t bytes) {
     const bool taken = writer_.post(
         [receiver = receiver_, inbox = inbox_, id = id_, work = std::move(work)] {
@@ -195,8 +196,8 @@ FetchReply FileBringer::next_reply(FetchPart part) {
     return reply;
 }
 
-// Returns the next answer about the disk, if there is one. Throws Error{kDisk} if PATH cannot be
-// written.
+// Returns the receiver's next answer about a file that it writes, if there is one. Throws
+// Error{kDisk} if the receiver cannot write PATH.
 std::optional<PushAnswer> FileBringer::next_answer(const std::string& path) {
     const std::lock_guard lock(inbox_->mutex);
     if (inbox_->answers.empty()) return std::nullopt;

@@ -31,7 +31,6 @@ struct BringRules {
 
 // The result of FileBringer::run().
 struct Brought {
-    // The place of the files after run().
     enum class State {
         kNothing,   // the host has no such file
         kHere,      // equal files are here already: the folder may be shared

@@ -67,9 +67,9 @@ UniqueFd open_end_signals() {
 }
 
 int run_job(const JobSpec& spec, HealthSink health, MetricsTap metrics) {
-    // If a local agent and its guardian are both killed, this process adopts and ends the processes
-    // that they leave. It does not do so with ssh: a connection that the ssh program keeps open for
-    // later must not be ended.
+    // If a local agent and its guardian are both killed, their processes become children of this
+    // process, which then ends them. With ssh, no processes are adopted: the ssh program may keep a
+    // connection open for later jobs, and this process must not end it.
     const bool adopts = spec.transport == TransportKind::kLocal;
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const UniqueFd signals = open_end_signals();
@@ -92,7 +92,8 @@ int run_job(const JobSpec& spec, HealthSink health, MetricsTap metrics) {
         JobFiles files(spec, signals.get());
         int code = JobLoop(spec, {record, streams, files}, attempt, signals.get()).run();
         streams.drain();
-        // If nobody reads the output, the job has not succeeded, as with a program in a pipe.
+        // If the reader of the output is gone, the job has failed, like any program whose pipe is
+        // closed.
         if (code == 0 && spec.prints_results()) {
             if (streams.reader_is_gone(1)) code = kOutputLostCode;
             if (const int fault = streams.fault(1); fault != 0)

@@ -51,8 +51,9 @@ JobSpec JobLoop::next_spec() const {
     return spec;
 }
 
-// Marks the hosts of a refused attempt as bad. Returns true if another attempt follows: without the
-// bad hosts or, after a pause, with all hosts again.
+// Marks the hosts in OUTCOME.bad_hosts as bad. Returns true if the job makes another attempt. The
+// next attempt uses the hosts that are not bad. If these hosts are too few, it uses all hosts again
+// after a pause.
 bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output) {
     const ElasticRules& rules = spec_.elastic;
     for (const std::string& host : outcome.bad_hosts) {
@@ -137,7 +138,8 @@ int JobLoop::end(int exit_code, JobOutput& output) {
         sinks_.files.finish(sinks_.streams.hurries() ? JobFiles::kBrief : JobFiles::kLastWordsMax);
         output.tell_news();
     } catch (const Error& error) {
-        // The job has ended. If it failed, its own exit code counts, else the code of this error.
+        // The job has already ended. A failed job keeps its exit code; a job that succeeded gets
+        // the exit code of this error.
         output.note(fmt::format("dslaunch: error: {}", error.what()));
         if (exit_code == 0) return static_cast<int>(error.code());
     }

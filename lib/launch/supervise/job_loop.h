@@ -20,8 +20,8 @@ namespace dslaunch::launch {
 // The result of an attempt, or the reason why it did not begin.
 struct AttemptOutcome {
     AttemptResult result;
-    // The hosts because of which no rank was started; `refusal` is then the complete message. Empty
-    // if the attempt began.
+    // The hosts that prevented the attempt, so that no rank was started; `refusal` is then the
+    // complete message. Empty if the attempt began.
     std::vector<std::string> bad_hosts;
     std::string refusal;
 };
@@ -44,8 +44,8 @@ struct JobSinks {
 // The life of a job: one attempt after another, until it has succeeded or may not go on.
 class JobLoop {
   public:
-    // Makes one attempt with the spec, the output, its number and the hosts that were cut off in
-    // earlier attempts. Throws Error when the job cannot go on at all.
+    // A function that makes one attempt. CUT_OFF contains the hosts that were cut off in earlier
+    // attempts. The function throws Error if the job cannot go on at all.
     using Attempt =
         std::function<AttemptOutcome(const JobSpec&, JobOutput&, const AttemptNumber& number,
                                      const std::vector<CutOffHost>& cut_off)>;

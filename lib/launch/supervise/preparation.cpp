@@ -109,7 +109,8 @@ void Preparation::compare_programs() {
 }
 
 void Preparation::choose_devices() {
-    // The plan of a local job already uses this machine's own GPUs.
+    // The devices of a local job need not be chosen here: the plan already contains this machine's
+    // GPUs.
     const bool asked = spec_.device == DeviceRequest::kCuda;
     const bool open = spec_.device == DeviceRequest::kAuto;
     if (is_local() || (!asked && !open)) return;
@@ -200,8 +201,8 @@ void Preparation::check_files() {
         if (!nodes_[i].files) continue;
         std::vector<FileFacts>& theirs = *nodes_[i].files;
         if (!interpreter.empty() && !theirs.empty()) {
-            // The interpreter need not be the same file: an environment leads to each host's own
-            // Python.
+            // The interpreters of two hosts may be different files, since an environment refers to
+            // each host's own Python. Only a missing interpreter is an error.
             const std::string error = theirs.back().error;
             theirs.pop_back();
             if (!error.empty()) {

@@ -34,8 +34,9 @@ class Preparation {
           meeting_(spec, fleet, output),
           nodes_(spec.nodes.size()) {}
 
-    // Makes these preparations, or returns early if somebody asks for the end. Throws Error if the
-    // job cannot begin; the hosts at fault have an error in the fleet.
+    // Starts and checks the agents and finds the meeting place. Returns early if somebody asks the
+    // job to end. Throws Error if the job cannot begin; Fleet::Node::error then contains the reason
+    // for each host at fault.
     void run();
     // Takes an agent's answer. Throws Error{kInternal} for a frame that is not an answer.
     void take(size_t host, const Frame& frame);

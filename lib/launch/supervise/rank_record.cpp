@@ -10,8 +10,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// Returns true if one of our signals ended the rank, or if the rank ended because it obeyed such a
-// signal.
+// Returns true if the rank was asked to end and reported no failure except the loss of a peer.
 bool ended_on_request(const RankRecord& record) {
     return record.told_to_end && !(record.failure && !record.only_lost_a_peer());
 }

@@ -39,16 +39,17 @@ struct RankRecord {
     [[nodiscard]] bool only_lost_a_peer() const;
 };
 
-// Returns the index of the rank to blame; nothing if no rank failed. Ranks that only lost a peer or
-// ended on request are blamed last; among equals, the rank that ended first is blamed. If the
-// failed ranks of a training job only lost a peer, the rank to blame is the first rank that ended
-// by itself with exit code 0.
+// Returns the index of the rank to blame; nothing if no rank failed. A rank that failed by itself
+// comes first, then a rank that only lost a peer, then a rank that was asked to end. Within each of
+// these groups, the rank that ended first is blamed. In a training job, if the result would be a
+// rank that only lost a peer, the first rank that ended by itself with exit code 0 is blamed
+// instead.
 [[nodiscard]] std::optional<size_t> find_culprit(TargetKind kind,
                                                  const std::vector<RankRecord>& ranks);
 
-// The rank for which the others wait, according to their heartbeats: a rank that has been silent
-// for some intervals, or since its start, while others sent heartbeats; else the rank that has done
-// the fewest steps.
+// The rank for which the others wait, according to the heartbeats. It is a rank that has stopped
+// sending heartbeats, or has never sent one, while other ranks do. If all ranks send heartbeats, it
+// is the rank that has done the fewest steps.
 struct BehindRank {
     size_t index = 0;
     // The time between this rank's newest heartbeat and the newest heartbeat of any rank; the
@@ -58,10 +59,10 @@ struct BehindRank {
 // Returns the rank for which the others wait; nothing if no rank stands out.
 [[nodiscard]] std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks);
 
-// Returns the state of RANKS at NOW as one JSON object {"ranks"}, for the job's record: rank, host,
-// pid, state ("starting", "running", "ended"), exit status and signal of an ended rank, and from
-// the newest heartbeat its age in ms, its position, the steps done and the busy time of its lanes
-// in ms.
+// Returns the state of RANKS at NOW as one JSON object {"ranks"}, for the job's record. Each rank
+// has its number, host, pid and state ("starting", "running" or "ended"). A rank that has ended
+// also has its exit status and signal. A rank with a heartbeat also has the heartbeat's age in ms,
+// its position, the steps done and the busy time of each lane in ms.
 [[nodiscard]] std::string ranks_json(const std::vector<RankRecord>& ranks,
                                      std::chrono::steady_clock::time_point now);
 

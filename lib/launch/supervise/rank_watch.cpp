@@ -22,8 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// If rank 0 complains within this time after the start that an address is in use, the address is
-// assumed to be the port that dslaunch has chosen.
+// If rank 0 reports within this time after the start that an address is in use, the report is
+// assumed to concern the port that dslaunch has chosen.
 constexpr std::chrono::seconds kPortClashMax{60};
 
 }  // namespace
@@ -153,7 +153,7 @@ std::string crowd_text(int64_t ranks, int64_t processors, const std::string& hos
                        counted(processors, "processor"), host, counted(processors, "worker"));
 }
 
-// Warns if the first host has more ranks than processors, for any value of OMP_NUM_THREADS.
+// Warns if the first host has more ranks than processors, even if OMP_NUM_THREADS is set.
 void RankWatch::warn_of_crowd() const {
     const std::string text =
         crowd_text(machine_ranks_, fleet_.nodes().front().hello.cores, spec_.nodes.front().name);
@@ -234,8 +234,9 @@ void RankWatch::handle_exit(size_t host, const WorkerExited& exited) {
     if (exited.pid != 0) rank.pid = exited.pid;
     const bool peer =
         exited.signal_number == 0 && exited.exit_status == static_cast<int>(ExitCode::kPeerLost);
-    // A rank that lost a peer is not to blame: a report of the rank or host at fault may still
-    // arrive. Earlier facts from an agent arrive before its answer to this ping.
+    // A rank that lost a peer is not to blame, and the report about the rank or host at fault may
+    // still arrive. Every agent answers a ping after its earlier reports. Thus all reports have
+    // arrived once every agent has answered.
     if (peer && !plan_.has_end()) {
         peer_lost_at_ = steady_clock::now();
         fleet_.send_all(FrameKind::kPing);
@@ -348,7 +349,8 @@ AttemptResult RankWatch::conclude_interrupted() const {
     }
     result.exit_code = static_cast<int>(ExitCode::kInterrupted);
     result.report = advice_.describe_interrupted(ranks_, output_.newest_step());
-    // A scheduler may have ended the other nodes because this node was lost.
+    // The loss of a host is reported, since it may be the cause of the interruption: a scheduler
+    // may have ended the other nodes because of it.
     if (!lost_host_.empty()) result.report += "dslaunch: " + lost_host_ + "\n";
     const auto failed = find_culprit(spec_.target_kind, ranks_);
     // A rank that failed before it was asked to end is reported: Ctrl-C is not the cause.

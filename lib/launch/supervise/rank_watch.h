@@ -18,14 +18,15 @@
 
 namespace dslaunch::launch {
 
-// A host whose connection was lost: its agent ends the ranks there when its lease is over.
+// A host whose connection was lost. Its agent ends the ranks there after it has heard nothing from
+// the launcher for some time (the lease).
 struct CutOffHost {
     std::string name;
     std::string machine;  // Preparation::machine_of()
     std::chrono::steady_clock::time_point lease_over_at;
 };
 
-// The result of an attempt whose ranks were started, or that was asked to end before that.
+// The result of an attempt. If somebody asked the job to end early, no rank may have been started.
 struct AttemptResult {
     int exit_code = 0;
     bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
@@ -68,9 +69,11 @@ class RankWatch {
     void stop_within(std::chrono::milliseconds time);
     // Ends all ranks soon if a rank lost its peer and every host has answered since.
     void hear_of_peers();
-    // Blames HOST, not its ranks: HOST is lost, or will be, for the reason CAUSE.
+    // Records that HOST is lost, or will soon be lost, because of CAUSE. HOST is then blamed for
+    // the attempt's end instead of its ranks.
     void blame_host(size_t host, const std::string& cause);
-    // Takes note that HOST's agent is gone; LOST as in FleetListener::host_ended().
+    // Takes note that HOST's agent is gone. LOST is true if this end was planned neither by the
+    // launcher nor by the agent.
     void end_host(size_t host, bool lost);
     // Handles a request to end; returns true if pump() must stop waiting. The first request gives
     // the ranks time to save and end; the next request ends them at once. REQUIRES: begun().
@@ -106,8 +109,8 @@ class RankWatch {
     EndPlan plan_;
     std::optional<Time> peer_lost_at_;  // since this time the hosts are pinged
     bool is_output_lost_ = false;       // nobody reads what the ranks write
-    // Set once a rank was killed. If slurmd is killing the rank's whole Slurm step, the rank's
-    // agent also ends by this time.
+    // Set after a rank of a Slurm job was killed by SIGKILL. If slurmd is killing the whole job
+    // step, the rank's agent ends before this time.
     std::optional<Time> agents_end_by_;
     std::string lost_host_;  // the first host that went away, with its cause
 };

@@ -21,9 +21,9 @@ inline constexpr std::chrono::seconds kAnswerMax{15};
 // The time for which hosts are tried repeatedly if too few answer after a failure.
 inline constexpr std::chrono::seconds kGatherMax{60};
 
-// Returns the wait before a restart: nothing after a steady attempt, else 1 s, doubled with each
-// quick failure in a row up to 30 s. FAILURES_IN_A_ROW: the number of quick failures, from 1; 0
-// after a steady attempt.
+// Returns the wait before a restart after FAILURES_IN_A_ROW quick failures in a row (see
+// kSteadyAttempt). The wait is 0 without a quick failure and 1 s after the first one. Each further
+// quick failure doubles the wait, up to 30 s.
 [[nodiscard]] std::chrono::milliseconds restart_delay(int failures_in_a_row);
 
 // An attempt that has ended, or is about to end.
@@ -38,18 +38,18 @@ struct EndedAttempt {
 // The next thing to do after an attempt.
 enum class RestartVerdict {
     kEnd,          // the attempt ended well or was asked to end, or all restarts have been made
-    kSameMistake,  // usage, config and input errors of a training job, which would occur again at
-                   // the same start. Exit codes of other programs have no meaning here.
+    kSameMistake,  // a training job's usage, config or input error, which would occur again. Other
+                   // programs never get this value: their exit codes mean something else.
     kRestart,
 };
 // Returns the next thing to do after ATTEMPT.
 [[nodiscard]] RestartVerdict decide_restart(const EndedAttempt& attempt);
 
-// Returns the hosts of an attempt, as indices into the hostfile: the largest number of hosts that
-// RANGE and FITS allow, taken in order from the hosts that are not bad. Returns nothing if no
-// number is allowed. FITS returns true if the job can run on the given hosts; not set: on any
-// hosts. REQUIRES: 1 <= range.min <= range.max.
+// Returns true if the job can run on the given hosts.
 using HostsFit = std::function<bool(const std::vector<size_t>& hosts)>;
+// Returns the hosts of an attempt, as indices into the hostfile: as many hosts as RANGE and FITS
+// allow, taken in order from the hosts that are not bad. Returns nothing if no number of hosts is
+// allowed. If FITS is empty, it allows all hosts. REQUIRES: 1 <= range.min <= range.max.
 [[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
                                                               const NodeRange& range,
                                                               const HostsFit& fits = {});

@@ -88,7 +88,7 @@ std::vector<std::string> StragglerWatch::compare(const std::vector<RankRecord>& 
     return lines;
 }
 
-// Returns true if every rank has done enough steps since the marks.
+// Returns true if every rank has done enough steps since the last call of mark().
 bool StragglerWatch::is_time(const std::vector<RankRecord>& ranks) const {
     double least = static_cast<double>(interval_steps_);
     std::chrono::steady_clock::duration longest{0};
@@ -105,7 +105,8 @@ std::vector<std::string> StragglerWatch::look(const std::vector<RankRecord>& ran
         return rank.heartbeat && !rank.heartbeat->lanes.empty();
     });
     if (interval_steps_ <= 0 || ranks.size() < 2 || !measured) return {};
-    // A rank that starts again counts its steps from 0.
+    // If a rank has done fewer steps than before, it has started again. Then the earlier
+    // measurements are dropped.
     for (size_t i = 0; i < marks_.size(); ++i) {
         if (ranks[i].heartbeat->steps_done() >= marks_[i].steps) continue;
         marks_.clear();

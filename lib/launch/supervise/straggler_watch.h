@@ -1,7 +1,7 @@
-// Finds the rank for which the others wait, by the heartbeats: after every INTERVAL_STEPS steps,
-// the working time of each rank's lanes (compute, link, disk) is compared with the median rank's.
-// One line reports that a rank has become slow, and a second line that it is no longer slow. Pure;
-// one thread.
+// Finds the rank for which the others wait. The heartbeats contain the working time of each rank's
+// lanes (compute, link, disk). Every INTERVAL_STEPS steps, this time is compared with the median of
+// the ranks. One line reports that a rank has become slow, and a second line reports that the rank
+// is no longer slow. No input or output. Used by one thread.
 #pragma once
 
 #include <chrono>
@@ -17,11 +17,12 @@ namespace dslaunch::launch {
 // A rank is reported only if it works longer than the median rank by this share of the median's
 // time.
 inline constexpr double kStragglerShareMin = 0.20;
-// A reported rank must also work longer by this share of a whole step: a smaller difference makes
-// no rank wait noticeably.
+// A rank is reported only if its additional working time is also at least this share of a whole
+// step. A smaller delay does not slow the other ranks noticeably.
 inline constexpr double kStragglerStepShareMin = 0.05;
-// A reported rank is slow until its excess is less than this part of one of the two shares, so that
-// a rank at the limit is not reported again and again.
+// Each of the two limits above is multiplied by this factor for a rank that was already reported.
+// The rank counts as slow until its additional time is below one of these lower limits. Thus a rank
+// near a limit is not reported again and again.
 inline constexpr double kStragglerEndPart = 0.5;
 // The ranks are compared every INTERVAL_STEPS steps. If these steps take longer than this time, the
 // ranks are compared as soon as this time is over and each rank has done kStragglerStepsMin steps,
@@ -35,10 +36,10 @@ class StragglerWatch {
     // If INTERVAL_STEPS is 0, no rank is ever reported.
     explicit StragglerWatch(int64_t interval_steps) : interval_steps_(interval_steps) {}
 
-    // Compares RANKS; call it after each heartbeat. Returns the lines to show. If a rank begins to
-    // stand out in a lane, a line names rank, host, lane and the step from which on it is slower. A
-    // further line reports that a rank no longer stands out. Of two ranks, the faster rank is the
-    // median. A lane is compared among the ranks that have the lane.
+    // Compares RANKS and returns the lines to show; call it after each heartbeat. If a rank becomes
+    // slow in a lane, a line names the rank, its host, the lane and the step since which the rank
+    // is slow. Another line reports that the rank is no longer slow. Only ranks that use a lane are
+    // compared in this lane. If only two ranks use it, the time of the faster one is the median.
     [[nodiscard]] std::vector<std::string> look(const std::vector<RankRecord>& ranks);
 
   private:
@@ -47,7 +48,7 @@ class StragglerWatch {
         std::vector<LaneTime> lanes;
         std::chrono::steady_clock::time_point at;
     };
-    // The work of one lane of one rank per step, as a mean since the marks.
+    // The work of one lane of one rank: the mean time per step since the last call of mark().
     struct Work {
         size_t rank = 0;
         std::string lane;
@@ -55,8 +56,8 @@ class StragglerWatch {
         double median_ms = 0;  // of the ranks that have the lane
         double step_ms = 0;
         [[nodiscard]] double excess_ms() const { return ms - median_ms; }
-        // Returns true if this work exceeds the median by at least PART times each of the two
-        // shares.
+        // Returns true if the excess reaches both limits (kStragglerShareMin and
+        // kStragglerStepShareMin), each multiplied by PART.
         [[nodiscard]] bool stands_out(double part) const {
             return excess_ms() >= part * kStragglerShareMin * median_ms &&
                    excess_ms() >= part * kStragglerStepShareMin * step_ms;

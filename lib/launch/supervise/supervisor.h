@@ -26,14 +26,15 @@ class Supervisor final : private FleetListener {
     Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd);
 
     // Runs one attempt. No rank starts before every agent has ended the processes that earlier
-    // attempts left. Each host in CUT_OFF was lost in an earlier attempt: no rank starts before its
-    // lease is over or an agent has connected from the same machine. Throws Error if the job cannot
-    // begin; no rank of this attempt runs then.
+    // attempts left. CUT_OFF: hosts that were lost in earlier attempts. For each of these hosts,
+    // ranks start only after the lost agent's lease is over, or after a new agent has connected
+    // from the same machine. Throws Error if the job cannot begin; then no rank of this attempt
+    // runs.
     [[nodiscard]] AttemptResult run(const AttemptNumber& number,
                                     const std::vector<CutOffHost>& cut_off = {});
     // Returns true if somebody has asked for the end.
     [[nodiscard]] bool interrupted() const { return fleet_.interrupted(); }
-    // Returns the names of the hosts because of which run() has thrown; empty if no host was the
+    // Returns the names of the hosts that made run() throw; empty if it threw for a different
     // reason.
     [[nodiscard]] const std::vector<std::string>& bad_hosts() const { return bad_hosts_; }
 

@@ -1,7 +1,7 @@
-// Files of the ssh configuration, which can name programs that are started here (ProxyCommand).
-// Neither the built-in ssh nor the ssh program gets a file that other users may write. Also makes
-// the configuration file for programs that run the ssh program themselves (pdsh, mpirun). No
-// threads.
+// Checks and writes configuration files of ssh. Such a file can name programs that are then started
+// here (ProxyCommand), so neither the built-in ssh nor the ssh program gets a file that other users
+// may write. Programs that run the ssh program themselves (pdsh, mpirun) get a file that is written
+// here. No threads.
 #pragma once
 
 #include <string>
@@ -19,26 +19,26 @@ enum class SshConfigOrigin {
     kSystem,  // /etc/ssh/ssh_config: not checked, since its owner controls the machine
 };
 
-// Opens PATH for reading; the result is invalid if the user has not given the file and it cannot be
-// read. Throws Error{kUsage} with the reason if a given file cannot be read, if the file is not a
-// plain file, or if other users may write it. The check is about the opened file, so it holds even
-// if PATH names another file later.
+// Opens PATH for reading. If the file cannot be read, throws Error{kUsage} for kGiven and returns
+// an invalid descriptor for the other origins. Throws Error{kUsage} if other users may write the
+// file or if it is not a plain file. The check is about the opened file, so it holds even if PATH
+// names another file later.
 [[nodiscard]] UniqueFd open_ssh_config(const std::string& path, SshConfigOrigin origin);
 
-// Checks the file of --ssh-config before it is passed to the ssh program, which would accept it
-// even if other users may write it. Does nothing if PATH is empty (the user's and the system's
-// files) or "none" (no file): the ssh program handles these itself. Throws as open_ssh_config()
-// does.
+// Checks the file of --ssh-config. The ssh program itself would accept the file even if other users
+// may write it. Does nothing if PATH is "none" (no file) or empty; an empty PATH stands for the
+// user's and the system's files, which the ssh program checks. Throws as open_ssh_config() does.
 void require_own_ssh_config(const std::string& path);
 
-// A configuration file that contains the hostfile's facts about each host, settings that keep ssh
-// from asking anything, then the user's own configuration. It exists only in memory, with a path
-// below /proc: nothing is left of it after the launcher has ended in any way.
+// A configuration file for ssh. It contains the hostfile's facts about each host, then settings
+// that keep ssh from asking anything, then the user's own configuration. The file exists only in
+// memory, with a path below /proc, and disappears when the launcher ends in any way.
 class SshOptionsFile {
   public:
-    // A Unix socket on each host that is forwarded to a socket here; empty: none.
+    // A forwarding: ssh listens on a Unix socket on each host, and passes each connection to a
+    // socket on this machine. If `there` is empty, nothing is forwarded.
     struct Forward {
-        std::string there;  // the beginning of its path, which is THERE-i on host i
+        std::string there;  // beginning of the path on a host; on host 3, "-3" follows
         std::string here;
     };
     // Throws Error{kSetup} if no file can be created in memory, and Error{kUsage} if other users

@@ -21,7 +21,7 @@ enum class RemoteProgram {
     kRelay,  // launch/transport/tree/relay.cpp: starts agents on further hosts
 };
 
-// A host as a transport reaches it, and the program to start there.
+// The address of a host, and the program to start on the host.
 struct HostAddress {
     // The members that are sent to a relay (base/text/message.h).
     static auto wire_members(auto& m) { return std::tie(m.name, m.user, m.port, m.address); }
@@ -85,8 +85,8 @@ class Transport {
 // Returns the command for HOST's shell. Its only variable part is PATH, which is launcher_path().
 [[nodiscard]] std::string remote_command(const std::string& path, const HostAddress& host);
 
-// Runs agents as children of this process, for any number of pretended hosts. HANDS_STDIN: the
-// first agent gets this process's stdin for rank 0.
+// Runs agents as children of this process; each child plays the part of one host. HANDS_STDIN: rank
+// 0 gets this process's stdin, through the first agent.
 [[nodiscard]] std::unique_ptr<Transport> make_local_transport(bool hands_stdin = false);
 // Runs the ssh program, once per host. If SSH_CONFIG_PATH is empty, the user's and the system's
 // configuration are used. ARGUMENTS: further `-o NAME=VALUE` for the ssh program.
@@ -95,26 +95,26 @@ class Transport {
 // Uses libssh, with all sessions in one event loop.
 [[nodiscard]] std::unique_ptr<Transport> make_ssh_transport(const std::string& ssh_config_path);
 
-// Waits at SPEC.listen for agents that connect by themselves; with SPEC.serves_node_0 this
-// machine's agent is started here.
+// Waits at SPEC.listen for agents that connect by themselves. If SPEC.serves_node_0 is true, also
+// starts an agent on this machine as node 0.
 [[nodiscard]] std::unique_ptr<Transport> make_joining_transport(const JobSpec& spec);
 // Starts all agents with one srun inside a Slurm allocation; they call back.
 [[nodiscard]] std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec);
 
-// Start all agents with one pdsh or one mpirun; they call back.
+// Starts all agents with one pdsh, or with one mpirun; the agents then connect to the launcher.
 [[nodiscard]] std::unique_ptr<Transport> make_pdsh_transport(const JobSpec& spec);
 [[nodiscard]] std::unique_ptr<Transport> make_openmpi_transport(const JobSpec& spec);
 
 // Makes the transport that SPEC.transport names.
 [[nodiscard]] std::unique_ptr<Transport> make_transport(const JobSpec& spec);
 
-// The largest number of attempts to connect. An sshd with MaxStartups 10:30:100 drops a third of
-// ten connections that come at the same time, and two thirds of sixty. All pauses together take 9 s
-// at most.
+// The largest number of attempts to connect. For example, an sshd with MaxStartups 10:30:100 drops
+// about 3 of 10 connections that come at the same time, and about 40 of 60. All pauses together
+// take 9 s at most.
 inline constexpr int kConnectAttempts = 10;
 
-// Returns the wait after attempt number ATTEMPT (from 1). It is a random time between half of a
-// limit and the limit, which is 50 ms first and doubles with each attempt up to 2 s.
+// Returns the wait after attempt number ATTEMPT (from 1): a random time between `limit / 2` and
+// `limit`. The limit is 50 ms at first and doubles with each attempt, up to 2 s.
 [[nodiscard]] inline std::chrono::milliseconds backoff_delay(int attempt) {
     static thread_local std::minstd_rand random{std::random_device{}()};
     const int64_t full = std::min<int64_t>(2000, int64_t{50} << std::clamp(attempt - 1, 0, 10));

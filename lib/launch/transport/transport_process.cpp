@@ -32,13 +32,13 @@ constexpr int kSshFailed = 255;
 constexpr int kNotFound = 127;
 
 constexpr size_t kKeptLines = 20;
-// The pause between checks whether a child has ended; its end comes right after it closes its
-// pipes.
+// The pause between checks whether a child has ended. A child ends right after it closes its pipes.
 constexpr milliseconds kReapPoll{2};
 // The time after which a child that was asked to end is killed.
 constexpr milliseconds kTermMax{500};
 
-// The code that both transports share: each host is a child process with pipes.
+// The shared base of the local transport and the ssh transport: each host is a child process with
+// pipes.
 class ProcessTransport : public Transport {
   public:
     ~ProcessTransport() override;  // ends the children that still run, within a second
@@ -58,7 +58,7 @@ class ProcessTransport : public Transport {
     // and its last lines on stderr.
     [[nodiscard]] virtual TransportEvent describe_end(
         size_t host, int status, const std::deque<std::string>& stderr_lines) const = 0;
-    // Returns the descriptor that the agent of host INDEX gives rank 0 as its stdin; -1: none.
+    // Returns the descriptor that becomes rank 0's stdin, if host INDEX runs rank 0; -1: none.
     [[nodiscard]] virtual int worker_stdin(size_t index) const {
         static_cast<void>(index);
         return -1;
@@ -237,8 +237,8 @@ void ProcessTransport::reap(size_t index, std::vector<TransportEvent>& events) {
     Child& child = children_[index];
     int status = 0;
     if (child.pid < 0 || ::waitpid(child.pid, &status, WNOHANG) != child.pid) return;
-    // The pipes contain the child's last output; a child of the child (ssh's ControlMaster) may
-    // keep stderr open.
+    // Reads the child's last output from the pipes. The rounds are limited, since a process that
+    // the child has started (ssh's ControlMaster) may keep stderr open.
     for (int round = 0; child.diagnostics.valid() && round < 4; ++round) {
         read_from(index, false, events);
     }
@@ -391,8 +391,8 @@ class OpenSshTransport final : public ProcessTransport {
 
     bool may_retry(int status, const std::deque<std::string>& lines) const override {
         if (status != kSshFailed) return false;
-        // Every line must be one of these. If the ssh of a ProxyJump has failed, its own errors
-        // come first, and the attempt is not repeated.
+        // The child is started again only if every line reports a broken connection. If the ssh of
+        // a ProxyJump has failed, its own errors come first, and the attempt is not repeated.
         return !lines.empty() && std::all_of(lines.begin(), lines.end(), [](const auto& line) {
             return line.find("kex_exchange_identification") != std::string::npos ||
                    line.find("Connection reset by") != std::string::npos ||

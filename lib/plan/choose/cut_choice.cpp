@@ -20,8 +20,9 @@ int64_t largest_gap(const std::vector<CutPlace>& places, int64_t live_max,
     return std::max(gap, parameter_numel - previous);
 }
 
-// Returns the smallest limit on live values that keeps the pieces about as small as they are
-// without a limit.
+// Returns a limit on the number of live values at a cut: the smallest limit that leaves enough
+// places, so that no piece between them is too large. A piece may have at most twice the parameters
+// of the largest piece without a limit, or a sixteenth of all parameters if this is more.
 int64_t live_threshold(const std::vector<CutPlace>& places, int64_t parameter_numel) {
     std::vector<int64_t> levels;
     for (const CutPlace& place : places) levels.push_back(place.live_values);
@@ -74,9 +75,9 @@ std::vector<int64_t> choose_cuts(const std::vector<CutPlace>& places, int64_t pa
     const auto count = static_cast<int64_t>(places.size());
     const int64_t cuts_wanted = std::min(segments - 1, count);
     std::vector<int64_t> cuts;
-    // Each cut leaves enough places for the cuts after it. The cut uses the place that is nearest
-    // to its share of the parameters. Among equally near places, it uses the place with the fewest
-    // live values.
+    // Each cut uses the place that is nearest to the cut's share of the parameters; among equally
+    // near places, it uses the place with the fewest live values. It leaves enough places for the
+    // later cuts.
     int64_t first = 0;
     for (int64_t cut = 0; cut < cuts_wanted; ++cut) {
         const int64_t last = count - (cuts_wanted - cut);

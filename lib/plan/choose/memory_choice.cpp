@@ -17,8 +17,8 @@ bool device_is_short(std::span<const TierVerdict> verdicts) {
     });
 }
 
-// Returns the largest count from BEGIN to BEGIN * kMostTimes for which FITS returns true, found by
-// doubling and bisection; BEGIN if no larger count fits. REQUIRES: FITS(BEGIN).
+// Returns the largest count for which FITS returns true, at most BEGIN * kMostTimes. Searches by
+// doubling and bisection from BEGIN. REQUIRES: FITS(BEGIN).
 template <typename Fits>
 int64_t largest_that(int64_t begin, const Fits& fits) {
     int64_t low = begin, high = begin * 2;
@@ -75,8 +75,9 @@ class Ladder {
     }
 
   private:
-    // Returns how much memory CHOICE needs: on the GPU if the GPU's memory is too small, otherwise
-    // on the host. Returns nullopt if CHOICE cannot be run.
+    // Returns the memory that CHOICE needs. This is the GPU's memory if the search is for a job
+    // that does not fit on its GPUs, and the host's memory otherwise. Returns nullopt if CHOICE
+    // cannot be run.
     [[nodiscard]] std::optional<Bytes> memory_of(const MemoryChoice& choice) const {
         const std::optional<HostNeed> need = search_.need_of(choice);
         if (!need) return {};

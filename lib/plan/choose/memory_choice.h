@@ -54,7 +54,8 @@ inline constexpr int64_t kMostTimes = 64;
 // smaller than the number in SEARCH.from. REQUIRES: SEARCH.from fits.
 [[nodiscard]] int64_t most_rows(const ChoiceSearch& search);
 
-// Searches for a choice that fits. Returns it as advice, a clause, for a job that VERDICTS refuse.
+// Returns advice for a job that does not fit according to VERDICTS, as a clause for an error
+// message. If memory is short, searches for a choice that fits.
 [[nodiscard]] std::string admission_advice(const ChoiceSearch& search,
                                            std::span<const TierVerdict> verdicts);
 

@@ -23,7 +23,8 @@ Bytes part_of_bytes(Bytes bytes, double share) {
     return Bytes{std::llround(static_cast<double>(bytes.value) * share)};
 }
 
-// Returns the fraction of a segment's work that one rank of the tensor and sequence axes does.
+// Returns the share of a segment's work that falls to one rank if the tensor axis and the sequence
+// axis divide the work.
 double share_of_segment(const ModelInfo& model, const SegmentInfo& segment, const MeshSizes& sizes,
                         const TensorCosts* costs) {
     double share = 1.0 / sizes.sequence;
@@ -96,8 +97,8 @@ class MeshCoster {
         for (const int rank : ranks) hosts.insert(mesh_.node_of(rank));
         return {static_cast<int>(ranks.size()), static_cast<int>(hosts.size())};
     }
-    // Returns a shape that stands for the slowest of GROUPS: the largest number of hosts that a
-    // group spans, and the largest number of groups that share one host's link.
+    // Returns one shape that stands for all GROUPS. Its number of hosts is the largest number that
+    // a group spans, and `crossing` is the largest number of groups that use the link of one host.
     template <typename Groups>
     [[nodiscard]] GroupShape widest_of(const Groups& groups, int ranks) const {
         GroupShape most{ranks, 1, 1};
@@ -214,9 +215,9 @@ class MeshCoster {
             weigh_buckets(parameters[stage], weights_[stage]);
     }
 
-    // Finds the sizes of a stage's largest bucket, which is reduced and gathered as a unit. If a
-    // bucket of the whole model's layout has parameters in two stages, each stage counts its part
-    // as a separate bucket.
+    // Finds the sizes of a stage's largest bucket; a bucket is reduced and gathered as a unit. The
+    // layout is for the whole model: if a bucket has parameters of two stages, each stage counts
+    // its part as a separate bucket.
     void weigh_buckets(const std::set<int>& parameters, StageWeight& weight) const {
         std::map<int, Bytes> gradients, gathered;
         for (const int p : parameters) {
@@ -478,7 +479,8 @@ class MeshCoster {
     ModelInfo model_;  // model of one rank
     FlatLayout layout_;
     std::vector<double> shares_;
-    // The ranks that hold the same part of a stage (shard x replica), by stage, tensor rank and
+    // The ranks of each data group. The ranks of a group hold the same part of a stage; they differ
+    // only on the shard axis and the replica axis. The key is the stage, the tensor rank and the
     // sequence rank.
     std::map<std::array<int, 3>, std::vector<int>> data_groups_;
     GroupShape data_shape_;             // shape of the widest data group

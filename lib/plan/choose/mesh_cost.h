@@ -68,7 +68,7 @@ struct MeshMemory {
     [[nodiscard]] Bytes in_memory() const { return own + shared + parameters; }
 };
 
-// The cost of a job on a mesh. `parts` are the ranges of segments, by part of the model.
+// The cost of a job on a mesh. `parts` contains the range of segments of each part of the model.
 struct MeshCost {
     std::vector<SegmentRange> parts;
     TimedRun run;

@@ -34,9 +34,9 @@ struct MeshFinding {
 
 // The result of a search.
 struct MeshFindings {
-    // The findings with the shortest steps that fit, shortest first. Each has a different mesh or
-    // schedule, or a different ZeRO stage if the search asks for each stage. If two steps are
-    // equally short, the finding that needs less memory comes first.
+    // The findings that fit and have the shortest steps, the shortest step first. Each has a
+    // different mesh or schedule, or a different ZeRO stage if the search asks for each stage. If
+    // two steps are equally short, the finding that needs less memory comes first.
     std::vector<MeshFinding> best;
     int64_t looked_at = 0;
     int64_t fitting = 0;

@@ -12,12 +12,13 @@
 
 namespace dslaunch::plan {
 
-// A rank that keeps more chunks leaves this reserve free, or an eighth of the free memory if that
-// is more. If less than half of the reserve is free, the rank gives chunks back to disk. The gap
-// between the two limits keeps chunks from moving back and forth.
+// A rank keeps more chunks in memory only if enough memory then stays free: kPlacementReserve, and
+// at least an eighth of the memory that was free before. If less than half of kPlacementReserve is
+// free, the rank moves chunks back to disk. The gap between the two limits prevents chunks from
+// moving back and forth.
 inline constexpr Bytes kPlacementReserve = mib(64);
-// The smallest gain for which the choice changes, and the shortest wait for disks that matters, as
-// a fraction of a step's time.
+// The smallest gain that matters, as a fraction of a step's time. The placement changes only for at
+// least this gain, and shorter waits for the disk are ignored.
 inline constexpr double kPlacementGainMin = 0.05;
 
 // The measured facts of one rank, or of all ranks combined by agreed_facts.
@@ -37,9 +38,9 @@ struct PlacementFacts {
     Bytes free;  // memory that a rank may still use, if all ranks of its host use as much
 };
 
-// Returns the facts from which all ranks choose: the longest times and the least free memory. For
-// communication, it is the shortest time, since a longer time includes the wait for slower ranks.
-// REQUIRES: RANKS is not empty.
+// Returns the facts from which all ranks make the same choice: the longest times, the most bytes
+// and the least free memory. Only the communication takes the shortest time, since a longer time
+// includes the wait for slower ranks. REQUIRES: RANKS is not empty.
 [[nodiscard]] PlacementFacts agreed_facts(std::span<const PlacementFacts> ranks);
 
 // The chunks of a rank that may move, and where they are now.
@@ -55,14 +56,14 @@ struct PlacementSpace {
 // time if more chunks are kept than before, otherwise the measured time.
 using PlacementChoice = Choice<int64_t, double>;
 
-// Returns how many chunks to keep in memory:
-// - If a step waits for the disk and memory is free, more chunks than now: as many as fit, but
-//   only until the disk lanes take no longer than the computation or the communication. Each chunk
-//   counts with its share of the measured time.
-// - If a step waits for the disk although no disk lane is the busiest lane, all chunks that fit,
-//   since other work cannot hide these transfers.
-// - If memory is short, fewer chunks.
-// - Otherwise the same number.
+// Returns the number of chunks to keep in memory:
+// - If memory is short: fewer chunks than now.
+// - If a step waits for the disk, and a disk lane is the busiest lane: more chunks than now, until
+//   memory is used up or the disk lanes are no longer the busiest. The disk time is assumed to be
+//   proportional to the bytes that are moved.
+// - If a step waits for the disk although a different lane is busier: all chunks that fit, since
+//   the work of the busier lane does not hide the transfers.
+// - Otherwise: the same number.
 [[nodiscard]] PlacementChoice choose_placement(const PlacementFacts& facts,
                                                const PlacementSpace& space);
 

@@ -36,8 +36,8 @@ struct StepTimes {
                                    double step_s);
 
 // The schedule of choices, in steps. After the start and after each change, kPlacementSettle steps
-// are not measured, the next kPlacementMeasured steps are, and then a choice is made. Whenever a
-// choice changes nothing, the number of steps before the next choice doubles, up to
+// run without measurement. Then kPlacementMeasured steps are measured, and a choice is made.
+// Whenever a choice changes nothing, the number of steps before the next choice doubles, up to
 // kPlacementIntervalMax.
 inline constexpr int64_t kPlacementSettle = 1;
 inline constexpr int64_t kPlacementMeasured = 3;

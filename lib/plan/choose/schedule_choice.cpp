@@ -72,8 +72,9 @@ class GreedyStep {
         const Stage& own = at(stage);
         const int next = own.forwards[chunk];
         if (next == schedule_.shape.micro_batches) return kNever;
-        // One place is reserved for the second chunk: without it, the first chunk could never free
-        // its activations.
+        // The last of the stage's places for activations is left to the second chunk. If the first
+        // chunk took all places, the second chunk could not run, and no activations could ever be
+        // freed.
         const int room = 2 * schedule_.shape.stages - (chunk == 0 ? 1 : 0);
         if (own.live >= room) return kNever;
         return inputs_s_[part_at(stage, chunk)][next];
@@ -109,7 +110,8 @@ class GreedyStep {
         for (const int chunk : {1, 0}) {
             const auto c = static_cast<size_t>(chunk);
             if (at(stage).weights[c] == at(stage).inputs[c]) continue;
-            // The weight gradients of the second chunk are computed first, as on a single rank.
+            // As on a single rank, the second chunk computes weight gradients first. The first
+            // chunk must not get ahead of it.
             if (chunk == 0 && at(stage).weights[0] == at(stage).weights[1]) continue;
             const double takes_s = costs_[part_at(stage, chunk)].backward_weight_s;
             if (next_s - now_s < rules_.patience * takes_s) continue;

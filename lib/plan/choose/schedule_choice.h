@@ -19,9 +19,9 @@
 
 namespace dslaunch::plan {
 
-// Returns the fastest of the orders that were tried; the regular order is one of them. The result
-// never exceeds live_bound. SHAPE must be a valid shape for kZeroBubbleV. COSTS are indexed by part
-// of the model.
+// Returns the fastest of the orders that were tried; the regular order is one of them. No stage
+// holds more activations than live_bound() allows. SHAPE must be a valid shape for kZeroBubbleV.
+// COSTS are indexed by part of the model.
 [[nodiscard]] PipelineSchedule best_zero_bubble_v(const PipelineShape& shape,
                                                   const std::vector<PartCost>& costs);
 

@@ -13,9 +13,9 @@
 
 namespace dslaunch::plan {
 
-// The cost of one way of sharding in a step. Costs that are the same for every way are left out.
-// For example, a chunk with any number of pieces is one extent on disk and is moved in requests of
-// the same size. A single host sends nothing, and its disks move the same bytes with every way of
+// The cost of a step with one way of sharding. Costs that are the same for every way are left out.
+// For example, all pieces of a chunk are one extent on disk, so the requests to the disk have the
+// same size. A single host sends nothing, and its disks move the same bytes with every way of
 // sharding.
 struct ShardCost {
     ShardBy by = ShardBy::kFlat;
@@ -31,16 +31,16 @@ struct ShardCost {
     [[nodiscard]] Bytes moved() const { return read + written; }
 };
 
-// Returns the cost of every way of sharding, in the order of ShardBy. OPTIONS can be of any rank
-// and need no partition. REQUIRES: ZeRO stage 1 or above.
+// Returns the cost of every way of sharding, in the order of ShardBy. The rank and the partition in
+// OPTIONS do not matter. REQUIRES: ZeRO stage 1 or above.
 [[nodiscard]] std::vector<ShardCost> shard_costs(const ModelInfo& model, const FlatLayout& layout,
                                                  const StepPlanOptions& options);
 
-// Returns the best way of sharding. Compares first the bytes through the disks of the busiest host,
-// if anything is offloaded; then the share of the rank that owns and updates most; then the bytes
-// sent. A difference of less than a twentieth does not count. If no difference counts, the choice
-// is kFlat. The rates of the disks are not considered, so hosts with different disks make the same
-// choice.
+// Returns the best way of sharding. If anything is offloaded, compares first the bytes that the
+// disks of the busiest host move. Then compares the number of elements of the rank that owns the
+// most, then the bytes sent. A difference of less than a twentieth does not count. If no difference
+// counts, returns kFlat. The rates of the disks are not considered, so hosts with different disks
+// make the same choice.
 [[nodiscard]] ShardBy choose_shard(std::span<const ShardCost> costs);
 
 // Returns the reason for choosing BY: a line with the numbers of all ways of sharding. FOLDER is

@@ -15,7 +15,7 @@
 namespace dslaunch::plan {
 namespace {
 
-// The cost of one byte of each kind of memory that is counted.
+// Unit costs of a part: each entry has one byte of a single kind of memory.
 constexpr PartCost kUnits[] = {
     {.activations = Bytes{1}}, {.kept_for_weight = Bytes{1}}, {.backward_takes = Bytes{1}}};
 constexpr size_t kKinds = std::size(kUnits);
@@ -297,7 +297,8 @@ SegmentCost segment_cost(const ModelInfo& model, size_t index, const StepPlanOpt
     } else {
         cost.activations += segment.activation_bytes;
     }
-    // The inputs of the segment stay alive, since they are a factor of its first weight gradient.
+    // The inputs of the segment are kept too: the first weight gradient of the segment is computed
+    // from them.
     const bool measured = segment.weight_half_bytes.value > 0;
     cost.kept_for_weight =
         inputs + (measured ? segment.weight_half_bytes : segment.activation_bytes);

@@ -34,8 +34,8 @@ struct StageRequest {
     PipelineShape shape;
     std::vector<SegmentCost> segments;
     std::vector<std::vector<int>> parameters;  // by segment, indices into state_bytes
-    // For each parameter, the bytes of its weights, gradients and optimizer states that one rank
-    // holds permanently, if the rank is in the parameter's stage.
+    // For each parameter, the bytes of its weights, gradients and optimizer states that a rank of
+    // the parameter's stage holds permanently.
     std::vector<Bytes> state_bytes;
     std::optional<Bytes> memory_max;  // limit of a rank
     double link_bytes_per_s = 0;      // rate between stages; 0: not known, transfers take no time
@@ -59,9 +59,9 @@ struct StageChoice {
     std::vector<TiedParameter> tied;  // by parameter
 };
 
-// The moments of a schedule at which a stage may hold the most activations, for any costs of its
-// parts. With these moments, many choices of parts can be compared quickly: no choice needs a run
-// through the whole schedule.
+// The moments of a schedule at which a stage may hold the most bytes. They do not depend on the
+// sizes of the parts, so many choices of parts can be compared quickly, without a run through the
+// whole schedule.
 class LiveFront {
   public:
     // REQUIRES: SCHEDULE comes from make_schedule.
@@ -72,8 +72,8 @@ class LiveFront {
     [[nodiscard]] Bytes peak(const std::vector<PartCost>& costs) const;
 
   private:
-    // Three counts for each chunk, one chunk after the other: forwards with held activations,
-    // backward_weights that are not finished yet, and running backwards.
+    // Three counts for the first chunk, then three for the next chunk, and so on: the forwards with
+    // held activations, the backward_weights that are not finished, and the running backwards.
     using Moment = std::vector<int>;
 
     std::vector<Moment> moments_;  // each moment exceeds every other moment in at least one count
@@ -88,9 +88,9 @@ class LiveFront {
 [[nodiscard]] StageChoice choose_stages(const StageRequest& request);
 inline constexpr double kSlowestSlack = 1.02;
 
-// Returns the choice whose parts begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig}
-// unless FIRST_SEGMENTS consists of parts - 1 ascending segment numbers and the parts fit in
-// memory.
+// Returns the choice whose first part begins at segment 0 and whose other parts begin at
+// FIRST_SEGMENTS. Throws Error{kConfig} unless FIRST_SEGMENTS has one number for each of the other
+// parts, in ascending order, and the parts fit in memory.
 [[nodiscard]] StageChoice given_stages(const StageRequest& request,
                                        const std::vector<int>& first_segments);
 
@@ -101,14 +101,13 @@ inline constexpr double kSlowestSlack = 1.02;
 [[nodiscard]] std::vector<SegmentTimes> times_from_flops(const ModelInfo& model, double flops_per_s,
                                                          double memory_bytes_per_s = 0);
 
-// Returns a request without schedule, shape, memory limit and link rate, which the caller fills in.
-// TIMES are indexed by segment. OPTIONS are for the data-parallel ranks of one stage; their ZeRO
-// stage decides how much of a parameter each rank holds. The activations of a segment are the
-// tensors that autograd keeps and the live values before the segment. With recomputation, the
-// activations are only the live values; a backward then takes the time of one more forward, and the
-// memory that autograd keeps in this forward. The bytes held between the two halves of a backward
-// come from MODEL. If MODEL has no measured value, they are the bytes that autograd keeps for the
-// backward.
+// Returns a request that still lacks schedule, shape, memory limit and link rate; the caller fills
+// them in. TIMES are indexed by segment. OPTIONS are for the data-parallel ranks of one stage;
+// their ZeRO stage decides how much of a parameter each rank holds. The activations of a segment
+// are the tensors that autograd keeps and the live values before the segment. With recomputation,
+// the activations are only the live values; a backward then also takes the time of a forward, and
+// the memory that autograd keeps. If a backward is split, its bytes until the second half are
+// SegmentInfo::weight_half_bytes or, if these were not measured, the bytes that autograd keeps.
 [[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
                                               const StepPlanOptions& options,
                                               const std::vector<SegmentTimes>& times);

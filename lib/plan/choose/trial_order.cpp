@@ -94,8 +94,8 @@ void TrialOrder::add_failed(int candidate) {
     tries_[candidate].failed = true;
 }
 
-// Returns the candidate to try for the first time. If there is none, returns nullopt and sets END_
-// to the reason.
+// Returns the next candidate among the untried ones. If no untried candidate should be measured,
+// returns nullopt and sets END_ to the reason.
 std::optional<int> TrialOrder::next_new() {
     if (!is_tried(0)) return 0;
     if (tried_ >= rules_.candidates_max) {

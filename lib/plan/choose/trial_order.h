@@ -34,9 +34,9 @@ struct TrialRules {
     // kModel: a candidate is tried only if its expected step is at most this many times the best
     // measured step.
     double expected_max = 1.25;
-    // The finalists are measured again in turns until each has `rounds` measurements. They are the
-    // best candidates: at most `finalists`, each slower than the best by at most the fraction
-    // `near`.
+    // The finalists are the best candidates: at most `finalists` of them, with steps that are at
+    // most `1 + near` times as long as the best step. They are measured again in turns until each
+    // has `rounds` measurements.
     double near = 0.10;
     int finalists = 3;
     int rounds = 3;
@@ -69,8 +69,8 @@ class TrialOrder {
     // Returns the median of a candidate's measurements; nullopt if it has none.
     [[nodiscard]] std::optional<double> step_s(int candidate) const;
     // Returns the expected time of a step; 0: not known. It is the forecast, corrected by the
-    // forecast error of the most similar measured candidate: the first one that differs in the
-    // fewest settings.
+    // forecast error of a similar candidate that was measured. This is the candidate that differs
+    // in the fewest settings; among several such candidates, the first.
     [[nodiscard]] double expected_s(int candidate) const;
     // Return the number of times that CANDIDATE was measured, and whether it failed.
     [[nodiscard]] int rounds_of(int candidate) const;

@@ -62,7 +62,8 @@ std::vector<int64_t> recompute_groups(const TunedSettings& given, const TuningLi
 std::vector<int64_t> buckets(const TunedSettings& given, const TuningLimits& limits) {
     std::vector<int64_t> list = {given.bucket_numel};
     if (!limits.tunes_buckets) return list;
-    // All sizes from the number of elements upwards have the same effect: one bucket.
+    // All bucket sizes of at least trained_numel have the same effect, since there is only one
+    // bucket. Therefore at most one of these sizes is listed.
     std::vector<int64_t> meant = {std::min(given.bucket_numel, limits.trained_numel)};
     for (const int64_t parts : {1, 4, 16}) {
         const int64_t numel = std::max(kBucketNumelMin, (limits.trained_numel + parts - 1) / parts);

@@ -31,7 +31,7 @@ struct TunedSettings {
 // their size is not DeepSpeed's default.
 [[nodiscard]] std::string settings_text(const TunedSettings& settings);
 
-// The limits of the list.
+// The limits of the settings to try.
 struct TuningLimits {
     int64_t rows = 1;   // rows of a rank in a step: micro batch times accumulation
     int64_t ranks = 1;  // ranks of the job

@@ -26,8 +26,8 @@ int64_t sign_message_bytes(std::span<const LayoutBlock> blocks) {
     return bytes;
 }
 
-// Puts each block into one run. The elements are divided evenly among the runs, and a block belongs
-// to the run in whose share it begins.
+// Puts each block into one run (see sign_runs.h). The elements are divided evenly among the runs,
+// and a block belongs to the run that contains its first element.
 SignRuns::SignRuns(const FlatLayout& layout, int bucket, int nodes, int bridges)
     : blocks_(blocks_of(layout, bucket)), nodes_(nodes), bridges_(bridges) {
     DSL_CHECK(nodes > 0 && bridges > 0,

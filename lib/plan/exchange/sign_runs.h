@@ -1,9 +1,9 @@
-// The compressed exchange of a bucket. Its blocks (blocks_of), each with one scale, are divided
-// among the bridges: the ranks of a host that communicate with other hosts. The blocks of each
-// bridge are divided among the hosts; the blocks of one bridge and one host are a run. Every host
-// sends its values of a run to the host that averages this run, and gets the averages back. The
-// result does not depend, in any bit, on the bridge and the host that a block is assigned to.
-// Source: Tang et al. 2021 (1-bit Adam), section 4. Pure.
+// The compressed exchange of a bucket between hosts. The bucket consists of blocks (blocks_of),
+// each with one scale. The blocks are divided among the bridges, the ranks of a host that
+// communicate with other hosts. The blocks of each bridge are divided among the hosts; one bridge's
+// blocks for one host are a run. Every host sends its values of a run to the run's host, which
+// averages them and sends the averages back. The result is the same, bit for bit, whichever run a
+// block belongs to. Source: Tang et al. 2021 (1-bit Adam), section 4. Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class SignRuns {
     // REQUIRES: at least one host and one bridge.
     SignRuns(const FlatLayout& layout, int bucket, int nodes, int bridges);
 
-    // Returns the blocks of one run: bridge BRIDGE of every host exchanges them, and host NODE
-    // averages them. of_bridge returns all blocks of bridge BRIDGE.
+    // Returns the blocks of one run: bridge BRIDGE of every host exchanges these blocks, and host
+    // NODE averages them. of_bridge returns all blocks of bridge BRIDGE.
     [[nodiscard]] std::span<const LayoutBlock> run(int bridge, int node) const;
     [[nodiscard]] std::span<const LayoutBlock> of_bridge(int bridge) const;
 
-    // Returns the bytes that host NODE sends to the other hosts: its values of the runs that they
-    // average, and the averages of its own runs. sent_by_all returns the sum over all hosts.
+    // Returns the bytes that host NODE sends to the other hosts: its values for the runs that other
+    // hosts average, and the averages of its own runs. sent_by_all returns the sum over all hosts.
     [[nodiscard]] Bytes sent_by(int node) const;
     [[nodiscard]] Bytes sent_by_all() const;
 

@@ -12,18 +12,19 @@
 
 namespace dslaunch::plan {
 
-// The offsets of a chunk's parts in its buffer, in bytes from the start; each part begins at a
-// page. -1: the chunk has no such part. If nothing is packed, the offsets on disk are the same.
+// The offsets of a chunk's parts in its buffer, in bytes from the start; -1 if the chunk has no
+// such part. Each part begins at a page. If nothing is packed, the parts have the same offsets on
+// disk.
 struct ChunkLayout {
     int64_t parameters = -1;  // [numel] in the dtype that segments read
     int64_t master = -1;      // [numel] fp32; each of the moments has the same form
     std::array<int64_t, kMomentsMax> moments = {-1, -1, -1};
     int64_t bytes = 0;
-    // An update writes the whole chunk but reads only the bytes from this offset on: it makes
-    // 16-bit parameters from their master copies.
+    // An update writes the whole chunk, but reads only the bytes from this offset on. It does not
+    // read 16-bit parameters, since it makes them from the master copies.
     int64_t read_from = 0;
-    // The space on disk for the packed chunk, in bytes, whole pages. Lossless compression may use
-    // less of it.
+    // The space for the packed chunk on disk, in bytes; it consists of whole pages. Lossless
+    // compression may leave some of the space unused.
     int64_t disk_parameters = 0;
     int64_t disk_states = 0;
 
@@ -73,8 +74,9 @@ struct ChunkFormat {
 // An image is the packed parts of a chunk, one after the other. Its sections begin at cache lines.
 inline constexpr int64_t kImageAlignment = 64;
 
-// Memory for packing and unpacking chunks. Each of the two directions needs room for the image on
-// disk and for one section of the image. The members are 0 if nothing is packed.
+// Memory for packing and for unpacking chunks. Each of the two needs room for the packed image of a
+// chunk and for one section of the image. The members are the sizes for one of the two; they are 0
+// if nothing is packed.
 struct PackingRoom {
     int64_t image_bytes = 0;
     int64_t section_bytes = 0;
@@ -82,7 +84,7 @@ struct PackingRoom {
     // Returns the bytes for both directions together.
     [[nodiscard]] int64_t total_bytes() const { return 2 * (image_bytes + section_bytes); }
 };
-// Returns the memory that is enough for each of CHUNKS.
+// Returns the room in which any one of CHUNKS can be packed while any other is unpacked.
 [[nodiscard]] PackingRoom packing_room(const StateChunks& chunks, const ChunkFormat& format);
 
 // Returns the places of the parts of CHUNK.

@@ -83,8 +83,9 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
     return placed;
 }
 
-// Appends the slice to the last bucket or opens a new one. A bucket contains whole segments unless
-// they would make it too large. So it is ready after one segment's backward.
+// Appends the slice to the last bucket or, if it does not fit there, opens a new bucket. The slices
+// of one segment stay in one bucket, unless this would make the bucket too large. The bucket is
+// ready after the backward of its `ready_segment`.
 void add_to_bucket(const Placed& placed, const FlatLayoutOptions& options, FlatLayout& layout) {
     const ParameterSlice& slice = placed.slice;
     const auto index = static_cast<int>(layout.slices.size()) - 1;

@@ -23,8 +23,8 @@ struct ParameterSlice {
     int first_segment = -1;  // first and last segment that read the parameter and (unless it is
                              // frozen) have a backward
     int last_segment = -1;
-    // True if several parts of a stage train the parameter. Between the backwards of these parts,
-    // backwards of other micro steps run.
+    // True if several parts of a stage train the parameter. A micro step then adds to the gradient
+    // in several backwards, and backwards of other micro steps may run between them.
     bool over_parts = false;
     bool exact_gradient = false;  // ParameterInfo::exact_gradient
 };
@@ -49,7 +49,7 @@ struct Bucket {
     BucketKind kind = BucketKind::kTrained;
 };
 
-// Returns the number of elements that the flags of a bucket take after its gradients: one flag for
+// Returns the number of elements for the flags, which follow a bucket's gradients: one flag for
 // each slice, then padding. A flag is 1 if the rank had a gradient for the slice. The flags are
 // summed with the gradients, so all ranks know which parameters no rank used.
 [[nodiscard]] inline int64_t flag_numel(const Bucket& bucket) {
@@ -83,8 +83,8 @@ struct FlatLayoutOptions {
     int64_t persistent_numel_max = 0;        // trained parameters of at most this many elements are
                                              // persistent; 0: none
     // The number of elements in a block. Blocks start again at each parameter. Shards are cut only
-    // between blocks, and the gradient norm is summed by blocks, so it is the same with every way
-    // of sharding.
+    // between blocks, and the gradient norm is summed by blocks, so the norm is the same with every
+    // way of sharding.
     int64_t block_numel = int64_t{16} * 1024;
     // The largest total number of elements of the persistent parameters. Parameters that come first
     // in the model are chosen first.
@@ -96,8 +96,8 @@ struct FlatLayoutOptions {
 };
 
 // Returns the layout of the parameters that some segment reads; all other parameters are left out.
-// A parameter that is read through the module itself (opaque) may be read in any segment, so the
-// caller lists it in every segment's parameters.
+// If the model's code reads a parameter from its module (an opaque use), any segment may read the
+// parameter. The caller then lists it in every segment's parameters.
 [[nodiscard]] FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options);
 
 // Returns the ranges of a bucket and its flags that hosts always send in full precision, even if
@@ -105,8 +105,8 @@ struct FlatLayoutOptions {
 // are in order and do not touch each other.
 [[nodiscard]] std::vector<Range> exact_ranges(const FlatLayout& layout, int bucket);
 
-// A part of a slice. It lies within one shard, and has one scale if its bucket is sent in 1 bit an
-// element.
+// A part of a slice, within one shard. If the bucket is sent with 1 bit per element, the elements
+// of a block share one scale.
 struct LayoutBlock {
     int bucket = 0;
     int slice = 0;

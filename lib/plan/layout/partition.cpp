@@ -34,7 +34,8 @@ int64_t padded_numel(const ParameterSlice& slice) {
     return round_up(slice.numel, kSliceAlignmentNumel);
 }
 
-// Cuts at the block borders that are nearest to r / world_size of the bucket, for each rank r.
+// Cuts the bucket into world_size pieces of about equal size. Each cut is at the nearest block
+// border.
 std::vector<ShardPiece> cut_flat(const FlatLayout& layout, int bucket, int world_size) {
     const int64_t numel = layout.buckets[bucket].numel;
     std::vector<int64_t> borders;

@@ -30,8 +30,8 @@ struct Partition {
     [[nodiscard]] int64_t owned_numel(int rank, int bucket) const;
 };
 
-// Returns the partition. Pieces begin and end at block borders of the layout (with kRow: at rows);
-// padding belongs to the piece before it. With kFlat, every rank gets 1 / WORLD_SIZE of each
+// Returns the partition. Pieces begin and end at block borders of the layout or, with kRow, at
+// rows; padding belongs to the piece before it. With kFlat, every rank gets 1 / WORLD_SIZE of each
 // bucket, to the nearest block. With kLayer, kGroup and kParameter, whole layers, modules or
 // parameters are assigned, largest first, each to the rank with the fewest elements so far. With
 // kRow, the rows of each parameter are divided evenly among the ranks in order; a parameter with

@@ -29,10 +29,11 @@ struct ReusedBuffers {
 // time to finish. REQUIRES: USES are sorted by begin.
 [[nodiscard]] ReusedBuffers assign_buffers(std::span<const BufferUse> uses);
 
-// Returns buffers for the gradients of the buckets, in elements, with flags. A bucket uses its
-// buffer from the first to the last backward that adds to the bucket; a tied bucket uses its buffer
-// all the time. BUCKETS_OF[s] lists the buckets to which segment s's backward adds. In the result,
-// each use is a trained bucket; its buffer is -1 if no backward adds to the bucket.
+// Returns buffers for the gradients of the buckets. The sizes are in elements and include the
+// flags. A bucket occupies a buffer from the first to the last backward that adds to the bucket; a
+// tied bucket occupies a buffer for the whole step. BUCKETS_OF[s] lists the buckets to which
+// segment s's backward adds. The result has one use for each trained bucket; its buffer_of_use is
+// -1 if no backward adds to the bucket.
 [[nodiscard]] ReusedBuffers make_gradient_buffers(const ModelInfo& model, const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of);
 

@@ -12,8 +12,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-// An automatically chosen size is a multiple of this, so that a chunk fills whole pages in any
-// dtype.
+// Automatically chosen chunk sizes are multiples of this number, so that a chunk fills whole pages
+// in any dtype.
 constexpr int64_t kChunkStepNumel = int64_t{16} * 1024;
 // The largest automatically chosen size. It is large enough to use a disk's full rate, and small
 // enough that the few chunks in memory are a small part of all chunks.
@@ -40,8 +40,9 @@ bool is_on_disk(const FlatLayout& layout, const OffloadPlan& offload, int bucket
            (offload.parameters && !persistent);
 }
 
-// Returns how many chunks of STEP elements are needed for buckets on disk with up to LARGEST
-// elements on a rank. The number is the same on every rank.
+// Returns the number of chunks in all buckets that are on disk, for chunks of at most STEP
+// elements. LARGEST contains, for each bucket, the largest number of elements that any rank has in
+// it. Thus the result is the same on every rank.
 int64_t chunks_of(const std::vector<int64_t>& largest, int64_t step) {
     int64_t chunks = 0;
     for (const int64_t numel : largest) chunks += std::max<int64_t>(1, (numel + step - 1) / step);
@@ -63,8 +64,9 @@ int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
     return std::min(chosen, whole_lines(offload.chunk_numel_max));
 }
 
-// Gives turns to the chunks that pass through memory. Spreads the chunks whose states stay in
-// memory, the fraction 1 - `ratio`, evenly among all chunks.
+// Numbers the chunks that pass through memory, in the order of the updates (StateChunk::turn). If
+// the offload is not adaptive, first keeps the states of a fraction `1 - ratio` of the chunks in
+// memory, so that they do not pass. The kept chunks are spread evenly among all chunks.
 void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t seen = 0;
     for (const int b : options.update_order) {
@@ -101,8 +103,8 @@ std::vector<int> spread_order(int count) {
 }
 
 // Keeps parameters in memory as far as the config allows (parameter_numel_in_memory). Trained
-// parameters come first, because on disk they would also be written. Each chunk counts with its
-// size on the rank with the largest part, so that all ranks make the same choice.
+// parameters come first, because on disk they would also be written. A chunk counts with the
+// largest size that it has on any rank, so that all ranks make the same choice.
 void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t left = options.offload.parameter_numel_in_memory;
     std::vector<int> order = options.update_order;

@@ -31,8 +31,8 @@ struct OffloadPlan {
                                               // memory although parameters are offloaded
     int64_t chunk_numel_max = 1'000'000'000;  // limit of an automatically chosen size
     // True if whole chunks may move between memory and disk from one step to the next. The first
-    // kept_chunks chunks of StateChunks::keep_order are kept in memory; -1: as many as `ratio`
-    // leaves there.
+    // kept_chunks chunks of StateChunks::keep_order are kept in memory. If kept_chunks is -1, the
+    // number follows from `ratio`.
     bool adaptive = false;
     int64_t kept_chunks = -1;
     EvictionRule eviction = EvictionRule::kFifo;  // for chunks that pass through memory
@@ -56,9 +56,9 @@ enum class ChunkHome {
 // A chunk of one rank.
 struct StateChunk {
     int bucket = 0;
-    // The chunk's range within this rank's states of the bucket. These states are the rank's pieces
-    // one after the other, each padded to kSliceAlignmentNumel. The range is empty if this rank has
-    // fewer elements than others.
+    // The chunk's range within this rank's states of the bucket. The states consist of the rank's
+    // pieces in order, each padded to kSliceAlignmentNumel. The range is empty if other ranks have
+    // more elements and this rank has none left for the chunk.
     Range range;
     ChunkHome states = ChunkHome::kNone;
     ChunkHome parameters = ChunkHome::kNone;
@@ -70,21 +70,22 @@ struct StateChunk {
 
     // Returns true if the chunk has optimizer states, so that it is updated.
     [[nodiscard]] bool trained() const { return states != ChunkHome::kNone; }
-    // Return true if the states, the parameters, or at least one of them are on disk.
+    // Return true if the chunk has states on disk (states_on_disk), parameters on disk
+    // (parameters_on_disk), or any of the two on disk (on_disk).
     [[nodiscard]] bool states_on_disk() const { return states == ChunkHome::kDisk; }
     [[nodiscard]] bool parameters_on_disk() const { return parameters == ChunkHome::kDisk; }
     [[nodiscard]] bool on_disk() const { return states_on_disk() || parameters_on_disk(); }
-    // Returns true if this rank has the parameters in memory, in every plan or in this one.
+    // Returns true if this rank has the parameters in memory (kMemory or kKept).
     [[nodiscard]] bool parameters_in_memory() const {
         return parameters == ChunkHome::kMemory || kept_parameters();
     }
-    // Return true if the states, the parameters, or at least one of them are kept in memory by this
-    // plan (ChunkHome::kKept).
+    // Return true if this plan keeps the chunk's states (kept_states), its parameters
+    // (kept_parameters), or any of the two (kept) in memory. Their place is then ChunkHome::kKept.
     [[nodiscard]] bool kept_states() const { return states == ChunkHome::kKept; }
     [[nodiscard]] bool kept_parameters() const { return parameters == ChunkHome::kKept; }
     [[nodiscard]] bool kept() const { return kept_states() || kept_parameters(); }
-    // Returns true if an update reads and writes a part of the chunk on disk, or would do so if the
-    // plan did not keep the chunk in memory.
+    // Returns true if an update reads and writes a part of the chunk on disk. A chunk that this
+    // plan keeps in memory counts as if it were on disk.
     [[nodiscard]] bool passes() const { return trained() && (on_disk() || kept()); }
     // Returns the chunk as it would be in a plan that does not keep it in memory.
     [[nodiscard]] StateChunk given_back() const;

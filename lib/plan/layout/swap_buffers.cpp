@@ -33,7 +33,7 @@ std::vector<int> deal_buffers(int64_t turns, int64_t buffers, EvictionRule rule)
 int64_t passing_turns(int64_t turns, int64_t buffers, EvictionRule rule) {
     const int64_t shared = shared_buffers(turns, buffers, rule);
     const int64_t dealt = turns - (std::min(buffers, turns) - shared);
-    // A chunk that is alone in a buffer for shared use is not moved either.
+    // If a shared buffer has only one turn, its chunk stays in the buffer and is not counted.
     return dealt - std::max<int64_t>(0, std::min(dealt, 2 * shared - dealt));
 }
 

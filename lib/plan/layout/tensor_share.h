@@ -21,8 +21,8 @@ class TensorShare {
 
     // Returns the number of elements of the share.
     [[nodiscard]] int64_t numel() const { return outer_ * share_row_; }
-    // Calls USE for each piece of the share's ELEMENTS that is contiguous in the whole parameter
-    // too, in order. BEGIN is an element number within the share.
+    // Divides the share's ELEMENTS into pieces that are also contiguous in the whole parameter, and
+    // calls USE for each piece in order. BEGIN is the piece's first element within the share.
     using Use = std::function<void(int64_t begin, const Range& in_whole)>;
     void for_each(const Range& elements, const Use& use) const;
 

@@ -38,8 +38,8 @@ MeshIndex checked_sizes(const MeshSizes& sizes) {
     return {sizes.tensor, sizes.sequence, shard, sizes.data / shard, sizes.pipeline};
 }
 
-// Throws Error{kConfig} unless the grid has as many ranks as the hosts. Called before any product
-// of sizes is stored in an int.
+// Throws Error{kConfig} if the number of ranks in the grid differs from the number of ranks on all
+// hosts. Called before any product of sizes is stored in an int.
 void require_ranks(const MeshSizes& sizes, const std::vector<int>& node_sizes) {
     double wanted = 1;
     for (const int size : {sizes.tensor, sizes.sequence, sizes.data, sizes.pipeline})

@@ -43,17 +43,17 @@ struct MeshSizes {
 // The place of every rank of a job in the grid and on the hosts.
 class Mesh {
   public:
-    // Lays the grid over hosts. NODE_SIZES are the numbers of ranks on each host, by node rank;
-    // global ranks are numbered host by host. As many blocks of every size lie on a single host as
-    // the hosts' slots allow. If all hosts have the same size and blocks fill them, ranks are
-    // numbered through the grid in the order of the axes. Throws Error{kConfig} if a size is below
-    // 1, if SHARD does not divide DATA, or if the grid and the hosts have different numbers of
-    // ranks.
+    // Places the grid on the hosts. NODE_SIZES are the numbers of ranks on each host, by node rank;
+    // global ranks are numbered host by host. A block of an axis contains the ranks whose
+    // coordinates on all later axes are equal. As many blocks as possible lie on a single host, for
+    // every axis. If all hosts have the same size and whole blocks fill them, ranks are numbered
+    // through the grid in the order of the axes. Throws Error{kConfig} if a size is below 1, if
+    // SHARD does not divide DATA, or if the grid and the hosts have different numbers of ranks.
     [[nodiscard]] static Mesh make(const MeshSizes& sizes, const std::vector<int>& node_sizes);
 
-    // Return the number of all ranks, the number of ranks along AXIS, the host of RANK, the
-    // coordinates of RANK, and the rank at the coordinates INDEX. All count from 0. REQUIRES:
-    // arguments in range.
+    // Return facts about the grid: node_of returns the host of RANK, index_of returns its
+    // coordinates, and rank_at returns the rank at the coordinates INDEX. All count from 0.
+    // REQUIRES: arguments in range.
     [[nodiscard]] int world_size() const { return static_cast<int>(ranks_.size()); }
     [[nodiscard]] int size(MeshAxis axis) const { return sizes_[static_cast<size_t>(axis)]; }
     [[nodiscard]] int node_of(int rank) const { return nodes_[rank]; }
@@ -79,9 +79,9 @@ class Mesh {
     std::vector<int> nodes_;      // nodes by rank
 };
 
-// Returns the largest shard, a divisor of SIZES.data, for which every shard group can lie on one
-// host: the slots of each host are a multiple of tensor x sequence x shard. Returns 1 if no larger
-// shard does.
+// Returns the largest shard size for which every shard group can lie on one host: the largest
+// divisor of SIZES.data for which the number of ranks on each host is a multiple of `tensor *
+// sequence * shard`. Returns 1 if no larger size is possible.
 [[nodiscard]] int largest_shard_on_hosts(const MeshSizes& sizes,
                                          const std::vector<int>& node_sizes);
 

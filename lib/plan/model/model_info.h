@@ -38,11 +38,12 @@ struct SegmentInfo {
     Bytes output_bytes;      // live values at the segment's end, of one micro step
     Bytes activation_bytes;  // kept by autograd for its backward, without parameters and inputs
     // The largest number of bytes that the segment's tensors take at once, without parameters and
-    // inputs. It includes outputs and the activations that autograd keeps; in the backward also the
-    // gradients of outputs, inputs and parameters.
+    // inputs. The tensors of the forward are the outputs and the activations that autograd keeps.
+    // The backward also has the gradients of outputs, inputs and parameters.
     Bytes forward_peak;
     Bytes backward_peak;
-    // The large blocks (kLargeBlock) that forward and backward use in addition and free again.
+    // The bytes of large blocks (kLargeBlock) that are taken and freed again within the forward
+    // (forward_blocks) and within the backward (backward_blocks).
     Bytes forward_blocks;
     Bytes backward_blocks;
     // Bytes that are held between the two halves of a split backward

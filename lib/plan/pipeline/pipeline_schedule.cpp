@@ -35,10 +35,10 @@ Works alternate(const Works& forwards, const Works& backwards, int warm_up) {
     return works;
 }
 
-// Returns the sizes of the groups in which micro batches pass through the chunks. A group has as
-// many micro batches as there are stages, so that the first micro batch comes back from the last
-// stage when the first stage has just sent the group's last micro batch. The remaining micro
-// batches are added to these groups: with a smaller group, every stage would wait once per chunk.
+// Returns the sizes of the groups in which micro batches pass through the chunks. With as many
+// micro batches in a group as there are stages, the first micro batch comes back from the last
+// stage just when the first stage has sent the group's last micro batch. In a smaller group, every
+// stage would wait once per chunk, so the remaining micro batches are added to these groups.
 std::vector<int> group_sizes(const PipelineShape& shape) {
     const int groups = std::max(1, shape.micro_batches / shape.stages);
     std::vector<int> sizes(static_cast<size_t>(groups), shape.micro_batches / groups);
@@ -67,8 +67,8 @@ Works interleaved(const PipelineShape& shape, int stage) {
     return alternate(forwards, backwards, interleaved_warm_up(shape, stage));
 }
 
-// Returns the works of STAGE. Stage s leaves s backward_weights until after all forwards. Later
-// stages begin later, so all stages hold as many activations as the first.
+// Returns the works of STAGE. Stage s delays s of its backward_weights until the end. Later stages
+// begin later, so all stages hold as many activations as the first stage.
 Works zero_bubble_h1(const PipelineShape& shape, int stage) {
     Works works;
     int forward = 0;
@@ -84,9 +84,9 @@ Works zero_bubble_h1(const PipelineShape& shape, int stage) {
     return works;
 }
 
-// Makes the order that is best if forward, backward_input and backward_weight have equal length.
-// The regular order needs at least 2 stages - 1 micro batches. With fewer micro batches, makes the
-// order for 2 stages - 1 and leaves out the works of the missing micro batches.
+// The order that is best if forward, backward_input and backward_weight take equally long. The
+// regular order needs at least `2 * stages - 1` micro batches. If there are fewer, the order is
+// made for `2 * stages - 1` micro batches, and the works of the missing ones are left out.
 class ZeroBubbleV {
   public:
     ZeroBubbleV(const PipelineShape& shape, int stage)

@@ -60,9 +60,9 @@ struct PipelineSchedule {
     std::vector<std::vector<PipelineWork>> stages;  // by stage, its works in order
 };
 
-// Returns the stage and chunk of PART. Parts are assigned to the stages in rotation; with
-// kZeroBubbleV, down the stages and up again, so that the first stage has the first and the last
-// part. part_of is the inverse.
+// Returns the stage and chunk of PART. Parts are assigned to the stages in rotation. With
+// kZeroBubbleV, they are assigned from the first stage to the last, and then from the last to the
+// first, so that the first stage has the first and the last part. part_of is the inverse.
 [[nodiscard]] PartPlace place_of_part(ScheduleKind kind, const PipelineShape& shape, int part);
 [[nodiscard]] int part_of(ScheduleKind kind, const PipelineShape& shape, PartPlace place);
 
@@ -70,8 +70,8 @@ struct PipelineSchedule {
 // if it is possible.
 [[nodiscard]] std::string why_no_schedule(ScheduleKind kind, const PipelineShape& shape);
 
-// Returns the largest number of forwards whose activations a stage may hold at once, counted by
-// chunk. A forward counts until its backward_weight has run.
+// Returns the largest number of forwards whose activations a stage may hold at once. The forwards
+// of all its chunks count, and each counts until its backward_weight has run.
 [[nodiscard]] int live_bound(ScheduleKind kind, const PipelineShape& shape, int stage);
 
 // Returns the schedule. The backwards of a chunk run in the order of micro batches, so every

@@ -19,7 +19,8 @@ namespace dslaunch::plan {
 [[nodiscard]] ModelInfo stage_model(const ModelInfo& model,
                                     const std::vector<SegmentRange>& ranges);
 
-// Returns the work of STAGE and its messages, without ties. PARTS are indexed by part of the model.
+// Returns the work of STAGE and its messages; `ties` of the result is empty. PARTS are indexed by
+// part of the model.
 [[nodiscard]] StageWork stage_work(const ModelInfo& model, const std::vector<SegmentRange>& parts,
                                    const PipelineSchedule& schedule, int stage);
 
@@ -27,13 +28,13 @@ namespace dslaunch::plan {
 [[nodiscard]] std::vector<int> part_begins(const StageWork& work);
 
 // Returns the parameters of TIED that the stages train. STAGES are the segments of each stage.
-// Throws Error{kConfig} if another stage reads such a parameter without training it, since the copy
-// of that stage would never change.
+// Throws Error{kConfig} if one stage trains such a parameter and another stage only reads it, since
+// the copy of the other stage would never change.
 [[nodiscard]] std::vector<TiedParameter> trained_ties(
     const ModelInfo& model, const std::vector<std::vector<SegmentRange>>& stages,
     const std::vector<TiedParameter>& tied);
-// Returns, for each bucket of a stage with TIES, the stages that share the bucket's tied parameter;
-// an empty list for a bucket without a tied parameter.
+// Returns one list for each bucket of a stage with TIES: the stages that share the bucket's tied
+// parameter. The list is empty if the bucket has no tied parameter.
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buckets(
     const FlatLayout& layout, const std::vector<TiedParameter>& ties);
 // Returns the parameters in TIES that both STAGE and an earlier stage have.

@@ -24,8 +24,8 @@ struct StageSide {
     bool up = false;  // true: the values pass on the upward half of a V
 };
 
-// A range of the model's segments that belongs to a stage. The segments are neighbours in the plan
-// too.
+// A range of the model's segments that belongs to a stage. The segments are contiguous in the
+// stage's plan too.
 struct StagePart {
     int part = 0;           // part of the model
     SegmentRange segments;  // its segments, as indices in the plan
@@ -53,8 +53,8 @@ struct StageWork {
 
 // Returns the parts of WORK. Without a pipeline, returns one part with all SEGMENTS.
 [[nodiscard]] std::vector<StagePart> parts_of(const StageWork& work, size_t segments);
-// Returns the index of the part that contains SEGMENT, an index in the plan. segment_of_model
-// returns the index of SEGMENT in the model.
+// Returns the index of the part that contains SEGMENT. segment_of_model returns the index of
+// SEGMENT in the model. SEGMENT is an index in the plan.
 [[nodiscard]] size_t part_at(const std::vector<StagePart>& parts, int segment);
 [[nodiscard]] int segment_of_model(const std::vector<StagePart>& parts, int segment);
 

@@ -28,8 +28,8 @@ class ScheduleTiming {
     }
 
   private:
-    // Returns the task at the end of which PART's inputs have arrived or, for a backward, the
-    // gradients of its outputs.
+    // Returns the task that delivers the values which WORK on PART needs from another part. A
+    // forward needs the inputs of PART, a backward needs the gradients of its outputs.
     TaskRef& arrival(int part, const PipelineWork& work) {
         const size_t cell =
             static_cast<size_t>(part) * static_cast<size_t>(schedule_.shape.micro_batches) +

@@ -33,9 +33,8 @@ struct RankLimit {
     Bytes need;
 };
 
-// Returns the lowest of the LIMITS of the kind OF. HELD is the memory that the job's processes hold
-// already. A limit is the sum of HELD and the memory that is still left, because the job may use
-// both.
+// Returns a verdict with the lowest limit of the kind OF in LIMITS. A limit is the memory that is
+// still left plus HELD, the memory that the job's processes hold already. The job may use both.
 TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held) {
     TierVerdict verdict;
     for (const MemoryLimit& limit : limits) {
@@ -48,8 +47,8 @@ TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held
     return verdict;
 }
 
-// Returns the verdict on the disk that contains the folder DISKS[at]: whether the part of NEED in
-// all folders on this disk fits. Returns nullopt if an earlier folder is on the same disk.
+// Returns the verdict on the disk that contains the folder DISKS[at]. The verdict covers all
+// folders on this disk. Returns nullopt if an earlier folder is on the same disk.
 std::optional<TierVerdict> disk_verdict(std::span<const DiskRoom> disks, size_t at, Bytes need) {
     TierVerdict verdict;
     verdict.tier = TierVerdict::Tier::kDisk;
@@ -122,7 +121,8 @@ std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits) {
     host.name = "memory";
     host.need = need.of_host();
     std::vector<TierVerdict> verdicts = {host};
-    // The code is not added: it is mapped already, and memory.held does not include it.
+    // The memory of the program's code is not added, because the limits do not contain it: it is
+    // already in use, so it is not left, and it is not counted in memory.held.
     const Bytes own = need.private_max + need.program + kProgramRoom + kProgramStacks;
     for (const auto& [of, name, bytes] :
          {RankLimit{LimitOf::kPrivate, "own memory of a rank", own},

@@ -29,8 +29,8 @@ struct DeviceRates {
 };
 
 // Returns the rates of the GPU called NAME, as users write it ("H200", "h200") or as the driver
-// reports it ("NVIDIA H200"). The same chip on another board has a different name; if it is not in
-// the list, all rates are 0.
+// reports it ("NVIDIA H200"). The same chip on another board has a different name. If NAME is not
+// in the list, all rates are 0.
 [[nodiscard]] DeviceRates rates_of_device(std::string_view name);
 
 // Returns how much of a GPU's memory a process may use. If TEXT is a size ("24GiB", "24G"), the

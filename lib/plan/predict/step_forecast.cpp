@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Returns true if no Post passes on the gradients of the first micro step. These gradients then
-// stay where they are, and later micro steps add their gradients in place.
+// Returns true if gradients are reduced only after later micro steps, so that the first micro step
+// has no Post. Its gradients then stay in place, and later micro steps add to them.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -73,16 +73,16 @@ class InstructionTimes {
     }
 
   private:
-    // Returns the time of an update. If updates lag, an update changes only the important units;
-    // the gradients of the other units are added to the waiting gradients.
+    // Returns the time of an update. If updates lag (plan/step/lagging.h), an update changes only
+    // the important units; the gradients of the other units are added to the waiting gradients.
     [[nodiscard]] double update_s(const Instruction& update) const {
         const int64_t numel = chunk_numel(update);
         if (plan_.lag.kind == Lag::kWhole) return rates_.update_s(static_cast<double>(numel));
         const double important = static_cast<double>(numel) * plan_.lag.important;
         return rates_.update_s(important) + rates_.add_s(numel - static_cast<int64_t>(important));
     }
-    // Returns the time of an exchange: four passes over the bucket's values, to write, compress and
-    // expand them, and the time on the link.
+    // Returns the time of an exchange: the time on the link, and the time of four passes over the
+    // bucket's values. The passes write, compress and expand the values.
     [[nodiscard]] double exchange_s(const Instruction& exchange) const {
         int64_t numel = 0;
         for (const StateChunk& chunk : plan_.chunks.all)
@@ -125,7 +125,8 @@ bool takes_processor(const Instruction& instruction) {
            (instruction.lane == Lane::kCommunication && instruction.sent.value == 0);
 }
 
-// The step plans of all ranks as one timed plan: the lanes of the first rank, then of the next.
+// The step plans of all ranks as one timed plan. The lanes of the first rank come first, then the
+// lanes of the second rank, and so on.
 class StepTiming {
   public:
     StepTiming(std::span<const RankStep> steps, const MachineRates& rates) : steps_(steps) {

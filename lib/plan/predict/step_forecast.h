@@ -25,11 +25,12 @@ struct RankStep {
 [[nodiscard]] std::vector<double> instruction_seconds(const RankStep& step,
                                                       const MachineRates& rates);
 
-// Returns the spans of the instructions, by rank. STEPS are the step of one rank or, for a
-// pipeline, the step of one rank per stage, in order. The forecast assumes that the other ranks of
-// a stage run the same step at the same time. The compute lane, and the sums and updates that run
-// beside it, share the rank's processors, at the speeds that RATES gives. Transfers to other hosts,
-// stages or disks use no processor. REQUIRES: check_plans finds no fault.
+// Returns the spans of the instructions, by rank. STEPS contains the step of one rank; for a
+// pipeline, it contains the step of one rank of each stage, in the order of the stages. The
+// forecast assumes that the other ranks of a stage run the same step at the same time. Sums and
+// updates that run beside the compute lane share the rank's processors with it; RATES gives the
+// speeds of both. Transfers to other hosts, stages or disks use no processor. REQUIRES: check_plans
+// finds no fault.
 [[nodiscard]] std::vector<std::vector<InstructionSpan>> forecast_steps(
     std::span<const RankStep> steps, const MachineRates& rates);
 

@@ -14,8 +14,8 @@ namespace dslaunch::plan {
 // bubble, memory, bytes between hosts. COLUMNS is the width of the terminal, 0 for no limit. Cells
 // that do not fit are moved to a second table below.
 [[nodiscard]] std::string meshes_table(std::span<const MeshFinding> findings, size_t columns);
-// Returns the time of a step by kind of work, its bytes by axis, and the memory of each stage's
-// ranks by tier.
+// Returns a text about FINDING: the time of each kind of work in a step, the bytes on each axis,
+// and the memory that the ranks of each stage need in each tier.
 [[nodiscard]] std::string mesh_details(const MeshFinding& finding);
 // Writes FINDING as JSON. UNITS: bytes, seconds.
 void mesh_json(const MeshFinding& finding, JsonWriter& json);

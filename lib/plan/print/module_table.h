@@ -43,10 +43,10 @@ struct ModuleTableOptions {
     bool detailed = true;
 };
 
-// Returns the summary, the top modules of each level and, if wanted, the tree of modules. COSTS are
-// sums over the step's micro steps, each path once; FLOPs and times are printed per micro step. The
-// names of MODEL's parameters tell the modules to which they belong. Modules that differ only in
-// numbers ("blocks.0", "blocks.1") are summed up as "blocks.*" in the levels.
+// Returns the summary, the top modules of each level and, if wanted, the tree of modules. COSTS
+// contains each path once, with sums over the step's micro steps; FLOPs and times are printed per
+// micro step. The name of a parameter in MODEL gives the module that it belongs to. In the levels,
+// modules that differ only in numbers are one module: "blocks.0" and "blocks.1" become "blocks.*".
 [[nodiscard]] std::string module_tables(const ModelInfo& model, std::span<const ModuleCost> costs,
                                         const ProfiledStep& step,
                                         const ModuleTableOptions& options);

@@ -15,9 +15,9 @@ namespace dslaunch::plan {
 // Returns a line per schedule: the time of a step, the bubble, and the largest activations and
 // memory of a stage.
 [[nodiscard]] std::string schedules_table(const std::vector<PipelineOption>& options);
-// Returns one line per part of the model, in the order of stages: its segments, parameters, FLOPs
-// and time; for each stage its states and activations; then the parameters that several stages
-// read.
+// Returns a table with one line per part of the model, in the order of stages. A line has the
+// part's segments, parameters, FLOPs and time; the first line of a stage also has the stage's
+// states and activations. Sentences about parameters that several stages read follow the table.
 [[nodiscard]] std::string stages_table(const PipelineOption& option, const ModelInfo& model);
 
 // Writes the contents of the tables as JSON. UNITS: bytes, seconds; FLOPs of the forward of one

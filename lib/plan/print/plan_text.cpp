@@ -36,7 +36,7 @@ void memory_json(const StepPlan& plan, JsonWriter& json) {
     json.end_object().end_object();
 }
 
-// The contents of the buffers of each kind; empty if the kind's name is enough.
+// Descriptions of the buffers of each kind. A description is empty if the kind's name is enough.
 constexpr std::array<std::string_view, kBufferKinds> kContents = {
     "",
     "",
@@ -82,8 +82,9 @@ std::string memory_table(const StepPlan& plan) {
 // Equal layers are recognized if a layer has at most this many segments.
 constexpr size_t kPiecesMax = 8;
 
-// Returns the index of the only part in which the dotted names NAME and NEXT differ. Returns
-// nullopt unless this part is a number and NEXT's number is one higher.
+// Compares NAME and NEXT part by part (the parts are separated by dots). Returns the index of the
+// only part that differs, if this part is a number that is one higher in NEXT; otherwise returns
+// nullopt.
 std::optional<size_t> counted_part(const std::string& name, const std::string& next) {
     const std::vector<std::string> parts = split(name, '.'), others = split(next, '.');
     if (parts.size() != others.size()) return std::nullopt;
@@ -117,7 +118,7 @@ std::string name_of_layers(const std::string& first, const std::string& last) {
     return join(parts, ".") + ", each";
 }
 
-// Returns "1..28", or for layers of several segments "1, 3..7".
+// Returns the numbers of equal segments: "1..28", or "1, 3..7" if each layer has several segments.
 std::string numbers_of_layers(size_t first, size_t pieces, size_t layers) {
     const size_t last = first + (layers - 1) * pieces;
     if (pieces == 1) return fmt::format("{}..{}", first, last);
@@ -170,7 +171,8 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
                             instruction.gradients ? "gradients" : "values", instruction.part,
                             instruction.peer);
     if (instruction.bucket >= 0) text += fmt::format(" bucket {}", instruction.bucket);
-    // A bucket that stays in memory has only one chunk.
+    // A bucket in memory has only one chunk. Therefore a chunk is named only if it passes through a
+    // buffer.
     const bool passes =
         instruction.chunk >= 0 && (instruction.buffer >= 0 || instruction.sum_buffer >= 0);
     if (passes) text += fmt::format(" chunk {}", instruction.chunk);

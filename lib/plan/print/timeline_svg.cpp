@@ -186,7 +186,8 @@ class Picture {
         const double x = x_of(span.begin_s);
         const double width = x_of(span.end_s) - x;
         if (width <= 0) return;
-        // The box has a white background, so that a lighter shade does not become a darker grey.
+        // The box gets a white background: its colour may be transparent, and must not mix with
+        // grey.
         text_ += fmt::format(
             "<g><title>{}</title><rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
             "height=\"{:.1f}\" fill=\"#fff\"/><rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "

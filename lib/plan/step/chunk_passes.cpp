@@ -12,8 +12,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-// The largest number of buffers that are used in rotation while gradients are added: in one,
-// gradients are added; one is read, one is written, and one is spare.
+// The largest number of buffers in rotation while gradients are added: one buffer receives
+// gradients, one is being read, one is being written, and one is spare.
 constexpr int64_t kBuffersInTurn = 4;
 
 class Assignment {
@@ -57,7 +57,7 @@ class Assignment {
         auto best = last_use_.end();
         const auto needed = [&](int64_t used) { return used < 0 ? kNever : next_[used]; };
         for (auto buffer = last_use_.begin(); buffer != last_use_.end(); ++buffer) {
-            // For updates, as many sums are read ahead as there are buffers.
+            // During the updates, sums are read ahead into all buffers.
             const bool may_go = i < first_update
                                     ? *buffer <= i - in_turn
                                     : *buffer < first_update || *buffer <= i - passes_.buffers;
@@ -130,7 +130,7 @@ void ChunkPasses::add_buffers(std::span<const int> reduce_order) {
         (last < 0 ? first_turn_[buffer_of(t)] : next_turn_[last]) = t;
         last = t;
     }
-    // The previous step has left the chunk of its last turn in each buffer.
+    // Each buffer still holds the chunk that the previous step used in it last.
     for (const int turn : last_turn_) held_.push_back(chunk_in(turn));
 }
 
@@ -182,7 +182,8 @@ void ChunkPasses::add_read(int turn) {
     read.reads = {extents_[c]};
     read.writes = {swap_buffers_[buffer_of(turn)]};
     read.bytes = Bytes{layout_of(c).disk_read()};
-    // 16-bit parameters are not read, since the update makes them.
+    // If the update makes the 16-bit parameters itself, the Read leaves them out. The buffer then
+    // does not hold the whole chunk.
     held_[buffer_of(turn)] = layout_of(c).read_from == 0 ? c : -1;
 }
 
@@ -246,8 +247,8 @@ void ChunkPasses::join_sums(Instruction& update) const {
 void ChunkPasses::after_update(int c) {
     const size_t before = plan_.instructions.size();
     after_chunk(c);
-    // The sums of another chunk may be read now. If that chunk itself is read now too, the same
-    // Read reads both.
+    // The sums of another chunk may be read now. If after_chunk() has just added a Read of the same
+    // chunk, this Read reads the sums too.
     const int other = next_with_sums(c);
     if (other < 0) return;
     const bool comes =
@@ -267,7 +268,7 @@ void ChunkPasses::after_sums(int c) {
     if (other >= 0) read_sums(add(Op::kRead, other), update_use(other));
 }
 
-// Returns the chunk whose sums may be read when C has been updated, or -1.
+// Returns the chunk whose sums may be read after the update of chunk C; -1: none.
 int ChunkPasses::next_with_sums(int c) const {
     const int turn = chunk(c).turn, later = turn + plan_.swap_buffers;
     if (turn < 0 || later >= turns()) return -1;

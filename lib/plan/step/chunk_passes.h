@@ -11,8 +11,8 @@
 
 namespace dslaunch::plan {
 
-// A use of the sums of a chunk's gradients, which wait in a buffer for the norm. In a use, the
-// gradients of a micro step are added to the sums, or the chunk is updated from them. The members
+// One use of the sums of a chunk's gradients: a micro step's gradients are added to the sums, or
+// the chunk is updated from them. Between uses, the sums wait in a buffer or on disk. The members
 // tell what is read before the use and written after it.
 struct SumUse {
     int chunk = 0;  // index into StateChunks::all
@@ -53,10 +53,10 @@ class ChunkPasses {
     [[nodiscard]] bool sums_pass(int c) const {
         return options_.keeps_reduced() && chunk(c).states_on_disk();
     }
-    // before_accumulate and after_accumulate are called around a chunk's Accumulate, in the order
-    // of add_buffers(). The first adds the read of the chunk's sums, the second their write if
-    // other sums need the buffer. join_accumulate adds the buffer of the sums to the instruction.
-    // REQUIRES, for join_accumulate: the chunk's sums pass.
+    // Called around a chunk's Accumulate, for the chunks in the order of add_buffers().
+    // before_accumulate adds the Read of the chunk's sums. join_accumulate adds the buffer of the
+    // sums to the instruction. after_accumulate adds the Write of the sums if the sums of a
+    // different chunk need the buffer. REQUIRES, for join_accumulate: sums_pass(c).
     void before_accumulate(int c);
     void join_accumulate(Instruction& accumulate) const;
     void after_accumulate(int c);
@@ -67,15 +67,15 @@ class ChunkPasses {
     // and reads the next chunk and the next sums.
     void join_update(Instruction& update);
     void after_update(int c);
-    // Do one half of join_update and after_update. join_chunk and after_chunk are for an update
-    // that uses no sums of this step (kUpdateRest). join_sums and after_sums are for an update that
-    // leaves the chunk in its place.
+    // Do a part of the work of join_update and after_update. join_chunk and after_chunk are for an
+    // update that uses no sums of this step (kUpdateRest). join_sums and after_sums are for an
+    // update whose chunk is not moved.
     void join_chunk(Instruction& update);
     void after_chunk(int c);
     void join_sums(Instruction& update) const;
     void after_sums(int c);
-    // Adds this rank's part of a bucket to READ, the read of this bucket. The part comes from disk,
-    // or from the buffers that hold it at that time.
+    // Adds this rank's part of a bucket to READ, the instruction that reads the bucket. The part
+    // comes from the buffers that hold it when READ runs, or else from disk.
     void join_bucket_read(Instruction& read) const;
 
   private:

@@ -63,7 +63,8 @@ class Scheduler {
   private:
     [[nodiscard]] int64_t numel_of(int bucket) const { return layout_.buckets[bucket].numel; }
 
-    // Collects the uses of buckets: one for each run of consecutive positions that read the bucket.
+    // Collects the uses of buckets. If consecutive positions read the same bucket, they are one
+    // use.
     void collect() {
         std::map<int, size_t> newest;  // by bucket
         for (size_t p = 0; p < positions_.size(); ++p) {

@@ -15,8 +15,8 @@
 
 namespace dslaunch::plan {
 
-// Returns the sequence of segments that the compute lane runs in a micro step for the segments of
-// RANGE: forwards, recomputations and backwards. A position is an index into it.
+// Returns the segments that the compute lane runs in one micro step, in order: the forwards,
+// recomputations and backwards of RANGE. A position is an index into this result.
 [[nodiscard]] std::vector<int> compute_positions(const ModelInfo& model,
                                                  std::span<const RecomputeGroup> groups,
                                                  const SegmentRange& range);
@@ -42,25 +42,25 @@ struct GatherSchedule {
 };
 
 // Returns the schedule. BUCKETS_OF[s] lists the gathered buckets that segment s reads; POSITIONS
-// come from compute_positions. A bucket is kept between two uses if they are within the reuse
-// distance and the limit of live elements is not exceeded. The limit is exceeded only if two
-// neighbouring segments need more elements than the limit.
+// come from compute_positions. LIMITS bound the reuse distance and the number of elements that are
+// gathered at once: only within these limits is a bucket kept until its next use. More elements are
+// gathered at once only if two neighbouring segments need them.
 [[nodiscard]] GatherSchedule make_gather_schedule(const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of,
                                                   std::span<const int> positions,
                                                   const GatherLimits& limits);
 
 // The gathers of a step. Without a pipeline, a micro step has a single schedule, `forward`. In a
-// pipeline, each work of a part has a separate schedule: nothing is kept until the next work, which
-// may belong to another micro step.
+// pipeline, each work of a part has a separate schedule. No bucket is kept from one work to the
+// next, because the next work may belong to another micro step.
 struct PartGathers {
     GatherSchedule forward;
     GatherSchedule backward;
     GatherSchedule weight;  // for second halves of backwards
 };
-// The gathers and buffers of all parts. If hosts keep what they gather
-// (StepPlanOptions::keeps_gathered), each bucket has a separate buffer, and only its first gather
-// in a step is done.
+// The gathers and buffers of all parts. If each host keeps the parameters that it has gathered
+// (StepPlanOptions::keeps_gathered), each bucket has a separate buffer and is gathered only once in
+// a step.
 struct StepGathers {
     std::vector<PartGathers> parts;
     std::vector<int64_t> buffer_numel;

@@ -13,12 +13,12 @@
 
 namespace dslaunch::plan {
 
-// Numbers the cuts of a stage, and stores the plan buffers that each micro step holds. Each part of
-// the stage has separate cuts at its ends. But if two parts are neighbours in the model, they share
-// one cut, and its values stay on the stage.
+// Numbers the cuts of a stage, which are the places before, between and after segments. Stores the
+// plan buffers that each micro step holds. Each part of the stage has separate cuts at its ends,
+// but parts that are neighbours in the model share the cut between them.
 class HeldTensors {
   public:
-    // PARTS are parts_of(WORK, …).
+    // PARTS is the result of parts_of() for WORK.
     HeldTensors(const std::vector<StagePart>& parts, const StageWork& work, int64_t micro_steps) {
         int cuts = 0;
         for (const StagePart& part : parts) {
@@ -35,8 +35,9 @@ class HeldTensors {
                             {by_cut, by_cut, by_segment, by_segment, {}});
     }
 
-    // Each function returns the plan buffer of a tensor in micro step M, which the caller reads and
-    // replaces; -1: the tensor is not held. Gradients belong to the live values at the same cut.
+    // Each function returns a reference to the plan buffer of a tensor in micro step M. The caller
+    // reads the buffer's index or replaces it. The index is -1 if the tensor is not held. Gradients
+    // belong to the live values at the same cut.
     [[nodiscard]] int& values_before(int segment, int m) { return of(m).values[cut(segment)]; }
     [[nodiscard]] int& values_after(int segment, int m) { return of(m).values[cut(segment) + 1]; }
     [[nodiscard]] int& gradients_before(int segment, int m) {
@@ -49,7 +50,7 @@ class HeldTensors {
     [[nodiscard]] int& weight_half(int segment, int m) { return of(m).weight_halves[segment]; }
     // Returns the live values at all cuts.
     [[nodiscard]] std::span<int> values(int m) { return of(m).values; }
-    // Returns, by trained slice, the sums of gradients to which several segments add.
+    // Returns the plan buffers for gradients to which several segments add, by trained slice.
     [[nodiscard]] std::map<int, int>& sums(int m) { return of(m).sums; }
 
   private:

@@ -1,8 +1,8 @@
-// Updates that may lag (ZenFlow, arXiv:2505.12242). The important units of each parameter are
-// updated in every step. The gradients of the other units, the rest, are added up and become one
-// update every few steps. A unit is kUnitNumel neighbouring elements of a parameter, counted from
-// its first element. The important units are chosen within each block of the layout. No shard cuts
-// a block, so the choice does not depend on the number of ranks. Pure.
+// Updates that may lag (ZenFlow, arXiv:2505.12242). A unit is kUnitNumel neighbouring elements of a
+// parameter, counted from its first element. The important units of each parameter are updated in
+// every step. The other units are called the rest: their gradients are added up and become one
+// update every few steps. The important units are chosen within each block of the layout. No shard
+// cuts a block, so the choice does not depend on the number of ranks. Pure.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,12 @@ namespace dslaunch::plan {
 
 // The treatment of the rest in a step.
 enum class Lag : uint8_t {
-    kWhole,    // everything is updated. The rest uses the mean of this step's gradients and the
-               // waiting gradients, if any wait
+    kWhole,    // all units are updated. The update of the rest uses the mean of this step's
+               // gradients and all waiting gradients
     kPartial,  // this step's gradients of the rest are added to its waiting gradients
-    kLate,     // waiting gradients become an update while the step computes. This update takes
-               // effect with the step's other updates; this step's gradients of the rest wait
+    kLate,     // while the step computes, the waiting gradients of the rest become an update,
+               // which takes effect with the step's other updates. This step's gradients of the
+               // rest begin to wait
 };
 inline constexpr int kLags = 3;
 

@@ -77,15 +77,15 @@ Bytes LinkBytes::sent_by_reduce(int bucket) const {
     return Bytes{sent_to_all(as_they_are) * 4 + sent_to_all(numel - as_they_are) * 2};
 }
 
-// Returns the number of elements that host NODE owns and that are sent exactly although gradients
+// Returns the number of elements that host NODE owns and that must be sent exactly, if gradients
 // are packed in 16 bits. Returns 0 for other packings.
 int64_t LinkBytes::exact_numel(int bucket, int node) const {
     if (!is_half(options_.reduce_packing())) return 0;
     return owned_in(bucket, node, exact_ranges(layout_, bucket));
 }
 
-// Returns how many elements this host sends if all hosts get the sum of NUMEL elements. Bridge k
-// sums stripe k.
+// Returns how many elements this host sends if all hosts get the sum of NUMEL elements. The
+// elements are divided evenly among the bridges.
 int64_t LinkBytes::sent_to_all(int64_t numel) const {
     int64_t sent = 0;
     for (int k = 0; k < bridges_; ++k)
@@ -119,8 +119,8 @@ Bytes LinkBytes::sent_by_norm() const {
                 if (node_of_rank_[first_owner_ + piece.owner] == node_ &&
                     intersect(piece.range, {block.begin, block.numel}).numel > 0)
                     ++numbers;
-    // The bytes of a length field: one for the message of a host, and one for each rank's string in
-    // it.
+    // The bytes of length fields. A host's message begins with a length, and so does the string of
+    // each rank in the message.
     constexpr int64_t kHostLength = 8;
     constexpr int64_t kRankLength = 4;
     const int64_t ranks = options_.node_sizes[node_];

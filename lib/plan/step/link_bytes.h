@@ -1,7 +1,7 @@
 // The bytes that the collectives of a plan send from this rank's host to other hosts. Pure. Source
 // of the volumes: Rajbhandari et al. 2019 (ZeRO), section 7. With H hosts, a gradient bucket of n
-// elements costs 2 n (H - 1) / H at stage 0; from stage 1 on, n (H - 1) / H to reduce the bucket,
-// and the same to gather the parameters.
+// elements costs `2 * n * (H - 1) / H` elements at stage 0. From stage 1 on, the reduction of the
+// bucket costs `n * (H - 1) / H`, and so does the gather of the parameters.
 #pragma once
 
 #include "plan/step/step_plan.h"
@@ -14,23 +14,24 @@ class LinkBytes {
     // LAYOUT, OPTIONS and the objects that OPTIONS points to must outlive this object.
     LinkBytes(const FlatLayout& layout, const StepPlanOptions& options);
 
-    // Returns the bytes of a bucket's gradients, in fp32 or packed. The gradients are sent to all
-    // hosts if each host holds a copy of the states, as at stage 0. Otherwise they are sent to the
-    // owners' hosts, which send the sums to the hosts of the other copies. Flags are always sent to
-    // all hosts.
+    // Returns the bytes of a bucket's gradients, in fp32 or packed. If each host holds a copy of
+    // the states, as at stage 0, the gradients are sent to all hosts. Otherwise, each gradient is
+    // sent to the host that owns it. If there are several copies of the states, the owner then
+    // exchanges the sum with the owners in the other copies. Usage flags are always sent to all
+    // hosts.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;
-    // Returns the bytes of the exchange of a bucket in 1 bit an element, with the scales of its
-    // blocks: 2 (n / 8 + 4 blocks) (H - 1) / H. Values go to the hosts that average them, and
-    // averages go to all hosts (plan/exchange/sign_runs.h). The second function returns the sum
-    // over all hosts.
+    // Returns the bytes that this host sends if a bucket is exchanged in 1 bit per element, with
+    // the scales of its blocks: `2 * (n / 8 + 4 * blocks) * (H - 1) / H`. Values are sent to the
+    // hosts that average them, and averages to all hosts (plan/exchange/sign_runs.h).
+    // sent_by_exchange_of_all returns the sum over all hosts.
     [[nodiscard]] Bytes sent_by_exchange(int bucket) const;
     [[nodiscard]] Bytes sent_by_exchange_of_all(int bucket) const;
-    // Returns the bytes of this host's part of a bucket's parameters, sent to every other host that
-    // shards the same copy.
+    // Returns the bytes that this host sends to gather a bucket: its part of the parameters, once
+    // for every other host of its shard group.
     [[nodiscard]] Bytes sent_by_gather(int bucket) const;
-    // Returns the bytes of the sums of squares of this host's blocks in all trained buckets, with
-    // their lengths. The first bridge of the host sends them to all other hosts, unless each host
-    // already has all these sums.
+    // Returns the bytes that this host sends for the gradient norm: the sums of squares of its
+    // blocks in all trained buckets, and length fields. The first bridge sends them to all other
+    // hosts. Returns 0 if each host already has all these sums.
     [[nodiscard]] Bytes sent_by_norm() const;
     // Returns the number of elements of a bucket whose rounding errors this rank keeps.
     [[nodiscard]] int64_t error_numel(int bucket) const;

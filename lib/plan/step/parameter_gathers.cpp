@@ -33,7 +33,8 @@ void ParameterGathers::add_awaits(int segment) {
     }
 }
 
-// Adds the read of this rank's part of a bucket's parameters into its gather buffer.
+// Adds a Read of this rank's part of a bucket's parameters. The Read fills the bucket's gather
+// buffer.
 void ParameterGathers::add_bucket_read(const GatherUse& use, int m) {
     Instruction& read = plan_.add(Op::kRead, Lane::kRead, use.bucket, m);
     read.buffer = use.buffer;
@@ -52,7 +53,7 @@ void ParameterGathers::add_gathers(int m) {
         sums_.count_gather(gather);
         if (options_.keeps_gathered()) kept_gathers_.push_back(use);
     }
-    // A bucket is never in two buffers at once, so readers use its newest gather.
+    // A bucket is never in two buffers at once, so its readers use the buffer of its newest gather.
     for (const GatherUse& use : schedule_->uses)
         if (use.begin == position_) buffer_of_bucket_[use.bucket] = use.buffer;
 }

@@ -13,8 +13,8 @@
 
 namespace dslaunch::plan {
 
-// Adds instructions for the parameters that the segments of the compute lane read. The position of
-// the compute lane moves on with each segment; a gather schedule names positions.
+// Adds instructions for the parameters that the segments of the compute lane read. The gather
+// schedules refer to positions: each segment that the compute lane runs is one position.
 class ParameterGathers {
   public:
     // All calls add to PLAN. All arguments must outlive this object.
@@ -31,15 +31,17 @@ class ParameterGathers {
     // Chooses the gathers and their buffers. Must be called first. The functions below also need
     // KEPT to be filled in.
     void choose(const ModelInfo& model, const std::vector<RecomputeGroup>& groups);
-    // Begins a work of the part with index PART, whose gathers are SCHEDULE.
+    // Begins a work of the part with index PART. SCHEDULE is the member of PartGathers that has the
+    // gathers of this work.
     void begin_work(size_t part, GatherSchedule PartGathers::*schedule);
 
-    // Adds, before the first use of a bucket in the step, the wait until every local rank has
-    // written its part of the bucket's parameters.
+    // Adds a wait for each bucket of SEGMENT that the step has not used before. The wait ends when
+    // every local rank has written its part of the bucket's parameters.
     void add_awaits(int segment);
     // Adds the gathers that are due before the compute lane's next segment, in micro step M.
     void add_gathers(int m);
-    // Adds the reads of a segment's parameters to INSTRUCTION, in place or in their gather buffers.
+    // Adds the parameters of SEGMENT to the reads of INSTRUCTION. Gathered buckets are read from
+    // their gather buffers, and other buckets in place.
     void join(int segment, Instruction& instruction) const;
     // Called when the compute lane has run a segment. Adds the releases that are due.
     void end_position(int m);

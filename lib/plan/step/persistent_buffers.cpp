@@ -65,9 +65,9 @@ class Adder {
                                              BufferKind::kGradients, owned - on_disk, on_disk));
     }
 
-    // Adds a buffer for the gradients that wait for an update of the rest. If that update takes
-    // effect later, the buffer has room for the updated parameters too. The important units' states
-    // are in memory, even if their chunks are on disk.
+    // Adds a buffer for the gradients of unimportant units, which wait for a later update. If this
+    // update runs beside a step, the buffer also has room for the updated parameters. The states of
+    // important units are in memory, even if their chunks are on disk.
     void add_waiting(int b, PersistentBuffers& made) {
         const LagPlan& lag = options_.lag;
         const int64_t bytes = 4 + (lag.overlaps ? options_.parameter_bytes : 0);
@@ -83,8 +83,8 @@ class Adder {
                        Tier::kMemory, Bytes{important * states * 4}, true});
     }
 
-    // Adds a buffer for the values that hosts exchange, one bucket at a time, in memory that the
-    // host's ranks share. Adds buffers for the compression errors of each bucket.
+    // Adds a buffer for the values that hosts exchange. The ranks of the host share its memory, and
+    // use it for one bucket at a time. Adds buffers for the compression errors of each bucket.
     void add_exchange(PersistentBuffers& made) {
         int64_t numel = 0;
         for (int b = 0; b < layout_.trained_buckets; ++b) numel = std::max(numel, bucket(b).numel);
@@ -98,8 +98,8 @@ class Adder {
     }
 
   private:
-    // Returns the number of elements in important units: all elements of a vector, and at least one
-    // unit of each block.
+    // Returns the number of elements that are updated in every step: all elements of vectors, and
+    // the important units of other tensors, at least one unit in each block.
     [[nodiscard]] int64_t important_numel(int b) const {
         const LagPlan& lag = options_.lag;
         int64_t important = 0;
@@ -136,8 +136,8 @@ class Adder {
         return options_.stage == 0 ? bucket(b).numel
                                    : options_.partition->owned_numel(options_.shard_rank(), b);
     }
-    // Returns the number of values that the optimizer keeps per whole tensor in addition to
-    // moments. Counts the tensors of a bucket whose states this rank keeps.
+    // Returns the number of values that the optimizer keeps for whole tensors, in addition to
+    // moments. Only tensors of the bucket whose states this rank keeps are counted.
     [[nodiscard]] int64_t tensor_state_numel(int b) const {
         int64_t numel = 0;
         for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {

@@ -164,9 +164,9 @@ class Checker {
         }
     }
 
-    // Checks that no Backward adds to a bucket's summed gradients before their memory is claimed
-    // again. A Reduce sums the gradients; in a plan without Reduce, an Accumulate or an Update sums
-    // them.
+    // Checks that no Backward adds to a bucket between the sum of its gradients and the next Claim
+    // of their memory. A Reduce or Exchange sums the gradients; in a plan without Reduce, an
+    // Accumulate or an Update sums them.
     void check_reductions() {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& sum = plan_.instructions[i];
@@ -253,8 +253,8 @@ class Checker {
         }
     }
 
-    // Checks the sums that pass through buffers: each Accumulate must find all earlier terms of its
-    // chunk, and each Update all terms.
+    // Checks the buffers for the sums of chunks. An Accumulate and an Update must find in the
+    // buffer all terms that were added to the sums of their chunk before.
     void check_sums() {
         struct Sums {
             int chunk = -1;
@@ -289,8 +289,9 @@ class Checker {
     std::vector<std::string> problems_;
 };
 
-// Simulates the plans of one host's ranks as tasks that take no time. A task waits for what its
-// instruction waits for, in the same plan and in the plans of other ranks.
+// Simulates the plans of one host's ranks as tasks that take no time. A task stands for one
+// instruction. It waits for the tasks of all instructions that must end first, in the same plan and
+// in other ranks' plans.
 class Rehearsal {
   public:
     Rehearsal(std::span<const StepPlan> plans, size_t ranks) : plans_(plans), ranks_(ranks) {
@@ -381,13 +382,14 @@ class Rehearsal {
 
     // Returns the first rank of the stage that rank R belongs to.
     [[nodiscard]] size_t stage_begin(size_t r) const { return r / ranks_ * ranks_; }
-    // Waits until every other rank of the stage may begin instruction I, which ends only then.
+    // Makes the task wait until every other rank of the stage may begin instruction I: no rank can
+    // finish the instruction alone.
     void meet_all(size_t r, size_t i, Waits& waits) const {
         for (size_t other = stage_begin(r); other < stage_begin(r) + ranks_; ++other)
             if (other != r) meet(other, i, waits);
     }
-    // Waits for the other end of a transfer: a Send and its Receive end only when both may begin.
-    // If the peer has no such instruction, waits for ever.
+    // Makes the task wait for the other end of a transfer: a Send and its Receive end only when
+    // both may begin. If the peer has no such instruction, the task waits for ever.
     void meet_peer(size_t r, size_t i, Waits& waits) const {
         const Instruction& own = plans_[r].instructions[i];
         const size_t other = static_cast<size_t>(own.peer) * ranks_ + r % ranks_;
@@ -403,7 +405,8 @@ class Rehearsal {
         if (!meets) return wait_for_ever(r, i, waits);
         meet(other, static_cast<size_t>(end - instructions.begin()), waits);
     }
-    // Waits until every rank has read the gradients that were in the memory of CLAIM before.
+    // Makes the task of the Claim with index CLAIM wait until every rank of the stage has read the
+    // earlier gradients in the claimed memory.
     void wait_for_readers(size_t of, size_t claim, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const int memory = plans_[r].instructions[claim].writes.front();
@@ -414,8 +417,9 @@ class Rehearsal {
             });
         }
     }
-    // Waits, on each lane, for the last of rank R's instructions before END for which IS_MEANT
-    // returns true. This is enough because a lane runs its instructions in order.
+    // Makes the task wait for all of rank R's instructions before END for which IS_MEANT returns
+    // true. The last such instruction of each lane is enough, because a lane runs its instructions
+    // in order.
     template <typename IsMeant>
     void wait_for_last(size_t r, size_t end, Waits& waits, const IsMeant& is_meant) const {
         std::array<bool, kLanes> found{};
@@ -425,8 +429,8 @@ class Rehearsal {
                 waits.push_back(places_[r][i]);
         }
     }
-    // Waits until every rank of the stage has done OP for the bucket of LIKE, and for its micro
-    // step if LIKE has one.
+    // Makes the task wait until every rank of the stage has done OP for the same bucket as LIKE,
+    // and for the same micro step if LIKE has one.
     void wait_for_all(size_t of, Op op, const Instruction& like, Waits& waits) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;

@@ -10,19 +10,20 @@
 
 namespace dslaunch::plan {
 
-// Returns all faults of one rank's plan; an empty list if it is sound. The faults are: uses before
-// creation or after free, double frees, buffers that are never freed, two lanes that use a buffer
-// without a wait between them (found by a happens-before analysis that is independent of
-// derive_waits), a Reduce before the last Backward that adds to its bucket, waits for later
-// instructions, and reads of a gathered bucket outside of its Gather and Release or in another
-// buffer.
+// Returns all faults of one rank's plan; an empty list if it is sound. The faults are:
+// - A buffer is used before its creation or after its free, is freed twice, or is never freed.
+// - Two lanes use a buffer without a wait between them. This is found by a happens-before analysis
+//   that is independent of derive_waits.
+// - A Reduce comes before the last Backward that adds to its bucket.
+// - An instruction waits for a later instruction.
+// - A gathered bucket is read before its Gather, after its Release, or in a different buffer.
 [[nodiscard]] std::vector<std::string> check_plan(const StepPlan& plan);
 
 // Returns the faults that appear only when the plans of a host's local ranks are taken together: a
 // different order of collectives, a Post without its Reduce, and any deadlock of lanes and buckets
-// (found by simulating the plans with every duration zero). For a pipeline there are STAGES times
-// as many plans, stage by stage; Send and Receive connect the ranks with the same index in their
-// stages.
+// (found by simulating the plans with every duration zero). In a pipeline with several STAGES,
+// PLANS contains the plans of all local ranks for the first stage, then for the next stage, and so
+// on. Send and Receive connect the ranks with the same index in their stages.
 [[nodiscard]] std::vector<std::string> check_plans(std::span<const StepPlan> plans, int stages = 1);
 
 // The peak bytes of a plan in each tier, in program order, and the instruction at which the peak is

@@ -103,9 +103,9 @@ std::vector<int> update_order(const ModelInfo& model, const FlatLayout& layout,
 namespace {
 
 // Returns, for each segment, the trained buckets to which its backward adds. If several parts of
-// the stage read a parameter, only the part that contains the bucket's ready segment adds to the
-// bucket. The sums of the other parts wait outside the bucket until the part with the ready segment
-// runs its backward of the same micro step.
+// the stage read a parameter, only one of them adds to the bucket: the part that contains
+// Bucket::ready_segment, whose backward runs last. The sums of the other parts wait outside the
+// bucket until this part runs its backward of the same micro step.
 std::vector<std::vector<int>> gradient_buckets_of_segments(const ModelInfo& model,
                                                            const FlatLayout& layout,
                                                            const StepPlanOptions& options) {
@@ -254,7 +254,7 @@ void ReduceAndUpdate::add_accumulates(int b, int m) {
     }
 }
 
-// Returns the plan buffer with the gradients of bucket B that Norm and Update read.
+// Returns the plan buffer from which Norm and Update read the gradients of bucket B.
 int ReduceAndUpdate::summed(int b) const {
     return options_.keeps_reduced() ? kept_.reduced[b] : gradients(b);
 }
@@ -262,7 +262,8 @@ int ReduceAndUpdate::summed(int b) const {
 void ReduceAndUpdate::add_norm() {
     Instruction& norm = plan_.add(Op::kNorm, Lane::kCommunication);
     for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
-    // No rank may update before the late updates of all ranks have read the parameters.
+    // The Norm also waits for the late updates of all ranks. They still read the parameters, which
+    // the updates after the Norm change.
     if (options_.lag.kind == Lag::kLate)
         norm.reads.insert(norm.reads.end(), kept_.waiting.begin(), kept_.waiting.end());
     norm.writes = {kept_.norm};

@@ -24,9 +24,9 @@ void check_options(const StepPlanOptions& options);
 // all local ranks itself.
 [[nodiscard]] bool sums_itself(const StepPlanOptions& options);
 
-// Returns the trained buckets in the order in which the step reduces them, each as often as it is
-// reduced, tied buckets at the end. update_order returns the trained buckets in the order of their
-// updates, each once.
+// Returns the trained buckets in the order in which the step reduces them. A bucket is listed as
+// often as it is reduced, and tied buckets are at the end. update_order returns each trained bucket
+// once, in the order of the updates.
 [[nodiscard]] std::vector<int> reduce_order(const ModelInfo& model, const FlatLayout& layout,
                                             const StepPlanOptions& options);
 [[nodiscard]] std::vector<int> update_order(const ModelInfo& model, const FlatLayout& layout,
@@ -37,15 +37,15 @@ void check_options(const StepPlanOptions& options);
 class ReduceAndUpdate {
   public:
     // All calls add to PLAN. MODEL is needed only here; all other arguments must outlive this
-    // object. KEPT must be filled before the first call other than choose_buffers().
+    // object. KEPT must be filled before any function except choose_buffers() is called.
     ReduceAndUpdate(const ModelInfo& model, const FlatLayout& layout,
                     const StepPlanOptions& options, const PersistentBuffers& kept, StepPlan& plan,
                     ChunkPasses& chunk_passes);
 
     // Chooses the buffers that gradients of several buckets share, from stage 2 on.
     void choose_buffers(const ModelInfo& model);
-    // Adds, before a backward of SEGMENT in micro step M, the waits until the gradient memory of
-    // its buckets may be overwritten.
+    // Adds the waits that must come before a backward of SEGMENT in micro step M. They end when the
+    // gradient memory of the segment's buckets may be overwritten.
     void add_claims(int segment, int m);
     // Adds the gradients of SEGMENT's parameters to the writes of BACKWARD.
     void join_gradients(int segment, Instruction& backward) const;
@@ -55,8 +55,8 @@ class ReduceAndUpdate {
     // Adds the sum of a tied parameter's gradients over its stages. The sum comes at the end of the
     // step, so that no stage waits for another stage while it still has work.
     void add_tie(const TiedParameter& tie);
-    // Begins the turns of the chunks, and adds the updates of waiting gradients (kUpdateRest) if
-    // the step has them.
+    // Adds the reads and writes of chunks on disk with which the step begins. Adds the updates of
+    // waiting gradients (kUpdateRest) if the step has them.
     void begin_step(const ModelInfo& model);
     // Adds Norm if it is needed, and the updates if they must wait for all reductions.
     void end_step(const ModelInfo& model);

@@ -16,12 +16,13 @@ class StageTransfers {
     StageTransfers(const ModelInfo& model, const StepPlanOptions& options, StepPlan& plan)
         : model_(model), options_(options), plan_(plan) {}
 
-    // Adds the places of messages (see Received). Adds nothing without a pipeline.
+    // Adds two places for the messages of each lane that receives (see Received). Adds nothing
+    // without a pipeline.
     void add_places();
 
-    // A received message. The instruction that uses the message frees its buffer and writes its
-    // place. Each lane has two places, so at most two of its messages can be on their way, or wait
-    // for the compute lane, at once.
+    // A received message. The instruction that uses the message must free `buffer` and write
+    // `place`. Each lane has two places, so at most two of its messages at once are in transit or
+    // wait for the compute lane.
     struct Received {
         int buffer = -1;
         int place = -1;
@@ -37,9 +38,10 @@ class StageTransfers {
     void send_values(const StagePart& part, int m, int values);
     void send_gradients(const StagePart& part, int m, int gradients);
 
-    // begin_work is called before a work of the schedule is added, end_work after its last
-    // instruction. Nothing is received for a work until the work two positions before it has ended.
-    // So a rank never waits for another rank longer than a few works take.
+    // Call begin_work before adding a work of the schedule, and end_work after adding its last
+    // instruction. Messages are received only shortly before their work: for example, a message for
+    // work 5 only after work 3 has ended. So a rank never waits for another rank longer than a few
+    // works take.
     void begin_work() { turn_ = turns_[work_++ % 2]; }
     void end_work();
 

@@ -33,13 +33,12 @@ struct HostWire {
     // (FlatLayout) are not packed. REQUIRES, for 8 and 4 bits: stages 1 to 3, and shards over
     // several hosts.
     WirePacking gradients = WirePacking::kNone;
-    // The sums of a host are divided by this before they are sent in 16 bits, and multiplied by it
-    // afterwards.
+    // The divisor for the sums of a host: sums are divided by it before they are sent in 16 bits,
+    // and multiplied by it afterwards.
     double predivide = 1;
     bool error_feedback = false;  // true: ranks keep the rounding errors of gradients
-    // True if each host keeps gathered parameters until their last use in the step. The gathered
-    // parameters are a second copy, so later forwards and backwards need not gather them from other
-    // hosts.
+    // True if each host keeps a copy of gathered parameters until their last use in the step. Later
+    // forwards and backwards then need not gather these parameters from other hosts again.
     bool host_copy = false;
 
     bool operator==(const HostWire&) const = default;
@@ -58,8 +57,8 @@ struct StepPlanOptions {
     bool fused_update = false;     // stage 0: kUpdate itself sums the local ranks' gradients; only
                                    // with one host and no clip
     int64_t optimizer_states = 2;  // fp32 values per parameter: Adam 2, SGD with momentum 1
-    // For each parameter of the model, the number of its fp32 values that are in no chunk: states
-    // of whole tensors, which stay in memory. Empty if all states are in chunks.
+    // The number of fp32 values that belong to each parameter as a whole tensor. These states are
+    // in no chunk and stay in memory. Empty if all states are in chunks.
     std::vector<int64_t> tensor_states = {};
     int stage = 0;                         // ZeRO stage
     std::vector<int> node_sizes = {};      // ranks of each host; empty: all on one
@@ -70,16 +69,16 @@ struct StepPlanOptions {
     GatherLimits gather = {};
     OffloadPlan offload = {};
     HostWire wire = {};
-    // The number of neighbouring ranks that shard one copy of the states, while other groups of
-    // ranks hold other copies (MiCS, arXiv:2205.00119); 0: all ranks shard a single copy.
+    // The number of neighbouring ranks that together hold one copy of the states, if there are
+    // several copies (MiCS, arXiv:2205.00119); 0: all ranks hold a single copy together.
     // `partition` divides the states among the ranks of a group. REQUIRES: shard_group divides
-    // world_size; a group is a whole host, or its ranks are on hosts of one rank each.
+    // world_size; a group consists of all ranks of one host, or each host has only one rank.
     int shard_group = 0;
-    // True if updates need whole tensors. At stage 0, the local ranks then share the writing of
-    // parameters tensor by tensor. REQUIRES, from stage 1 on: the partition cuts no tensor.
+    // True if updates need whole tensors. At stage 0, each local rank then writes whole parameters.
+    // REQUIRES, from stage 1 on: the partition cuts no tensor.
     bool whole_tensors = false;
     // True if the rank has a GPU of its own. Everything that is not on disk is then in this GPU's
-    // memory. REQUIRES: hosts of one rank each.
+    // memory. REQUIRES: each host has only one rank.
     bool on_device = false;
     Exchange exchange = Exchange::kExact;  // between hosts in this step
     // REQUIRES, if lag.on: `exchange` is kExact, parameters are not offloaded, nothing is packed.
@@ -108,7 +107,7 @@ struct StepPlanOptions {
         return node_count() > 1 && shard_ranks() > local_world_size;
     }
     // Returns true if gradients are summed only over the ranks of a host: there is only one host,
-    // or the hosts do not exchange full gradients.
+    // or `exchange` replaces the sums over hosts.
     [[nodiscard]] bool sums_on_host() const {
         return node_count() == 1 || exchange != Exchange::kExact;
     }
@@ -126,8 +125,8 @@ struct StepPlanOptions {
     // Returns true if no update may begin before all gradients of the step are known. If updates
     // lag, the important units are chosen from all gradients.
     [[nodiscard]] bool norm_first() const { return clip || check_overflow || lag.on; }
-    // Returns true if the reduced gradients of a step are added up, or kept, outside the buckets.
-    // Their sums are stored where the states are, in memory or on disk.
+    // Returns true if the step's reduced gradients are kept, and added up if necessary, in separate
+    // buffers outside the buckets. These buffers are in memory or on disk, like the states.
     [[nodiscard]] bool keeps_reduced() const {
         return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
     }
@@ -136,8 +135,8 @@ struct StepPlanOptions {
         return {parameter_bytes,  master,          optimizer_states,        offload.packings,
                 offload.lossless, keeps_reduced(), offload.packed_in_memory};
     }
-    // Returns true if some parameters are whole only while they are gathered. is_gathered returns
-    // true if BUCKET contains such parameters.
+    // Returns true if a rank must gather some parameters, because it does not hold them whole.
+    // is_gathered returns true if BUCKET contains such parameters.
     [[nodiscard]] bool gathers() const {
         return stage == 3 && (shards_over_hosts() || offload.parameters);
     }

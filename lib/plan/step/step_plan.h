@@ -54,12 +54,12 @@ enum class Op : uint8_t {
     kUpdateRest,      // chunk: make an update of waiting gradients, which Update then applies
 };
 
-// Transfers in the two directions run at the same time, so each direction has a lane. Between
-// stages, live values and gradients have separate lanes, so that values do not wait until a
-// neighbour has sent or received gradients, and vice versa. If parts go up the stages again
-// (kZeroBubbleV), the upward direction has separate lanes too. Thus both ends of a lane have the
-// same messages in the same order in every schedule. Updates that lag have a separate lane beside
-// the lane of a step's other updates.
+// The lanes of a rank. Each direction of a transfer has a lane, since both directions run at the
+// same time. Between stages, live values and gradients have separate lanes, so that neither must
+// wait for the other. In a V schedule (kZeroBubbleV), values also pass from later to earlier
+// stages; this direction has separate lanes too. Thus both ends of a lane have the same messages in
+// the same order in every schedule. Updates that lag have a separate lane beside the lane of a
+// step's other updates.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,
@@ -126,7 +126,7 @@ struct Instruction {
     int buffer = -1;      // kGather, kRelease, kRead of a bucket: the gather buffer, -1: in place;
                           // kUpdate, kRead, kWrite of a chunk: the swap buffer
     int chunk = -1;       // index into StepPlan::chunks
-    int sum_buffer = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: buffer of passing sums
+    int sum_buffer = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: buffer of its sums
     bool gradients = false;  // kSend, kReceive: true: gradients of live values; false: live values
     int part = -1;           // kSend, kReceive: part of the model before those live values
     int peer = -1;           // kSend, kReceive: the stage at the other end
@@ -170,13 +170,13 @@ struct StepPlan {
     std::vector<int64_t> gradient_buffer_numel;
     std::vector<int64_t> gather_buffer_numel;  // elements by gather buffer
     StateChunks chunks;
-    // The number of swap buffers and, for each turn, the buffer through which its chunk passes.
-    // Before a step, each buffer still holds the chunk of its last turn in the previous step; if
-    // this chunk is not used again at once, it is written while the step computes.
+    // The number of swap buffers, and the buffer that the chunk of each turn uses. When a step
+    // begins, each buffer still holds the chunk of its last turn in the previous step. This chunk
+    // is written to disk while the step computes, unless the buffer's first turn uses it again.
     int swap_buffers = 0;
     std::vector<int> buffer_of_turn;
-    // The number of further buffers for the sums of chunks' gradients, which wait for the norm
-    // (plan/step/chunk_passes.h). These buffers are empty before a step.
+    // The number of buffers, in addition to the swap buffers, that hold sums of chunks' gradients
+    // until the norm is known (plan/step/chunk_passes.h). These buffers are empty before a step.
     int sum_buffers = 0;
 
     // Returns the FNV-1a hash of the parts that are the same in all plans of one data-parallel
@@ -191,13 +191,12 @@ struct StepPlan {
     Instruction& add(Op op, Lane lane, int bucket = -1, int micro_step = -1);
 };
 
-// Returns the plan. Stage 0: parameters are in the host's shared arena, and so are the gradients of
-// each rank; optimizer states are private and whole. Stage 1: a rank has optimizer states and
-// master copies only for its part of the partition. Stage 2: gradient buckets share buffers, which
-// become free once they are reduced. Stage 3: parameters too are kept only by their owners; on one
-// host the other ranks read them in place, over several hosts they are gathered. Offloaded chunks
-// are read before their update and written after it. Waits are derived and the plan is checked
-// before it is returned.
+// Returns the plan. At stage 0, the parameters and each rank's gradients are in the host's shared
+// arena; optimizer states are private and whole. From stage 1 on, a rank has optimizer states and
+// master copies only for its part of the partition. From stage 2 on, gradient buckets share
+// buffers, which become free once they are reduced. At stage 3, only the owners keep the
+// parameters: the other ranks of a host read them in place, and other hosts gather them. Offloaded
+// chunks are read before their update and written after it. Derives the waits and checks the plan.
 [[nodiscard]] StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout,
                                       const StepPlanOptions& options);
 

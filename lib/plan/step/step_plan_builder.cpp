@@ -138,8 +138,8 @@ class PlanBuilder {
         free_live_values(part, m);
     }
 
-    // Frees the remaining live values of a part. If values stayed on this stage for another part,
-    // the backward of the part that made them frees them.
+    // Frees the remaining live values of a part. Values between two parts of this stage are freed
+    // by the backward of the part that made them.
     void free_live_values(const StagePart& part, int m) {
         const bool came = stays(part.before) && part.gives_gradients;
         for (int s = part.segments.begin; s < part.segments.end; ++s)
@@ -193,8 +193,8 @@ class PlanBuilder {
         add_momentary(info(s).forward_peak, counted);
     }
 
-    // Adds a buffer for the temporary tensors of the last instruction's segment: PEAK bytes minus
-    // the COUNTED bytes that other buffers hold.
+    // Adds a buffer for the temporary tensors of the segment that the last instruction runs. Other
+    // buffers contain COUNTED of its PEAK bytes, so this buffer has `peak - counted` bytes.
     void add_momentary(Bytes peak, Bytes counted) {
         if (peak <= counted) return;
         Instruction& instruction = plan_.instructions.back();
@@ -331,10 +331,10 @@ class PlanBuilder {
         if (!split) add_separate_sums(s, m);
     }
 
-    // Adds a separate buffer for the gradients of each parameter that several segments read, in
-    // three cases: the bucket has a different dtype, the bucket holds sums of other micro steps, or
-    // other parts come between these segments. The buffer exists from the backward of the
-    // parameter's last segment to the backward of its first.
+    // Adds a separate buffer for the gradients of each parameter that several segments read, if
+    // they cannot be added up in the bucket. This is so if the parameter is not fp32, if the bucket
+    // holds sums of other micro steps, or if other parts come between these segments. The buffer
+    // exists from the backward of the parameter's last segment to the backward of its first.
     void add_separate_sums(int s, int m) {
         for (int i = 0; i < layout_.trained_slices; ++i) {
             const ParameterSlice& slice = layout_.slices[i];

@@ -59,16 +59,16 @@ struct TensorParameter {
 
 // The kinds of communication within a tensor group.
 enum class TensorCollectiveKind {
-    kCopy,    // forward nothing, backward a sum
-    kReduce,  // forward a sum, backward nothing
-    kGather,  // forward a concatenation, backward nothing
-    kLoss,    // forward maxima and sums of the rows of a cross entropy, backward nothing
+    kCopy,    // in forward nothing; in backward a sum
+    kReduce,  // in forward a sum; in backward nothing
+    kGather,  // in forward a concatenation; in backward nothing
+    kLoss,    // in forward the maxima and sums of a cross entropy's rows; in backward nothing
     // The kinds below are used if ranks share the positions of a sequence.
-    kReduceScatter,  // forward each rank's share of a sum, backward a concatenation
-    kAllGather,      // forward a concatenation, backward the rank's share of a sum
-    kScatter,        // forward nothing, backward a concatenation
-    kExchange,       // an all-to-all, forward and backward
-    kRing,           // blocks go from rank to rank in a ring; backward their gradients too
+    kReduceScatter,  // in forward each rank's share of a sum; in backward a concatenation
+    kAllGather,      // in forward a concatenation; in backward the rank's share of a sum
+    kScatter,        // in forward nothing; in backward a concatenation
+    kExchange,       // an all-to-all, in forward and in backward
+    kRing,           // blocks go from rank to rank in a ring; in backward their gradients too
 };
 // Returns the name as tensor_plan_text() prints it.
 [[nodiscard]] std::string_view tensor_collective_name(TensorCollectiveKind kind);

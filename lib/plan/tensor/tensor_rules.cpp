@@ -24,7 +24,8 @@ TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word) {
 
 namespace {
 
-// Adds the rules that EXPRESSIONS give to names without a rule.
+// Gives a rule to each linear layer that has none and matches one of the expressions. The first
+// expression that matches applies.
 void match_expressions(const TensorRules& rules, std::span<const std::string> names,
                        const std::vector<bool>& is_linear,
                        std::vector<std::optional<TensorRule>>& found) {

@@ -15,7 +15,7 @@ namespace dslaunch::plan {
 
 inline constexpr int64_t kFp32Bytes = 4;
 
-// Returns the time for AMOUNT, or BYTES, at a rate per second.
+// Returns the time of an amount at a rate per second; 0 if the rate is not known.
 [[nodiscard]] inline double seconds_at(double amount, double per_s) {
     return per_s > 0 ? amount / per_s : 0;
 }
@@ -30,8 +30,9 @@ struct SegmentTimes {
     double backward_weight_s = 0;
 };
 
-// backward_s returns the time of both halves of a backward. micro_batch_s also adds the forward.
-// add_times adds the times of OF to TO. OF and TO can have any type with these three times.
+// Return sums of times: backward_s() adds both halves of OF's backward, and micro_batch_s() adds
+// OF's forward and backward. add_times() adds each time in OF to the same time in TO. OF and TO can
+// have any type with the members of SegmentTimes.
 template <typename Times>
 [[nodiscard]] double backward_s(const Times& of) {
     return of.backward_input_s + of.backward_weight_s;
@@ -75,9 +76,9 @@ struct GroupShape {
 struct MachineRates {
     double update_numel_per_s = 0;  // elements that the optimizer's step updates
     double sum_bytes_per_s = 0;     // bytes read and written by sums and copies in memory
-    // The fraction of its full speed that the computation keeps while an update runs beside it, and
-    // the fraction that the update keeps: 0.5 if both share processors without loss, 1 if each has
-    // separate processors.
+    // The speeds of the computation and of an update while both run at the same time, as fractions
+    // of their full speeds. A fraction is 0.5 if both share processors without loss, and 1 if each
+    // has separate processors.
     double computing_beside = 0.5;
     double updating_beside = 0.5;
     double host_bytes_per_s = 0;  // bytes that a rank receives from another rank of its host
@@ -89,8 +90,8 @@ struct MachineRates {
     [[nodiscard]] double update_s(double numel) const {
         return seconds_at(numel, update_numel_per_s);
     }
-    // Returns the time of a copy, which reads and writes BYTES once each. add_s returns the time of
-    // a sum into the first argument, which reads two arrays of NUMEL elements and writes one array.
+    // Returns the time of a copy, which reads BYTES and writes BYTES. add_s returns the time to add
+    // one array to another: this reads two arrays of NUMEL elements and writes one array.
     [[nodiscard]] double copy_s(Bytes bytes) const {
         return seconds_at(bytes * 2, sum_bytes_per_s);
     }

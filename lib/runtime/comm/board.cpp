@@ -10,7 +10,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The first member's answer may still be under way when the other members' limit ends.
+// The first member waits until the time limit before it answers. The other members wait for its
+// answer this much longer than the limit.
 constexpr Duration kAnswerTime = std::chrono::seconds(2);
 
 std::vector<int> count_members(Board& board, const Meeting& meeting) {

@@ -36,8 +36,8 @@ struct Meeting {
     Duration limit{};
 };
 
-// Waits for all members. Returns the members that had not come when the limit was over, as the
-// first member counted them; empty if all came. Blocks for at most the limit and two seconds.
+// Waits for all members. Returns the members that the first member had not met when the time limit
+// was over; empty if all came. Blocks for at most the limit and two seconds.
 [[nodiscard]] std::vector<int> meet(Board& board, const Meeting& meeting);
 
 // The operations that `dslaunch health` tries. All ranks make the same calls in the same order.
@@ -53,15 +53,17 @@ class HealthCollectives {
     // Copies SEND, the values that the next run sends, and makes room for the values that it
     // receives.
     virtual void load(std::span<const float> send, int64_t receive_numel) = 0;
-    // Runs OP. Blocks until this rank's part is done: callers time this call. Throws Error{kHang}
-    // after the time limit with which this object was made, and Error{kPeerLost}.
+    // Runs OP. Blocks until this rank's part is done: callers time this call. Throws
+    // Error{kPeerLost} if a peer is lost, and Error{kHang} after the time limit that this object
+    // was made with.
     virtual void run(health::HealthOp op) = 0;
     // Copies the values that the last run received. REQUIRES: RECEIVE has the receive_numel
     // elements of the last load().
     virtual void fetch(std::span<float> receive) = 0;
 };
 
-// The same operations, and exchanges between two ranks; several pairs exchange at the same time.
+// The operations of HealthCollectives, and exchanges between two ranks. Several pairs exchange at
+// the same time.
 class PairedCollectives : public HealthCollectives {
   public:
     // Sends the loaded values to PEER and receives as many values from PEER, for fetch(). Blocks

@@ -41,7 +41,8 @@ class OneAtATime {
     std::atomic<bool>& busy_;
 };
 
-// Returns the parts of RANGES that lie in EXACT if INSIDE, otherwise the parts outside of EXACT.
+// Returns the parts of RANGES that are inside of the ranges in EXACT. If INSIDE is false, returns
+// the parts that are outside of them.
 std::vector<NodeRange> parts_of_ranges(std::span<const NodeRange> ranges,
                                        std::span<const Range> exact, bool inside) {
     std::vector<NodeRange> parts;
@@ -242,7 +243,7 @@ class HierarchicalCollectives final : public Collectives {
                 arena_.bucket_of_rank(bucket, part)
                     .subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.numel))};
     }
-    // Appends to PIECES the places of this host's sums that lie in WANTED.
+    // Appends to PIECES the parts of this host's sums that lie in the range WANTED.
     void append_pieces(BucketId bucket, const Range& wanted, Pieces& pieces) const {
         for (int part = 0; part < topology_.local_world_size(); ++part) {
             const Range both = intersect(part_of(bucket, part).range, wanted);
@@ -253,7 +254,7 @@ class HierarchicalCollectives final : public Collectives {
         }
     }
 
-    // Returns this bridge's part of the sums that OWNER, a node or kEveryNode, gets.
+    // Returns this bridge's part of the sums that go to OWNER. OWNER is a node or kEveryNode.
     [[nodiscard]] Pieces pieces_for(BucketId bucket, std::span<const NodeRange> destinations,
                                     int owner) const {
         Pieces pieces;
@@ -261,9 +262,9 @@ class HierarchicalCollectives final : public Collectives {
             append_pieces(bucket, range, pieces);
         return pieces;
     }
-    // Reduces each range to its owner. Ranges that every node needs come first in each stream, at
-    // the same place in all streams: their chunks are summed in place, so each chunk must have been
-    // sent to all nodes before.
+    // Reduces each range to its owner. Ranges that every node needs are summed in place, but only
+    // after their chunks have been sent to all nodes. Therefore these ranges come first in each
+    // stream, and have the same place in all streams.
     void reduce_to_owners(BucketId bucket, float scale, std::span<const NodeRange> destinations,
                           const ReduceCoding& coding) {
         const Pieces every = pieces_for(bucket, destinations, kEveryNode);
@@ -318,8 +319,8 @@ class HierarchicalCollectives final : public Collectives {
         std::vector<const float*> sources;
         for (int rank = 0; rank < topology_.local_world_size(); ++rank)
             sources.push_back(arena_.bucket_of_rank(bucket, rank).data() + mine.begin);
-        // Only this rank still reads part `local_rank` of the arenas, so the sum may overwrite one
-        // of its terms.
+        // Only this rank reads part `local_rank` of the ranks' slices, so its sum may overwrite the
+        // part in its own slice.
         float* const out = arena_.bucket_of_rank(bucket, topology_.local_rank).data() + mine.begin;
         kernels::ordered_sum(sources, scale, out, mine.numel);
     }

@@ -80,20 +80,23 @@ class Collectives {
 
     // Returns the ranks of the group and this rank's place among them.
     [[nodiscard]] virtual const Topology& topology() const = 0;
-    // Returns this rank's slice of the bucket, [numel] fp32, which .grad views point to.
+    // Returns this rank's slice of the bucket, [numel] fp32. The parameters' .grad tensors are
+    // views of this slice.
     [[nodiscard]] virtual std::span<float> bucket(BucketId bucket) = 0;
 
-    // Waits until every local rank has released GENERATION - 1. If several buckets share memory,
-    // call it twice before writing to a bucket: for this bucket, and for the bucket that used the
-    // memory last, with the last generation of the latter + 1.
+    // Waits until every local rank has released generation GENERATION - 1 of the bucket. If several
+    // buckets share memory, call it twice before writing to a bucket: once for this bucket, and
+    // once for the bucket that used the memory last. In the second call, GENERATION is the last
+    // generation of the earlier bucket, plus 1.
     virtual void await_free(BucketId bucket, Generation generation) = 0;
     virtual void post(BucketId bucket, Generation generation) = 0;
-    // Sums over all ranks and multiplies by SCALE (1 / world_size for the mean). DESTINATIONS name
-    // the node that owns each range of sums: other hosts send their terms only to it. With
-    // kEveryNode all nodes get the sums. Without DESTINATIONS all nodes get all sums, with the same
-    // bits. CODING says how values travel between hosts; the node that owns a sum adds its own term
-    // unpacked. REQUIRES: this rank has posted GENERATION; destinations tile the bucket and are
-    // equal on all ranks; if values are packed in 8 or 4 bits, destinations are given.
+    // Sums the bucket over all ranks and multiplies the sums by SCALE (1 / world_size for the
+    // mean). DESTINATIONS name the node that owns each range of sums; other hosts send their terms
+    // only to this node. All nodes get the ranges of kEveryNode. Without DESTINATIONS, all nodes
+    // get all sums, with the same bits. CODING says how values are packed between hosts; the owner
+    // of a sum adds its own term unpacked. REQUIRES: this rank has posted GENERATION; destinations
+    // tile the bucket and are equal on all ranks; if values are packed in 8 or 4 bits, destinations
+    // are given.
     virtual void reduce(BucketId bucket, Generation generation, float scale,
                         std::span<const NodeRange> destinations, const ReduceCoding& coding) = 0;
     void reduce(BucketId bucket, Generation generation, float scale,
@@ -106,35 +109,36 @@ class Collectives {
     // Ends this rank's use of the sums. REQUIRES: await_reduced() or await_sources() has returned
     // on this rank; the values need not have been read.
     virtual void release(BucketId bucket, Generation generation) = 0;
-    // Do the same as reduce() and await_reduced(), but sum only over the ranks of this host. A
-    // caller uses them if it reads only these sums.
+    // Do the same as reduce() and await_reduced(), but sum only over the ranks of this host. Use
+    // them if sums over all hosts are not needed.
     virtual void reduce_on_host(BucketId bucket, Generation generation, float scale) = 0;
     [[nodiscard]] virtual ReducedParts await_reduced_on_host(BucketId bucket,
                                                              Generation generation) = 0;
-    // Replaces reduce() and await_reduced() for an update that sums while it works. Waits for all
-    // local posts and returns each local rank's slice, in rank order. The slices may only be read,
-    // until release().
+    // Replaces reduce() and await_reduced() for an update that sums the gradients itself. Waits
+    // until all local ranks have posted, and returns each local rank's slice, in rank order. The
+    // caller must not change the slices, and must not read them after release().
     [[nodiscard]] virtual std::vector<const float*> await_sources(BucketId bucket,
                                                                   Generation generation) = 0;
 
     // Copies BYTES from rank 0 to all ranks. REQUIRES: the length is the same on all ranks.
     virtual void broadcast(std::span<std::byte> bytes) = 0;
-    // Copies the ranges of SLICE to all nodes. SLICE is memory that the host's ranks share. OWNED
-    // says on which node each range is valid; ranges of kEveryNode stay as they are. The bridges do
-    // the work, and on them all ranges are valid when the call returns. On other ranks the call
-    // does nothing. It does not wait for local ranks: the caller uses signals to order earlier
-    // writers and later readers. CODING says how ranges travel. Packed values are rounded on every
-    // node, also on their owner. REQUIRES: OWNED (elements of ELEMENT_BYTES each) tiles SLICE and
-    // is equal on all ranks; CODING packs no values that are on devices.
+    // Copies the ranges of SLICE, memory that the host's ranks share, to all nodes. OWNED names the
+    // node where each range is valid; ranges of kEveryNode are not copied. Only bridges do the
+    // work: when the call returns on a bridge, all ranges are valid on its node. On other ranks,
+    // the call does nothing. The call does not wait for local ranks: the caller uses signals to
+    // order earlier writers and later readers. CODING says how values are packed between hosts.
+    // Packed values are rounded on every node, also on their owner. REQUIRES: OWNED (elements of
+    // ELEMENT_BYTES each) tiles SLICE and is equal on all ranks; CODING packs no values that are on
+    // devices.
     virtual void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                                std::span<const NodeRange> owned, const GatherCoding& coding) = 0;
     void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
                        std::span<const NodeRange> owned) {
         gather_ranges(slice, element_bytes, owned, {});
     }
-    // Sends SENDS[q] to the same bridge of host q and receives RECEIVES[q] from it. This host's own
-    // entries and empty entries are skipped. REQUIRES: this rank is a bridge; lengths are equal at
-    // both ends.
+    // Exchanges bytes with other hosts: sends SENDS[q] to the bridge of host q that has this
+    // bridge's index, and receives RECEIVES[q] from it. This host's own entries and empty entries
+    // are skipped. REQUIRES: this rank is a bridge; lengths are equal at both ends.
     virtual void swap_over_hosts(std::span<const std::span<const std::byte>> sends,
                                  std::span<const std::span<std::byte>> receives) = 0;
     // Waits until the device has done all transfers so far. Called outside of steps, when no

@@ -41,8 +41,8 @@ struct DeviceGroup {
     Duration time_limit{};  // limit of join(), of leave(), and of each start of an NCCL operation
 };
 
-// The collectives of the ranks of one group, on the communication queue's stream of a backend. They
-// do not block. Every rank of the group makes the same calls in the same order.
+// The collectives of one group of ranks. They are queued on the backend's stream for communication,
+// so calls do not block. Every rank of the group makes the same calls in the same order.
 class DeviceCommunicator {
   public:
     virtual ~DeviceCommunicator() = default;
@@ -51,15 +51,17 @@ class DeviceCommunicator {
     virtual void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction) = 0;
     // Copies BUFFER from the rank ROOT of the group to all others.
     virtual void broadcast(const DeviceBuffer& buffer, int root) = 0;
-    // Reduces each of RANGES to the rank of the group that its `node` names, or to all ranks for
-    // kEveryNode. The ranges tile a part of BUFFER, which is fp32. A rank's BUFFER is undefined in
-    // the ranges of other ranks afterwards. REQUIRES: the ranges are equal on all ranks.
+    // Reduces each of RANGES. Its sums go to the rank of the group whose index is the range's
+    // `node`, or to all ranks for kEveryNode. The ranges tile a part of BUFFER, which is fp32.
+    // Afterwards, BUFFER is undefined in the ranges that were reduced to other ranks only.
+    // REQUIRES: the ranges are equal on all ranks.
     virtual void reduce_ranges(const DeviceBuffer& buffer, DeviceReduction reduction,
                                std::span<const NodeRange> ranges) = 0;
     // Copies each of RANGES from the rank that its `node` names to all ranks. The ranges tile
     // BUFFER. Ranges of kEveryNode stay as they are. REQUIRES: the ranges are equal on all ranks.
     virtual void gather_ranges(const DeviceBuffer& buffer, std::span<const NodeRange> ranges) = 0;
-    // Carries out KIND, from SEND of every rank into RECEIVE of every rank. Both are fp32.
+    // Carries out KIND: every rank sends SEND, and RECEIVE gets the values that arrive. Both are
+    // fp32.
     virtual void exchange(DeviceExchange kind, const DeviceBuffer& send,
                           const DeviceBuffer& receive) = 0;
     // Sends SEND to PEER and fills RECEIVE from PEER, at the same time. PEER must call it too;
@@ -75,9 +77,9 @@ struct DeviceMemoryState {
     Bytes peak_held;  // the most that this process held since restart_peak()
 };
 
-// A GPU and its communicators. Its functions throw Error{kSetup} for the device or its libraries,
-// {kRankFailed} for work that failed on the device, {kPeerLost} for a communicator, and {kHang}
-// after a time limit.
+// A GPU and its communicators. Its functions throw Error. The code is kSetup for an error of the
+// device or its libraries, kRankFailed for work that failed on the device, kPeerLost for an error
+// of a communicator, and kHang after a time limit.
 class DeviceBackend : public device::Device {
   public:
     // A backend is never the host.
@@ -102,8 +104,8 @@ class DeviceBackend : public device::Device {
     // Throws if a communicator has met an error. Does not block. Lanes call it again and again
     // while they wait for the device.
     virtual void check() = 0;
-    // Ends all communicators once the work of all their ranks is done, at the latest after their
-    // time limits. Every rank calls it; does nothing if there is no communicator.
+    // Ends all communicators once their work is done on all ranks. Each communicator ends at its
+    // time limit at the latest. Every rank calls it. Does nothing if there is no communicator.
     virtual void leave() = 0;
     // Ends all communicators at once: collectives under way stop. Does not block, and the process
     // may exit immediately afterwards.
@@ -129,7 +131,8 @@ struct DeviceBackendDeleter {
 };
 using DeviceBackendPtr = std::unique_ptr<DeviceBackend, DeviceBackendDeleter>;
 
-// Returns the path of the plugin of this program's build, in the program's folder.
+// Returns the path of the plugin that was built with this program. The plugin is in the program's
+// folder.
 [[nodiscard]] std::string own_device_plugin();
 
 // Opens the plugin at PATH, which stays open until the process ends. Throws Error{kSetup}, naming

@@ -54,8 +54,9 @@ class DeviceCollectives final : public Collectives {
             count_all_reduce(buffer.numel * kElementBytes, world_size);
             return groups_.world->all_reduce(buffer, reduction);
         }
-        // The only ranges that every rank needs are the usage flags, which are not on the device
-        // (GradientSums::complete). Without them, shards of equal size are one reduce-scatter.
+        // The usage flags are left out: they are not on the device (GradientSums::complete). Each
+        // other range goes to one rank only. If these shards have equal sizes, a single
+        // reduce-scatter is enough.
         std::vector<NodeRange> shards(destinations.begin(), destinations.end());
         std::erase_if(shards, [](const NodeRange& range) { return range.node == kEveryNode; });
         groups_.owners->reduce_ranges(buffer, reduction, shards);
@@ -130,13 +131,14 @@ class DeviceCollectives final : public Collectives {
         control_.poison(text);
         backend_.abort();
     }
-    // Counts the bytes that a rank must send and receive, whatever path NCCL chooses.
+    // Returns the traffic. It is computed from the sizes of the collectives, because NCCL may
+    // choose any path.
     TrafficTable traffic() const override { return meter_.table(); }
 
   private:
     static constexpr int64_t kElementBytes = sizeof(float);
 
-    // Returns the number of elements of RANGES; if PLACE is given, only of ranges of the rank at
+    // Returns the number of elements of RANGES. If PLACE is given, counts only ranges whose node is
     // PLACE.
     static int64_t numel_of(std::span<const NodeRange> ranges, std::optional<int> place = {}) {
         int64_t numel = 0;
@@ -169,9 +171,9 @@ class DeviceCollectives final : public Collectives {
     TrafficMeter meter_;
 };
 
-// Joins the group of SIZE ranks, with index PLACE. The rank with index 0 makes the group's id,
-// which is sent to the other ranks over the collectives of the hosts. IDS_OF is the global rank of
-// the rank that makes the id.
+// Joins the group of SIZE ranks in which this rank has index PLACE. The group's first rank, whose
+// global rank is IDS_OF, makes the group's id. The collectives in PARTS.control send the id to the
+// other ranks.
 DeviceCommunicator* join(const DeviceCollectivesParts& parts, int place, int size, int ids_of,
                          Duration time_limit) {
     const std::vector<std::string> ids =

@@ -24,10 +24,11 @@ struct DeviceCollectivesParts {
     int shard_group = 0;
 };
 
-// Joins a group of all ranks if there are several ranks. With a shard group it joins two more: this
-// rank's shard group, and the ranks that have the same place in the other shard groups. The latter
-// sum this rank's shards over all shard groups. Blocks until all ranks have joined, for at most
-// TIME_LIMIT per group. Throws the errors of DeviceBackend::join. All ranks of CONTROL call it.
+// Joins a group of all ranks if there are several ranks. With a shard group, joins two more groups:
+// this rank's shard group, and the ranks that have the same place in the other shard groups. The
+// last group sums this rank's shards over all shard groups. Blocks until all ranks have joined, for
+// at most TIME_LIMIT per group. Throws the errors of DeviceBackend::join. All ranks of
+// PARTS.control must call this function.
 [[nodiscard]] std::unique_ptr<Collectives> make_device_collectives(
     const DeviceCollectivesParts& parts, Duration time_limit);
 

@@ -52,13 +52,14 @@ void HostExchange::reduce(const Pieces& pieces, float scale) {
     for (int node = 0; node < node_count_; ++node)
         stripes.push_back(cut(pieces, sub_stripe(numel, node)));
     reduce_to_owners(stripes, scale);
-    // The first stripe is the longest.
+    // The first stripe is the longest, so this loop reaches all chunks of all stripes.
     for (int64_t c = 0; c < chunks_of(sub_stripe(numel, 0).numel); ++c)
         gather_sums(stripes, chunk_range(c));
 }
 
-// Sends CHUNK of this host's stripe to the other hosts, and receives CHUNK of theirs: in place, or
-// into a buffer if the chunk is in several pieces of memory.
+// Sends CHUNK of this host's stripe to the other hosts, and receives the same chunk of their
+// stripes. If a received chunk belongs in several pieces of memory, it is first received into one
+// buffer.
 void HostExchange::gather_sums(const std::vector<Pieces>& stripes, const Range& chunk) {
     Turn& now = turns_.front();
     const std::span<const float> sums = joined(cut(stripes[node_], chunk), now.joined[node_]);

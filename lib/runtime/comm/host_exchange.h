@@ -55,8 +55,8 @@ template <typename T>
 // (wire_bytes). For each other host, a bridge needs memory for two chunks to send and two to
 // receive.
 inline constexpr int64_t kChunkNumel = 1 << 20;
-// Return the number of chunks of a stream of NUMEL elements, and the elements of chunk CHUNK, from
-// 0. The last chunk of a stream may be shorter.
+// Return the number of chunks of a stream of NUMEL elements, and the range of the elements in chunk
+// number CHUNK (counted from 0). The last chunk of a stream may be shorter than its range.
 [[nodiscard]] constexpr int64_t chunks_of(int64_t numel) {
     return (numel + kChunkNumel - 1) / kChunkNumel;
 }
@@ -92,32 +92,34 @@ struct OwnerStream {
     Pieces packed;
 };
 
-// Each call throws the errors of Link::transfer. The same bridge of all hosts must make the same
-// calls, in the same order.
+// The exchanges between hosts. On all hosts, the bridges with the same index must make the same
+// calls in the same order. Each call throws the errors of Link::transfer.
 class HostExchange {
   public:
     // REQUIRES: there are at least two hosts.
     HostExchange(const Topology& topology, std::unique_ptr<Link> link);
 
-    // Replaces PIECES by their sum over hosts in node-rank order, times SCALE. They are fp32, and
-    // all hosts have equally many elements. Each of the H hosts sums one of H parts and sends the
-    // sums back, so it sends 2 (H - 1) / H of the elements.
+    // Replaces PIECES by their sum over hosts in node-rank order, times SCALE. The pieces are fp32,
+    // and all hosts have equally many elements. Each of the H hosts sums one of H parts and sends
+    // the sums back, so a host sends `2 * (H - 1) / H` of the elements.
     void reduce(const Pieces& pieces, float scale);
-    // Sends STREAMS[q], pieces of this host's sums, to host q. Streams have the same length on all
-    // hosts. The pieces of this host's own stream become the sum over hosts in node-rank order,
-    // times SCALE. REQUIRES: streams overlap only in a common beginning.
+    // Sends STREAMS[q], which consists of pieces of this host's sums, to host q. STREAMS[own host]
+    // is not sent: its pieces are replaced by the sum over hosts in node-rank order, times SCALE.
+    // REQUIRES: a stream has the same length on all hosts; streams share no memory, but all of them
+    // may begin with the same pieces.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
-    // Does the same, but STREAMS[q].packed is packed as CODING says. This host's own term is added
-    // unpacked. CODING.errors has one rounding error for each packed element that is sent, host by
-    // host in node-rank order.
+    // Does the same as reduce_to_owners(), but packs STREAMS[q].packed as CODING says. This host's
+    // own term is added unpacked. CODING.errors has one rounding error for each packed element that
+    // is sent, host by host in node-rank order.
     void reduce_packed(const std::vector<OwnerStream>& streams, float scale,
                        const ReduceCoding& coding);
     // Replaces PIECES by the sum over hosts, times SCALE, the same on all hosts. Values are sent in
     // 16 bits in both directions. This host's own term is added unpacked. REQUIRES: CODING.packing
     // is a 16-bit packing, without errors.
     void reduce_packed_for_all(const Pieces& pieces, float scale, const ReduceCoding& coding);
-    // Sends this host's entry of PIECES to all other hosts and receives theirs, in place. REQUIRES:
-    // all hosts have the same number of pieces, of equal lengths above 0.
+    // Sends this host's entry of PIECES to all other hosts, and receives the entries of the other
+    // hosts in place. REQUIRES: PIECES has the same numbers and lengths of pieces on all hosts, and
+    // all lengths are above 0.
     void gather(const std::vector<PiecesOf<std::byte>>& pieces);
     // Does the same for elements of CODING.dtype, which are packed. The pieces of all hosts, this
     // one included, are replaced by their packed values. Hosts may divide their streams into
@@ -140,8 +142,8 @@ class HostExchange {
     using Sends = std::vector<std::span<const std::byte>>;  // one per node
     using Receives = std::vector<std::span<std::byte>>;     // one per node
     using Terms = std::vector<std::vector<float>>;          // one per node; this host's stays empty
-    // A chunk under way (in_turns): its messages, and one buffer per node for values that must be
-    // packed, unpacked or joined.
+    // The state of a chunk during in_turns(): its messages, and for each node a buffer for values
+    // that must be packed, unpacked or joined.
     struct Turn {
         Sends sends;
         Receives receives;

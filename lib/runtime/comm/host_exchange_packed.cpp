@@ -162,7 +162,8 @@ void HostExchange::reduce_packed(const std::vector<OwnerStream>& streams, float 
         });
 }
 
-// Lets host q sum sub-stripe q of all hosts and send it back, as in reduce().
+// Replaces PIECES by their sums as reduce() does: host q sums sub-stripe q of all hosts and sends
+// the sums back.
 void HostExchange::reduce_packed_for_all(const Pieces& pieces, float scale,
                                          const ReduceCoding& coding) {
     DSL_CHECK(is_half(coding.packing) && coding.errors.empty(),

@@ -19,8 +19,8 @@ constexpr int kLinkSpins = 200;
 constexpr auto kLinkSleepMax = std::chrono::milliseconds(10);
 
 // Returns the number of rings. A message that waits for its receiver must not block other messages.
-// So there is a ring for one message from each node, and one for each lane by which a neighbour
-// sends (plan/step/step_plan.h): values and gradients, in both directions of a V schedule.
+// So there is one ring for each node, and one for each of the four lanes by which neighbours send
+// (plan/step/step_plan.h): values and gradients, in both directions of a V schedule.
 int ring_count(int nodes) {
     return nodes + 4;
 }
@@ -55,7 +55,7 @@ struct Ring {
 };
 
 struct Box {
-    // Counts the changes for which the box's rank may wait.
+    // The number of changes to the box. The box's rank may sleep until this number changes.
     std::atomic<uint32_t> changes;
     std::atomic<uint32_t> sleepers;
 

@@ -18,7 +18,7 @@ struct HostLinkPlace {
     std::vector<int> local_ranks;  // local rank of each node; -1 for a node on another host
 };
 
-// Adds the memory into which each local rank receives, for a link of NODES.
+// Adds the memory of a link with NODES nodes: each local rank receives its messages there.
 [[nodiscard]] SliceId add_host_link(ArenaLayout& layout, int nodes);
 
 // Makes a rank's end of the link. Call it once per rank. Its abort() poisons the group. All local

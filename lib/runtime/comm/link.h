@@ -36,8 +36,8 @@ class Link {
     // Starts all transfers at once and returns when all are done. Nothing is buffered, so a send is
     // not done before its receive. Throws Error{kPeerLost}, naming the node, if a connection is
     // lost or abort() was called, and Error{kHang} after the link's time limit. REQUIRES: no span
-    // is empty; a pair of nodes uses a tag once at a time; lengths are equal on both sides; no
-    // transfer names this node.
+    // is empty; only one transfer at a time uses a tag between the same two nodes; lengths are
+    // equal on both sides; no transfer names this node.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
         run(sends, receives);
         for (const LinkSend& send : sends)

@@ -26,11 +26,12 @@ namespace {
 constexpr size_t kConnectionsMax = 64;
 constexpr int kIdleMaxMilliseconds = 30'000;
 constexpr size_t kChunkWords = 32 << 10;
-// If small messages arrive but fewer bytes of a burst than this, large packets count as lost.
+// If small messages pass, but fewer bytes of a burst than this number arrive, the path is assumed
+// to lose large packets.
 constexpr int64_t kStuckBytes = 4096;
 constexpr int kLargeBursts = 3;
-// A second rate leaves out the time in which the ends waited for a processor. It may be at most
-// this many times the measured rate.
+// The rate of a burst is measured in two ways: with and without the time that the ends waited for a
+// processor. The second rate is limited to this many times the first rate.
 constexpr int64_t kBusyPartMost = 8;
 
 enum class Kind : uint64_t { kExchange = 1, kBurst = 2, kMangled = 3 };
@@ -313,7 +314,8 @@ class Prober {
     bool exchange() {
         SystemClock clock;
         const TimePoint begun = clock.now();
-        // An answer that is delayed by a lost packet may also take the time of the next phase.
+        // A lost packet may delay an answer. Therefore this phase may also use the time of the next
+        // phase.
         const TimePoint deadline = begun + limits_.latency + limits_.burst;
         Outcome outcome = Outcome::kDone;
         for (int64_t i = 0; i < limits_.exchanges_max; ++i) {
@@ -421,8 +423,8 @@ class Prober {
                                POLLOUT | POLLIN);
             done += count;
         }
-        // If the peer received a changed request, it answers that request. Then it answers the
-        // burst's words as if they were messages.
+        // If the request was changed in transit, the peer answers the changed request. It then
+        // takes the words of the burst for messages, and answers them too.
         if (outcome == Outcome::kAnswered) outcome = Outcome::kDone;
         if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
         return outcome == Outcome::kDone;
@@ -515,8 +517,8 @@ void ProbeServer::accept_until_stopped() {
         if (ready < 0 && errno != EINTR) return;
         if (ready < 0) continue;
         if (wanted[0].revents != 0) return;
-        // First handles the connections on which data came, then accepts new connections: a
-        // connection that shows the token makes room for a new one.
+        // First handles the connections that have data, then accepts new connections. A connection
+        // that shows the token leaves guests_, so a new connection can take its place.
         for (size_t i = 2; i < wanted.size(); ++i) {
             if (wanted[i].revents != 0) static_cast<void>(guests_.hear(wanted[i].fd));
         }

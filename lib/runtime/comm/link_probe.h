@@ -86,8 +86,8 @@ struct ProbeResult {
 };
 
 // Measures the path and returns rates, times, counts or an `error`. Network failures never throw.
-// If the path changes bytes, no matter which, the result counts them as wrong and has no `error`.
-// Blocks for at most the sum of LIMITS plus twice limits.connect.
+// If the path changes any bytes, the result counts them as wrong and has no `error`. Blocks for at
+// most the sum of LIMITS plus twice limits.connect.
 [[nodiscard]] ProbeResult probe_link(const ProbePlace& place, const ProbeToken& token,
                                      const ProbeLimits& limits);
 

@@ -141,8 +141,9 @@ class Search {
         come_together(fmt::format("pass {} of the search, round {}", pass, number));
     }
 
-    // Measures LINK. Answers that were changed in transit count against the path back, since that
-    // path may change too few bytes for its own probe to notice.
+    // Measures LINK. If the peer's answers were changed in transit, also reports wrong data on the
+    // link in the opposite direction. The peer's probe of that link may not notice a few changed
+    // bytes.
     void measure(const health::NodeLink& link, int pass) {
         auto [way, wrong_back] = probe_link(places_.at(link.to), token_, options_.limits);
         way.from = link.from;

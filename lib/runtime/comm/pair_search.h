@@ -1,7 +1,7 @@
 // The search of `dslaunch health` for slow links: one rank of each host measures the paths to all
 // other hosts, round by round, and measures suspicious paths once more. health/health_schedule.h
-// decides which hosts measure each other, health/health_verdict.h which paths are suspicious. It
-// blocks its caller; one thread.
+// decides which hosts measure each other, health/health_verdict.h which paths are suspicious. The
+// search runs in its caller's thread and blocks it.
 #pragma once
 
 #include <functional>

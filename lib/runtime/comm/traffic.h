@@ -22,7 +22,7 @@ struct Traffic {
     bool operator==(const Traffic&) const = default;
 };
 
-// The other GPUs of a job, whatever path the bytes between them use.
+// The number that stands for all other GPUs of the job in TrafficTable::by_host.
 inline constexpr int kOtherDevices = -1;
 
 // The payload that one or several ranks sent and received.

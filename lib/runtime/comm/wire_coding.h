@@ -11,7 +11,7 @@
 
 namespace dslaunch::runtime {
 
-// The coding of a reduction. Values whose destination is every node travel as they are.
+// The coding of a reduction. Ranges of kEveryNode are not packed.
 struct ReduceCoding {
     // With 8-bit and 4-bit packing, destinations must be given. With 16-bit packing they may be
     // left out: then sums are sent back in 16 bits too, and every host has rounded sums.

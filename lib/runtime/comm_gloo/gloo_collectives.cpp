@@ -1,4 +1,4 @@
-// The collectives that `dslaunch health` tests between CPUs: Gloo's own, over all ranks.
+// The collectives between CPUs that `dslaunch health` tests: Gloo's own operations over all ranks.
 
 #include <ATen/ops/empty.h>
 

@@ -29,7 +29,8 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 constexpr int64_t kPartBytesMin = 256 << 10;
 constexpr int64_t kPartAlignment = 64;
 
-// Calls use(stream, part) for the parts of BYTES, divided in the same way at both ends.
+// Divides BYTES into parts, and calls use(stream, part) for each part. The sender and the receiver
+// of a message divide it in the same way.
 template <typename T, typename Use>
 void for_parts(std::span<T> bytes, int streams, Use&& use) {
     const int64_t all = std::ssize(bytes);

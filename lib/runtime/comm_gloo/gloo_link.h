@@ -25,7 +25,8 @@ struct GlooLinkOptions {
     int streams = 1;
 };
 
-// Connects to all other nodes. Throws Error{kPeerLost} or {kHang}.
+// Connects to all other nodes. Throws Error{kPeerLost} if a node is lost, and Error{kHang} if it
+// does not connect in time.
 [[nodiscard]] std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& store,
                                                    const GlooLinkOptions& options);
 

@@ -1,4 +1,4 @@
-// c10d's store and Gloo's device, with which every process group over Gloo starts. Internal to this
+// Opens c10d's store and Gloo's device, which every process group over Gloo needs. Internal to this
 // folder, because it includes LibTorch types.
 #pragma once
 

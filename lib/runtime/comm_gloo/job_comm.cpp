@@ -36,8 +36,8 @@ struct SharedFile {
     int fd = -1;
 };
 
-// Opens FILE. The file is gone if its owner has exited because another rank failed: then the call
-// throws the other rank's failure.
+// Opens FILE. FILE is gone if its owner has exited because another rank failed. In this case,
+// throws the error of that failure.
 UniqueFd open_shared(const SharedFile& file, const HostGroup& host) {
     const std::string path = fmt::format("/proc/{}/fd/{}", file.process, file.fd);
     UniqueFd own(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -61,9 +61,9 @@ UniqueFd make_shared() {
     return own;
 }
 
-// Opens the arena of this rank's group on this host. All ranks call it. A group's first rank makes
-// the arena before the others open it, so no rank waits for another rank of the group. Ranks wait
-// only for ALL, which a failing rank poisons.
+// Opens the arena of this rank's group on this host. All ranks of the job call it. In each group,
+// the first rank makes the arena before the other ranks open it, so the ranks of a group do not
+// wait for each other. Ranks wait only in the collectives of ALL, which end if a rank fails.
 std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
     const Topology& group = parts.place.topology;
     const auto first = static_cast<size_t>(parts.place.members[group.first_rank(group.node_rank)]);

@@ -27,10 +27,11 @@ struct JobComm {
     std::unique_ptr<Collectives> collectives;
 };
 
-// Waits for all ranks of the host and, on a bridge, for the same bridge of the other hosts. Takes
-// ownership of the file descriptors in ENVIRONMENT. A rank that is alone on its host needs no
-// arena_fd. STREAMS are passed to Rendezvous. Throws the errors of Arena, HostGroup and Rendezvous.
-// REQUIRES: LAYOUT was made for environment.local_world_size ranks.
+// Opens the comm of all ranks. Waits for all ranks of the host; a bridge also waits for the bridge
+// with the same index on every other host. Takes ownership of the file descriptors in ENVIRONMENT.
+// A rank that is alone on its host needs no arena_fd. STREAMS are passed to Rendezvous. Throws the
+// errors of Arena, HostGroup and Rendezvous. REQUIRES: LAYOUT was made for
+// environment.local_world_size ranks.
 [[nodiscard]] JobComm open_job_comm(const launch::WorkerEnvironment& environment,
                                     ArenaLayout layout, Duration time_limit, int streams = 1);
 
@@ -42,15 +43,15 @@ struct GroupCommParts {
     Duration time_limit{};
 };
 
-// Opens the comm of this rank's group. All ranks of the job call it, each with its own group under
-// the same name. The ranks of a group on one host share memory that the first of them makes and the
-// others open through /proc. ALL is the comm of all ranks and must outlive the returned comm.
-// Throws Error{kSetup} if the memory may not be opened through /proc, and the errors of
-// open_job_comm.
+// Opens the comm of this rank's group. All ranks of the job call it: each passes its own group, and
+// all pass the same name. The ranks of a group on one host share memory that the first of them
+// makes and the others open through /proc. ALL is the comm of all ranks and must outlive the
+// returned comm. Throws Error{kSetup} if the memory may not be opened through /proc, and the errors
+// of open_job_comm.
 [[nodiscard]] JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& all,
                                       GroupCommParts parts);
 
-// Returns the hosts of RANKS of a job on the hosts of WORLD.
+// Returns the host of each of RANKS, as a node rank in WORLD.
 [[nodiscard]] std::vector<int> hosts_of(const Topology& world, const std::vector<int>& ranks);
 
 }  // namespace dslaunch::runtime

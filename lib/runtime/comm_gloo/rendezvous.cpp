@@ -113,8 +113,9 @@ std::unique_ptr<Link> Rendezvous::open_link() {
                    address);
 }
 
-// Sets the number of streams for all ranks. Node 0's first bridge decides whether the first bridges
-// measure it: other hosts may have different settings, or see different network devices.
+// Sets the number of streams for all ranks. Node 0's first bridge decides whether the number must
+// be measured, since other hosts may have different settings or network devices. The first bridges
+// of all hosts then measure it together.
 void Rendezvous::agree_on_streams(const std::string& address) {
     if (topology_.node_rank == 0) {
         const bool loopback = is_loopback(address) || named_interface() == "lo";

@@ -33,10 +33,11 @@ class Rendezvous final : public Board {
     // Serves the store if this is rank 0, and connects to it on other ranks. Rank 0 uses the bound
     // and listening socket in ENVIRONMENT if there is one. TIME_LIMIT bounds each wait, here and in
     // the links. STREAMS is the number of connections from one host to another; the host's bridges
-    // divide them among themselves. If it is 0, the first bridges measure how many are needed for
-    // the full rate of the network path; on loopback it is 1. All ranks use the value that node 0's
-    // first bridge has. Throws Error{kHosts}, naming address and port, if the store cannot be
-    // reached in time, Error{kSetup} if rank 0 cannot serve it. Blocks for at most the time limit.
+    // divide them among themselves. With 0, a single connection is used on loopback; on a network,
+    // the first bridges measure how many connections are needed for the full rate. All ranks use
+    // the value that node 0's first bridge has. Throws Error{kHosts}, naming address and port, if
+    // the store cannot be reached in time, and Error{kSetup} if rank 0 cannot serve it. Blocks for
+    // at most the time limit.
     Rendezvous(const launch::WorkerEnvironment& environment, Duration time_limit, int streams = 1);
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;
@@ -51,14 +52,15 @@ class Rendezvous final : public Board {
     // Returns the address by which other hosts reach this one, in numeric form. Throws
     // Error{kHosts} if there is no route to the master.
     [[nodiscard]] std::string own_address() const;
-    // Opens the link between this bridge and the same bridge of every other host. All of them call
-    // it. The link binds to the interface that GLOO_SOCKET_IFNAME names, or else to the address
-    // from which this host reaches the master. Throws Error{kSetup} if only some hosts have
-    // loopback addresses, Error{kPeerLost} or {kHang} if a bridge does not come.
+    // Opens the link between this bridge and the bridges with the same index on the other hosts.
+    // All these bridges call it. The link binds to the interface that GLOO_SOCKET_IFNAME names, or
+    // else to the address from which this host reaches the master. Throws Error{kSetup} if only
+    // some hosts have loopback addresses, and Error{kPeerLost} or Error{kHang} if a bridge does not
+    // connect.
     [[nodiscard]] std::unique_ptr<Link> open_link();
-    // Opens a link between all ranks that pass the same NAME, which may be used once. It uses the
-    // addresses from open_link(), which local rank 0 of each host must have called before. Throws
-    // the same errors.
+    // Opens a link between all ranks that call it with the same name; a name may be used once. It
+    // uses the addresses from open_link(), which local rank 0 of each host must have called before.
+    // Throws the errors of open_link() without arguments.
     [[nodiscard]] std::unique_ptr<Link> open_link(const LinkPlace& place);
     // Connects every rank to every other. LIMIT applies to this call and to each operation. Throws
     // Error{kHang} or {kPeerLost}. Binds to the interface that GLOO_SOCKET_IFNAME names, or else to

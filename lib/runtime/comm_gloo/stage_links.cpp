@@ -8,8 +8,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Returns, for each stage, the local rank of this rank's pipeline in that stage, or -1 if it is on
-// another host.
+// Returns one number for each stage: the local rank of the stage's rank in this pipeline, or -1 if
+// that rank is on another host.
 std::vector<int> local_ranks_of(const PipelinePlace& place, const Topology& world) {
     std::vector<int> local_ranks;
     for (const int rank : place.pipeline) {

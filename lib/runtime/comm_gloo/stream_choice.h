@@ -8,9 +8,9 @@
 
 namespace dslaunch::runtime {
 
-// The chosen number of streams, with the rate of one stream and the rate of the chosen number. A
-// rate is measured on the slowest path: the bytes per second that a node sends, while it receives
-// as many.
+// The chosen number of streams, the rate of one stream, and the rate of the chosen number. A rate
+// is the number of bytes per second that a node sends while it receives at the same rate. The
+// slowest path determines the rate.
 struct StreamChoice {
     int streams = 1;
     double one_bytes_per_s = 0;
@@ -20,8 +20,8 @@ struct StreamChoice {
 inline constexpr int kStreamsMax = 16;
 inline constexpr int kConnectionsMax = 512;  // per host: a process often may open only 1,024 files
 inline constexpr double kStreamGain = 1.2;
-// Returns the number of streams if no measurement is needed: the user's number, SAID, or 1 if hosts
-// meet on a LOOPBACK. Returns 0 if the number must be measured.
+// Returns the user's number of streams (SAID) if it is not 0. Otherwise, returns 1 if hosts meet on
+// a loopback address, and 0 if the number must be measured.
 [[nodiscard]] inline int given_streams(int said, bool loopback) {
     return said == 0 && loopback ? 1 : said;
 }

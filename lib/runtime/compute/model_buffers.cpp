@@ -15,7 +15,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The buffers that a stage sends to the others, each with its index in the model and its bytes.
+// The buffers that a stage sends to other stages. Each buffer is a pair: its index in the model,
+// and its bytes.
 struct StageBuffers {
     static constexpr const char* kWhat = "buffers of a stage";
     std::vector<std::pair<size_t, std::string>> values;
@@ -61,8 +62,8 @@ void ModelBuffers::bring_from_stages(Collectives& job, int own_stage,
     }
     for (const std::string& bytes : job.all_gather(encode(mine))) {
         for (const auto& [i, values] : decode<StageBuffers>(bytes).values) {
-            // A stage that reads the buffer has changed it in the same way, so it keeps its own
-            // values.
+            // A stage that reads the buffer keeps its own values, since it has changed the buffer
+            // in the same way.
             if (std::ranges::find(stages_of[i], own_stage) != stages_of[i].end()) continue;
             const at::Tensor& buffer = model_.buffers()[i].tensor;
             at::Tensor whole = at::empty(buffer.sizes(), buffer.options().device(at::kCPU));

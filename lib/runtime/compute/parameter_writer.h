@@ -1,6 +1,6 @@
-// Some models assign values to trained parameters in forward, before forward reads them
-// (graph/lowered/lowered_graph.h). This writer stores these values between steps, once for all
-// ranks. Thread: the trainer's.
+// Some models assign new values to their trained parameters in forward, before they read the
+// parameters (graph/lowered/lowered_graph.h). This file stores these values between steps, once for
+// all ranks. Thread: the trainer's.
 #pragma once
 
 #include <functional>

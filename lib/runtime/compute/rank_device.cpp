@@ -55,7 +55,7 @@ void check_gpu_support(const config::RunConfig& config) {
 }
 
 void allow_tf32(bool allowed) {
-    // fp32 means fp32 in convolutions too, for which LibTorch otherwise uses TF32.
+    // Sets convolutions as well, since LibTorch by default uses TF32 for fp32 convolutions.
     at::globalContext().setAllowTF32CuDNN(allowed);
     at::globalContext().setAllowTF32CuBLAS(allowed);
 }

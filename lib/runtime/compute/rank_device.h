@@ -53,9 +53,9 @@ void allow_tf32(bool allowed);
 // REQUIRES: no tensor was made before the plugin was opened.
 [[nodiscard]] c10::Device torch_device(const DeviceBackend& backend);
 
-// Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU, which is device 0 after
-// hide_other_gpus(). Throws check_gpu_support's Error{kConfig}, and Error{kSetup} if the machine
-// has no GPU or the plugin cannot use it.
+// Opens the plugin at PLUGIN_PATH if CONFIG and ENVIRONMENT want a GPU. The plugin then uses device
+// 0, the only GPU that is left after hide_other_gpus(). Throws check_gpu_support's Error{kConfig},
+// and Error{kSetup} if the machine has no GPU or the plugin cannot use it.
 [[nodiscard]] RankDevice open_rank_device(const config::RunConfig& config,
                                           const launch::WorkerEnvironment& environment,
                                           const std::string& plugin_path);

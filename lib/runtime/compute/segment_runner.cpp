@@ -123,7 +123,7 @@ graph::DrawKey SegmentRunner::draw_key(int64_t micro_step) const {
             micro_step * options_.data_parallel_size + options_.data_parallel_rank, updates_};
 }
 
-// Returns SEGMENT's recompute group. SEGMENT is an index into the plan, as in the groups.
+// Returns the recompute group that contains SEGMENT. SEGMENT counts the segments of the plan.
 const plan::RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
     for (const plan::RecomputeGroup& group : groups_)
         if (segment >= static_cast<size_t>(group.begin) && segment < static_cast<size_t>(group.end))
@@ -169,8 +169,8 @@ void SegmentRunner::forward(const Place& place) {
     end_forward(place, boundary);
     if (group != nullptr) {
         boundary.producers.clear();
-        // A group keeps only its first inputs, and the leaves of its last outputs, which receive
-        // the next segment's gradients.
+        // A group keeps only the inputs of its first segment and the leaves after its last segment.
+        // These leaves will receive the gradients of the next segment.
         if (place.in_plan > static_cast<size_t>(group->begin)) held.inputs[place.segment].clear();
         if (place.in_plan + 1 < static_cast<size_t>(group->end)) boundary.leaves.clear();
     } else if (!backward && place.segment > 0) {
@@ -202,8 +202,8 @@ void SegmentRunner::end_forward(const Place& place, graph::Boundary& boundary) {
     boundary.values.clear();
 }
 
-// Passes a finished part's values to the next part if that part is on this stage too. The next
-// part's inputs are this part's leaves, so that gradients reach them without being sent.
+// Passes a finished part's values to the next part if the next part is on this stage too. Both
+// parts have the same leaf tensors at the cut, so gradients need not be sent.
 void SegmentRunner::hand_over(const Place& place) {
     if (!options_.stage_work.stay(parts_[place.part].behind)) return;
     Held& from = held(place);
@@ -253,7 +253,7 @@ void SegmentRunner::backward(const Place& place, bool split) {
     held.inputs.clear();
     held.boundaries.clear();
     held.buffers_before.clear();
-    // Leaves whose gradients will be sent to another stage are kept until then.
+    // Leaves whose gradients will be sent to another stage are kept until they are sent.
     if (options_.stage_work.stay(parts_[place.part].before)) held.received.clear();
 }
 

@@ -32,10 +32,10 @@ struct SegmentRunnerOptions {
     // skipped.
     bool stop_on_nonfinite_loss = true;
     plan::StageWork stage_work = {};  // this stage's work in the plan
-    // The number of ranks that share the positions of each sample. Each of them has one summand of
-    // the loss's gradient, but the mean over all ranks also divides by this number; the runner
-    // multiplies by it to compensate. data_parallel_rank and data_parallel_size count these ranks
-    // as one.
+    // The number of ranks that share the positions of each sample. The gradient of the loss is the
+    // sum over these ranks, but the mean over all ranks also divides by their number. The runner
+    // therefore multiplies gradients by this number. data_parallel_rank and data_parallel_size
+    // count these ranks as one.
     int position_ranks = 1;
 };
 
@@ -45,8 +45,8 @@ class SegmentRunner {
     // Returns the arguments of forward for one micro step of this rank.
     using TakeBatch = std::function<std::vector<c10::IValue>(int64_t step, int64_t micro_step)>;
 
-    // MODEL must outlive the runner. INFO and GROUPS are the plan's; INFO has only the segments of
-    // this stage.
+    // MODEL must outlive the runner. INFO and GROUPS are the same as for the plan; in a pipeline,
+    // INFO has only the segments of this stage.
     SegmentRunner(const graph::SegmentedModel& model, const plan::ModelInfo& info,
                   std::vector<plan::RecomputeGroup> groups, TakeBatch take_batch,
                   const SegmentRunnerOptions& options);
@@ -55,13 +55,14 @@ class SegmentRunner {
     // loss (1 / accumulation steps for a mean). EMPTY marks the micro steps in which no target
     // counts: their loss is 0. If EMPTY is empty, every micro step has targets that count.
     void begin_step(int64_t step, double root_scale, std::vector<char> empty = {});
-    // Sets the number of updates done, on which compression depends (DrawKey::updates). -1 means
-    // that all changes are over, and is the number before the first call.
+    // Sets the number of completed updates, on which the compression of the model depends. The
+    // number -1, which applies before the first call, stands for the end of training, when all
+    // compression is fully on.
     void set_updates(int64_t updates) { updates_ = updates; }
     // Loads all micro batches of STEP at once, for callers that read them before the step begins.
     // Load then uses them.
     [[nodiscard]] const std::vector<std::vector<c10::IValue>>& look_ahead(int64_t step);
-    // Returns the count of targets, or null if it is not known which targets of a batch count.
+    // Returns the rule that counts targets; null if it is not known which targets of a batch count.
     [[nodiscard]] const graph::TargetCount* targets() const {
         return model_.lowered().targets.get();
     }
@@ -72,9 +73,9 @@ class SegmentRunner {
     // Error{kDiverged} for a loss that is not finite.
     void run(const plan::Instruction& instruction);
 
-    // take_values() returns the values after a part that SEND sends to another stage. They are as
-    // the part left them: each tensor says whether it needs gradients. put_values() stores the
-    // values before a part, which RECEIVE has received, and owns them from then on.
+    // take_values() returns the live values after a part, which SEND sends. Each tensor still says
+    // whether it needs gradients. put_values() stores the live values before a part, which RECEIVE
+    // has received, and owns them from then on.
     [[nodiscard]] std::vector<c10::IValue> take_values(const plan::Instruction& send);
     void put_values(const plan::Instruction& receive, const std::vector<c10::IValue>& values);
     // Returns one gradient for each tensor that was sent and needs one, in the order of the
@@ -82,12 +83,12 @@ class SegmentRunner {
     [[nodiscard]] std::vector<at::Tensor> take_gradients(const plan::Instruction& send);
     void put_gradients(const plan::Instruction& receive, const std::vector<at::Tensor>& gradients);
 
-    // Returns the losses of the step's micro steps so far; empty if another stage has them. Reads
-    // losses that are still on the device, which may wait for it. Throws Error{kDiverged} if one of
-    // these is not finite.
+    // Returns the losses of the step's micro steps so far; empty if another stage has them. May
+    // have to wait for the device, to read losses that are still there. Throws Error{kDiverged} if
+    // one of these losses is not finite.
     [[nodiscard]] const std::vector<double>& losses() { return losses_.values(); }
-    // Returns the mean rewards over the same micro steps, which all have the same weight; nullopt
-    // if the model has no rewards, or another stage has them. It may wait for the device too.
+    // Returns the mean rewards over the micro steps so far, which all have the same weight; nullopt
+    // if the model has no rewards, or another stage has them. May wait for the device.
     [[nodiscard]] std::optional<graph::RewardMeans> rewards() const { return losses_.rewards(); }
 
   private:
@@ -144,8 +145,8 @@ class SegmentRunner {
     int64_t updates_ = -1;
     double root_scale_ = 1;
     std::vector<plan::StagePart> parts_;
-    // For each part, the segment whose backward ends the part's micro step, or the number of the
-    // part's segments if no segment has a backward.
+    // For each part, the segment whose backward ends the part's micro step. If no segment of the
+    // part has a backward, the entry is the number of segments in the part.
     std::vector<size_t> last_backward_;
     std::vector<Held> held_;  // by micro step, then part
     // The micro batches that look_ahead() loaded for step ahead_step_, one per micro step.

@@ -224,7 +224,8 @@ void check_message(const StageMessage& came, const StageMessage& expected, int f
          from, text(came), text(expected));
 }
 
-// Calls TRANSFER with as many of TENSORS at a time as there are tags. Empty tensors are not sent.
+// Sends or receives TENSORS with as few calls of TRANSFER as possible. A call can transfer one
+// tensor for each tag of the message. Empty tensors are not sent.
 template <typename Message, typename Transfer>
 void transfer_tensors(const std::vector<at::Tensor>& tensors, int stage, uint32_t tag,
                       Transfer&& transfer) {

@@ -16,9 +16,9 @@
 
 namespace dslaunch::runtime {
 
-// Returns VALUES as bytes, without their tensors, which are added to TENSORS: each once,
-// contiguous, on the CPU. Throws Error{kInput}, naming a value, if its type cannot be sent to
-// another process.
+// Returns VALUES as bytes, but without the elements of their tensors. Adds each tensor to TENSORS
+// once, contiguous and on the CPU. Throws Error{kInput}, naming a value, if its type cannot be sent
+// to another process.
 [[nodiscard]] std::string encode_values(std::span<const c10::IValue> values,
                                         std::vector<at::Tensor>& tensors);
 // Returns the values that encode_values() has written to BYTES, with new tensors. The tensors are
@@ -40,9 +40,9 @@ struct StageMessage {
 // One rank's link to the other stages of its pipeline. Any thread.
 class StageLink {
   public:
-    // LINKS are the links to the ranks of this pipeline, one entry per stage; their nodes have the
-    // numbers of the stages. One link may be the entry of several stages. The links must outlive
-    // this object.
+    // LINKS has one entry for each stage: the link to the rank of the same pipeline on that stage.
+    // On a link, a rank's node number is the number of its stage. Several stages may have the same
+    // link. The links must outlive this object.
     StageLink(std::vector<Link*> links, int stage) : links_(std::move(links)), stage_(stage) {}
 
     // send() sends to stage TO and returns once the message is received there. NUMBER must be the

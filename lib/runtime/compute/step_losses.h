@@ -32,8 +32,8 @@ class StepLosses {
     // Adds the rewards of the next micro step, [pairs, 2].
     void add_rewards(at::Tensor rewards) { rewards_.push_back(std::move(rewards)); }
 
-    // Returns the losses of the micro steps so far. Reads losses that are still on their device,
-    // which may wait for it. Throws Error{kDiverged} if one of these is not finite.
+    // Returns the losses of the micro steps so far. May have to wait for the device, to read losses
+    // that are still there. Throws Error{kDiverged} if one of these losses is not finite.
     [[nodiscard]] const std::vector<double>& values();
     // Returns the mean rewards over the micro steps, which all have the same weight; nullopt if
     // there are none. May wait for the device.

@@ -73,12 +73,13 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
 
     [[nodiscard]] int rank() const override { return collectives_.topology().rank(); }
     [[nodiscard]] int size() const override { return collectives_.topology().world_size(); }
-    // Adds in rank order. Sums that are reduced between hosts with several ranks add each host's
-    // ranks in order, then the hosts.
+    // Adds in rank order. There is one exception: if a sum is reduced between hosts with several
+    // ranks, the ranks of each host are added first, and then the sums of the hosts.
     [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override {
         const bool narrow = at::isReducedFloatingType(mine.scalar_type());
         const at::ScalarType dtype = narrow ? at::kFloat : mine.scalar_type();
-        // A tensor at least as large as a bucket is summed in buckets if hosts have several ranks.
+        // A tensor of at least the size of a bucket is summed in buckets, unless every host has
+        // only one rank.
         const bool reduces =
             dtype == at::kFloat && mine.numel() * 4 >= slices_.chunk.value && !in_one_column();
         if (on_one_host() || !reduces) return combine(mine, site, dtype, {});
@@ -157,21 +158,23 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         int64_t dims = 0;
         int64_t sizes[kDimsMax] = {};
     };
-    // The bytes from BEGIN on of every rank's tensor, by rank.
+    // A chunk of the tensors of all ranks, by rank. It begins at byte BEGIN of each tensor.
     struct Chunk {
         int64_t begin = 0;
         const std::vector<Header>& headers;
         const std::vector<const std::byte*>& bytes;
     };
     using Use = std::function<void(const Chunk& chunk, int64_t capacity)>;
-    // Writes this rank's bytes from BEGIN on to PLACE, as many as PLACE has room for.
+    // Writes this rank's bytes to PLACE, beginning with byte BEGIN, until PLACE is full or no bytes
+    // are left.
     using Fill = std::function<void(int64_t begin, std::byte* place)>;
 
     [[nodiscard]] int hosts() const { return collectives_.topology().node_count(); }
     [[nodiscard]] int local_rank() const { return collectives_.topology().local_rank; }
     [[nodiscard]] int local_size() const { return collectives_.topology().local_world_size(); }
     [[nodiscard]] bool on_one_host() const { return hosts() == 1; }
-    // Returns true if the ranks form columns, each with one rank of each host.
+    // Returns true if all hosts have equally many ranks. The ranks with the same local rank are
+    // then a column.
     [[nodiscard]] bool in_columns() const {
         const std::vector<int>& sizes = collectives_.topology().node_sizes;
         return std::ranges::all_of(sizes, [&](int size) { return size == sizes.front(); });
@@ -210,9 +213,9 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
                      "so their graphs differ",
                      rank(), own, header.site);
     }
-    // Calls USE with the bytes of every rank on this host, chunk by chunk. From here on, tensors
-    // are contiguous and on the CPU, and `on_host` in a name means: among this host's ranks, by
-    // local rank.
+    // Calls USE with the bytes of every rank on this host, chunk by chunk. This function and the
+    // functions below expect contiguous tensors on the CPU. Functions with `on_host` in their names
+    // work among the ranks of this host; their results are ordered by local rank.
     void share_on_host(const at::Tensor& mine, int64_t site, const Use& use) {
         const Header own = header_of(mine, site);
         const std::byte* const bytes = data_of(mine);
@@ -222,15 +225,15 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         };
         pass_ring(own, room(), fill, use);
     }
-    // Does the same, CAPACITY bytes at a time, with the bytes that FILL writes. OWN describes this
-    // rank's bytes.
+    // Does the same as share_on_host(), with bytes that FILL writes. A chunk has at most CAPACITY
+    // bytes. OWN describes this rank's bytes.
     void pass_ring(const Header& own, int64_t capacity, const Fill& fill, const Use& use) {
         struct Written {
             BucketId bucket;
             Generation generation = 0;
         };
-        // A place is written again only after all ranks have read it. One place is kept free
-        // between writers and readers.
+        // A place is written again only after all ranks have read it. One more place stays free, so
+        // that a writer need not wait for the readers of the previous piece.
         constexpr int64_t kAhead = kRingPlaces - 2;
         std::array<Written, kRingPlaces> ring;
         std::vector<Header> headers(static_cast<size_t>(local_size()));
@@ -288,7 +291,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         return all;
     }
 
-    // Exchanges parts. Each place of the ring has a piece of the part for each rank.
+    // Sends PARTS[r] to local rank r, and returns the tensors that the local ranks have sent to
+    // this rank. Each place of the ring has room for a piece for each rank.
     [[nodiscard]] std::vector<at::Tensor> exchange_on_host(const std::vector<at::Tensor>& parts,
                                                            int64_t site) {
         const auto me = static_cast<size_t>(local_rank());
@@ -471,8 +475,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         into.copy_(total);
     }
 
-    // Combines each rank's part of the elements on that rank, then sends the result to the other
-    // ranks.
+    // Divides the elements among the ranks. Each rank combines its part of all ranks' elements, and
+    // sends the result to the other ranks.
     void combine_shards(const at::Tensor& own, int64_t site, at::ScalarType dtype,
                         const Combine& add, at::Tensor& result) {
         for (const Header& header : meet_column(header_of(own, site)))

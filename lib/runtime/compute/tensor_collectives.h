@@ -25,14 +25,14 @@ struct TensorGroupSlices {
     std::array<BucketId, 2> buckets;
     Bytes chunk;  // bytes of each bucket
 };
-// Adds two buckets of CHUNK to ARENA, and a ring of places of at most 256 KiB, for each rank.
-// Larger tensors are sent in several turns.
+// Adds memory for a group to ARENA. Each rank gets two buckets of CHUNK, and a ring whose places
+// have at most 256 KiB. Larger tensors are sent in several turns.
 [[nodiscard]] TensorGroupSlices add_tensor_group(ArenaLayout& arena, Bytes chunk = mib(1));
 
 // Makes the group whose ranks are exactly the ranks of COLLECTIVES. COLLECTIVES must outlive the
 // result. Only this object may use the buckets of SLICES. Tensors on a device are copied through
-// the host's memory. Sums are added in rank order; reductions between hosts with several ranks add
-// each host's ranks in order, then the hosts.
+// the host's memory. Sums are added in rank order, except in reductions between hosts with several
+// ranks: these add the ranks of each host first, and then the sums of the hosts.
 [[nodiscard]] std::unique_ptr<graph::TensorGroup> make_tensor_group(
     Collectives& collectives, const TensorGroupSlices& slices);
 

@@ -123,8 +123,8 @@ class CudaBackend final : public DeviceBackend {
     CudaQueue communication_;
     CudaQueue copies_;
     std::mutex mutex_;  // guards the list below
-    // Destroyed first, because their kernels may still run on the stream. Only the communication
-    // lane changes the list.
+    // The communicators are destroyed before the queues, because their kernels may still run on the
+    // stream. Only the communication lane changes the list.
     std::vector<std::unique_ptr<NcclCommunicator>> communicators_;
 };
 

@@ -68,8 +68,8 @@ std::vector<std::string> names_of(const ColumnMatch& match, std::span<const size
     return names;
 }
 
-// Returns the options that name a column for each argument (COLUMN if it is not known) and for the
-// loss's target.
+// Returns the options that name a column for each argument and for the loss's target. A column that
+// is not known is called COLUMN.
 std::string naming_options(const ColumnMatch& match,
                            std::span<const std::optional<size_t>> column_of) {
     std::string options;
@@ -106,8 +106,8 @@ std::string naming_options(const ColumnMatch& match,
          naming_options(match, column_of));
 }
 
-// Returns the only column of LEFT whose type the loss's target may have. Throws Error{kInput} if
-// there is no such column, or if there are several.
+// Returns the only column of LEFT that has a possible type for the loss's target. Throws
+// Error{kInput} if there is no such column, or if there are several.
 size_t target_column(const ColumnMatch& match, const std::vector<size_t>& left) {
     std::vector<size_t> fitting;
     std::copy_if(left.begin(), left.end(), std::back_inserter(fitting),

@@ -9,10 +9,10 @@
 
 namespace dslaunch::runtime {
 
-// The arguments of a text model, whose columns contain a token and the token after it.
+// The arguments of a text model. The column for `targets` contains, for each token, the next token.
 inline constexpr const char* kTokensArgument = "tokens";
 inline constexpr const char* kTargetsArgument = "targets";
-// Advice on how labels for Hugging Face's Trainer become targets.
+// Advice on how to make targets from the labels that Hugging Face's Trainer takes.
 inline constexpr const char* kShiftAdvice =
     "the target of each token must be the next token; in Python: "
     "safetensors.torch.save_file({\"tokens\": input_ids[:, :-1].contiguous(), \"targets\": "
@@ -31,10 +31,10 @@ struct ColumnMatch {
 };
 
 // Returns the column of each argument: the column that `chosen` names, or else the column with the
-// argument's name. A loss's target has an empty name if the config does not name its column; it
-// gets the only remaining column with the target's type. A single remaining column belongs to a
-// single remaining argument. Columns may be left over only if `chosen` names every argument. Throws
-// Error{kInput} that lists columns and arguments.
+// argument's name. If the config does not name the column of a loss's target, the target's name is
+// empty, and the target gets the only remaining column of a possible type. If a single column and a
+// single argument remain, they belong together. Columns may be left over only if `chosen` names
+// every argument. Throws Error{kInput} that lists columns and arguments.
 [[nodiscard]] std::vector<size_t> match_columns(const ColumnMatch& match);
 
 }  // namespace dslaunch::runtime

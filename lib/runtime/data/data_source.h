@@ -30,12 +30,12 @@ class DataSource {
     [[nodiscard]] const std::vector<DataInput>& inputs() const { return file_->inputs(); }
     // Returns the context length of a token file, or 0 for rows.
     [[nodiscard]] int64_t tokens_per_sample() const { return file_->tokens_per_sample(); }
-    // Returns how many tokens of one sample forward reads; rates are computed from it. For a token
-    // file it is the context length. For rows it is the number of integers in the first argument if
-    // their shape is [length] or [2, length] with length > 1, otherwise 0.
+    // Returns the number of tokens of one sample that forward reads, from which rates are computed.
+    // For a token file, this is the context length. For rows, it is the number of integers in the
+    // first argument if their shape is [length] or [2, length] with length > 1, otherwise 0.
     [[nodiscard]] int64_t tokens_read() const;
-    // Returns the column that is the loss's target if the config does not name it; empty if there
-    // is no target column.
+    // Returns the column to use as the loss's target if the config names none; empty if there is no
+    // such column.
     [[nodiscard]] std::string target_choice() const { return file_->target_choice(); }
 
     // Returns one new contiguous CPU tensor for each argument, with sample samples[b] in row b.
@@ -58,9 +58,10 @@ class DataSource {
     // if ARGUMENT is not one of inputs() or its values are not [rows, length] integers. Reads the
     // whole column.
     void check_documents(std::string_view argument) const;
-    // Warns if the tokenizer in the folder MODEL has a different vocabulary from the tokenizer that
-    // made the rows. Also warns if the loss reads a reference that another model made than MODEL
-    // with ADAPTER, the folder of the adapter from which training starts; empty if there is none.
+    // Warns if the tokenizer in the folder MODEL and the tokenizer that made the rows have
+    // different vocabularies. Also warns if the loss reads reference values that were not made by
+    // MODEL with ADAPTER. ADAPTER is the folder of the adapter from which training starts; empty:
+    // none.
     void check_origin(const std::string& model, const std::string& adapter) const {
         file_->check_origin(model, adapter);
     }

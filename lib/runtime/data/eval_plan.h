@@ -26,8 +26,8 @@ struct EvalPlan {
         const int64_t batches = (sample_count + batch_rows - 1) / batch_rows;
         return (batches + ranks - 1) / ranks;
     }
-    // Returns this rank's batch in ROUND: batch number round * ranks + rank of the whole
-    // evaluation. REQUIRES: 0 <= round < round_count().
+    // Returns this rank's batch in ROUND. Its number in the whole evaluation is `round * ranks +
+    // rank`. REQUIRES: 0 <= round < round_count().
     [[nodiscard]] EvalBatch batch(int64_t round) const {
         const int64_t index = round * ranks + rank;
         const int64_t first = std::min(index * batch_rows, sample_count);

@@ -27,9 +27,9 @@ class Prefetcher {
     using Make = std::function<Item(int64_t index)>;
 
     // Starts to make items FIRST, FIRST + 1, …. Only the new thread calls MAKE, one call at a time.
-    // CLOCK measures waited() and must outlive the object. If it is null, the system's clock does.
-    // The destructor waits only for the call of MAKE that is under way, if any. Throws
-    // Error{kSetup} if no thread can be started. REQUIRES: depth >= 1.
+    // CLOCK measures waited() and must outlive the object; null means the system's clock. The
+    // destructor waits only for the call of MAKE that is under way, if any. Throws Error{kSetup} if
+    // no thread can be started. REQUIRES: depth >= 1.
     Prefetcher(Make make, int64_t first, int64_t depth, const Clock* clock = nullptr)
         : make_(std::move(make)),
           depth_(depth),

@@ -27,7 +27,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// A column in the form in which one argument of forward reads it.
+// A column of the file, and the form that one argument of forward needs.
 struct FedColumn {
     std::string name;
     DType dtype = DType::kF32;
@@ -73,7 +73,7 @@ at::Tensor rows_of(const FedColumn& column, std::span<const int64_t> indices,
     return (is_bool ? rows.ne(0) : rows).to(to);
 }
 
-// Calls USE with the number of each row of COLUMN and its integers.
+// Calls USE for each row of COLUMN, with the row's number and its integers.
 template <typename Use>
 void for_each_row(const FedColumn& column, int64_t rows, const Use& use) {
     constexpr int64_t kBlockNumel = 65'536;

@@ -39,8 +39,8 @@ struct IndexLimit {
     bool tokens = false;  // true for token ids: ids of another tokenizer cause a warning
 };
 
-// The input for one argument of forward. A batch of B samples is [B] + sample_shape, contiguous, on
-// the CPU.
+// The input for one argument of forward. A batch of B samples has the shape [B] followed by
+// sample_shape, and is contiguous on the CPU.
 struct DataInput {
     std::string argument;
     c10::ScalarType dtype = c10::ScalarType::Float;
@@ -65,8 +65,8 @@ class Samples {
     // sample_count).
     [[nodiscard]] virtual std::vector<c10::IValue> batch(
         int64_t first, std::span<const int64_t> offsets) const = 0;
-    // Returns the column that is the loss's target if the config does not name it; empty if there
-    // is no target column.
+    // Returns the column to use as the loss's target if the config names none; empty if there is no
+    // such column.
     [[nodiscard]] virtual std::string target_choice() const { return {}; }
     // These checks are explained at DataSource.
     virtual void check_vocabulary(int64_t vocabulary) const = 0;

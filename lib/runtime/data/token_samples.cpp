@@ -1,5 +1,5 @@
-// Token files. Sample i consists of tokens [iT, iT + T) and, as targets, tokens [iT + 1, iT + T +
-// 1).
+// Token files. In a file with T tokens per sample, sample i has the tokens `[i * T, i * T + T)`.
+// Its targets are the tokens `[i * T + 1, i * T + T + 1)`.
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -96,7 +96,7 @@ void check_tokens_fit(const std::string& path, const DataRequest& request) {
              "{}: a token file has no pairs of answers, which the loss needs; use `dslaunch data "
              "prepare` to make pairs from lines with the fields chosen and rejected",
              path);
-    // The loss needs a target in addition to the two arguments of forward.
+    // The third argument is the target of the config's loss, but forward already takes the targets.
     if (request.loss.kind != config::LossKind::kModel && request.arguments.size() == kTensors + 1)
         fail(ExitCode::kInput,
              "{}: forward takes {} and {} and returns its own loss; remove --loss "

@@ -31,7 +31,8 @@ struct Verdict {
 // Judges evaluations; see the top of this file.
 class EvalJudge {
   public:
-    // RECORD is the run's record so far; its values of another metric are forgotten.
+    // RECORD is the run's record so far. If it has values of a metric other than the metric in
+    // RULES, these values are dropped.
     explicit EvalJudge(const EvalRules& rules, storage::EvalRecord record = {});
 
     // Judges VALUE, the metric after STEP, and notes it in the record. A NaN is neither best nor a

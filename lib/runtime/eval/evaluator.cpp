@@ -17,8 +17,8 @@
 namespace dslaunch::runtime {
 
 std::unique_ptr<graph::SegmentedModel> Evaluator::lower_model() const {
-    // The model needs to be cut into several pieces only if parameters are gathered one piece at a
-    // time, or if it is divided into stages.
+    // The model need not be cut into smaller pieces, unless parameters are gathered piece by piece
+    // or the model is divided into stages.
     const int64_t pieces = parts_.stages.link != nullptr ? parts_.stages.segments
                            : parts_.state->is_sharded()  ? 0
                                                          : 1;
@@ -106,7 +106,8 @@ graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& 
     return boundary;
 }
 
-// Runs the stretches in the model's order on all stages, so that no two stages wait for each other.
+// Runs this stage's stretches in the model's order. All stages keep this order, so they cannot wait
+// for each other in a circle.
 graph::Boundary Evaluator::forward(const EvalBatch& batch,
                                    const std::vector<c10::IValue>& arguments) const {
     constexpr uint32_t kNumber = 0;  // number of the one message between two stages
@@ -158,8 +159,8 @@ EvalShare Evaluator::run(const std::function<void(double share)>& tell) {
         const double counted = targets == nullptr ? rows : targets->of(arguments);
         if (counted == 0) continue;
         const bool by_token = parts_.config->loss.mean == config::LossMean::kToken;
-        // The mean of a batch counts once for each of its samples. A loss by token is already a
-        // sum.
+        // The loss of a batch is a mean over its samples. It is multiplied by their number, so that
+        // each sample counts once. With LossMean::kToken, the loss is already a sum over tokens.
         share.loss_sum += by_token ? graph::loss_of(last) : graph::loss_of(last) * rows;
         share.weight += by_token ? counted : rows;
         if (parts_.segmented->lowered().has_rewards)

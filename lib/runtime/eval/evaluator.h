@@ -24,8 +24,8 @@ namespace dslaunch::runtime {
 struct EvalStages {
     const StageLink* link = nullptr;  // null: no pipeline
     std::vector<int> stage_of_part;   // one per part of the model
-    // The stages that train with each of the model's parameters and buffers; no stages if no
-    // segment reads the parameter or buffer.
+    // For each parameter and buffer of the model, the stages that use it in training. The list is
+    // empty if no segment reads the parameter or buffer.
     std::vector<std::vector<int>> stages_of_parameter;
     std::vector<std::vector<int>> stages_of_buffer;
     int64_t segments = 0;  // number of segments, for SegmentedModel::make()
@@ -49,7 +49,7 @@ struct EvaluatorParts {
     ModelBuffers* buffers = nullptr;
     ReadableState* state = nullptr;
     // Stores the values that forward assigns to trained parameters. If it is null, they are not
-    // stored. IS_WRITTEN_HERE is write_parameters()'s IS_HERE.
+    // stored. is_written_here is the argument IS_HERE of write_parameters().
     WritableState* writable = nullptr;
     std::function<bool(int parameter)> is_written_here = {};
     c10::Device device = c10::kCPU;  // device of STATE's parameters, and of buffers
@@ -59,8 +59,9 @@ struct EvaluatorParts {
     // get the same answer. If it is empty, no evaluation ends early.
     std::function<bool()> leaves = {};
     EvalStages stages = {};
-    // The model's graph in eval mode. It is given if the model can no longer be lowered, because
-    // its parameters are shares. If it is null, the first evaluation makes the graph.
+    // The model's graph in eval mode. If it is null, the first evaluation makes the graph. It must
+    // be given if each rank has only its share of the parameters, because the model cannot be
+    // lowered then.
     std::unique_ptr<graph::SegmentedModel> segmented = nullptr;
 };
 
@@ -74,17 +75,17 @@ class Evaluator {
     // Returns this rank's share; in a pipeline it is empty except on the stage that has the loss.
     // Every rank calls it: sharded parameters are gathered segment by segment. Afterwards the model
     // is in train mode again, with the buffers as they were; trained parameters keep the values
-    // that forward assigned. Throws Error{kConfig} if the model in eval mode cannot be divided
-    // among the stages. Calls TELL, unless empty, before each batch with the share of batches that
-    // are done.
+    // that forward assigned. If TELL is not empty, calls it before each batch with the fraction of
+    // the batches that are done. Throws Error{kConfig} if the model in eval mode cannot be divided
+    // among the stages.
     [[nodiscard]] EvalShare run(const std::function<void(double share)>& tell = {});
     // Sets the number of updates done, as SegmentRunner::set_updates() does.
     void set_updates(int64_t updates) { updates_ = updates; }
     // Makes the graph that run() uses, if it does not exist yet. Throws the errors of run() and of
     // lowering.
     const graph::SegmentedModel& prepare();
-    // Evaluates HELD_OUT from now on. REQUIRES: its samples have the same form as the samples
-    // before.
+    // Sets the samples to evaluate from now on. REQUIRES: they have the same form as the earlier
+    // samples.
     void use(DataSource held_out) { held_out_ = std::move(held_out); }
 
   private:

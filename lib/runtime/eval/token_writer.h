@@ -48,12 +48,12 @@ class TokenWriter {
     // Throws Error{kConfig} if the model has no method that returns logits of tokens.
     explicit TokenWriter(TokenWriterParts parts);
 
-    // Returns, for each of PROMPTS, the most probable tokens after the prompt, the same on all
-    // ranks. Returns nullopt if the ranks left early. Of two equally probable tokens, the token
-    // with the smaller id is taken. The ranks divide the prompts among themselves. All ranks call
-    // it, outside of a step. Afterwards the model is in train mode again, with the buffers as they
-    // were. Throws Error{kInput} if the model fails or returns no logits, or if a prompt has a
-    // token that the model does not know.
+    // Returns the most probable tokens after each of PROMPTS, the same on all ranks. Returns
+    // nullopt if the ranks left early. Of two equally probable tokens, the token with the smaller
+    // id is taken. The ranks divide the prompts among themselves. All ranks call it, outside of a
+    // step. Afterwards the model is in train mode again, with the buffers as they were. Throws
+    // Error{kInput} if the model fails or returns no logits, or if a prompt has a token that the
+    // model does not know.
     [[nodiscard]] std::optional<std::vector<std::vector<int32_t>>> write(
         std::span<const std::vector<int32_t>> prompts, const Continuation& how);
 

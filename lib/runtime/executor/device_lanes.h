@@ -21,11 +21,11 @@ namespace dslaunch::runtime {
 // The lanes that are streams of a device, none by default. The streams must outlive the executor.
 struct LaneStreams {
     std::array<device::Stream*, plan::kLanes> of_lane{};  // null: the lane works on the host
-    // The longest time without any instruction ending on the device, while instructions are queued.
-    // After it the device counts as hung.
+    // If instructions are queued but none ends on the device for this time, the device counts as
+    // hung.
     Duration limit = Duration::max();
-    // The clock that measures the limit. It must outlive the executor. If it is null, the system's
-    // clock does.
+    // The clock that measures the limit. It must outlive the executor; null means the system's
+    // clock.
     const Clock* clock = nullptr;
 
     // Returns a lane's stream, or null if the lane works on the host.
@@ -44,7 +44,8 @@ class DeviceLanes {
     DeviceLanes(const LaneStreams& streams, LaneProgress& progress)
         : streams_(streams), progress_(progress) {}
 
-    // Makes the events for PLAN, whose lanes are ORDER. Both must outlive their use.
+    // Makes the events for the instructions of PLAN. ORDER gives the instructions of each lane.
+    // PLAN and ORDER must exist until the next call of follow() or the end of this object.
     void follow(const plan::StepPlan& plan, const LaneOrder& order);
     // Returns true if the plan has instructions on streams.
     [[nodiscard]] bool any() const { return !work_.empty(); }
@@ -56,7 +57,8 @@ class DeviceLanes {
 
     // Begins a step, while all streams are idle.
     void begin_step();
-    // Calls QUEUE, which queues instruction INDEX on its stream, between the instruction's events.
+    // Calls QUEUE, which must queue instruction INDEX on its stream. Records the instruction's
+    // events before and after it.
     template <typename Queue>
     void run(size_t index, Queue&& queue) {
         device::Stream& stream = *stream_of(index);
@@ -100,8 +102,8 @@ class DeviceLanes {
     LaneProgress& progress_;
     const plan::StepPlan* plan_ = nullptr;
     const LaneOrder* order_ = nullptr;
-    // One per instruction, empty on lanes of the host. The whole vector is empty if no lane is a
-    // stream.
+    // The events of each instruction; empty for instructions of lanes that work on the host. The
+    // whole vector is empty if no lane is a stream.
     std::vector<Work> work_;
     // The step's start on the device. One of the streams records it, which suffices because between
     // steps all streams are idle.

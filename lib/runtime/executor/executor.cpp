@@ -69,8 +69,8 @@ void Executor::run_step() {
         const SystemClock clock;
         const TimePoint begin = clock.now();
         // After a failure the other lanes may be stuck in a call that poison cannot end, so this
-        // does not wait for them. poison() itself has returned here, so that the caller may destroy
-        // the runner.
+        // does not wait for them. It waits only until poison() has returned, so that the caller may
+        // destroy the runner.
         wait_until(lock, [this] {
             return failure_.error != nullptr ? failure_.is_poisoned : lanes_running_ == 0;
         });
@@ -242,8 +242,8 @@ void Executor::fail_step_at(size_t index, std::exception_ptr error) {
     fail_step(index, error);
 }
 
-// Reads the times at which the device executed the step's instructions. The rest of the time counts
-// as waiting of the compute stream.
+// Reads the times at which the device executed the step's instructions. Until the last instruction
+// ends, the compute stream counts as waiting whenever it runs no instruction.
 void Executor::note_device_times() {
     const std::lock_guard lock(mutex_);
     device_.retire();  // the whole step is done

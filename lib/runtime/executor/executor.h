@@ -25,9 +25,9 @@
 
 namespace dslaunch::runtime {
 
-// The runner carries out instructions. The lane's thread calls run(), for one instruction of a lane
-// at a time. run() may block, and throws on failure. poison() is called once, from any thread. It
-// must not block, and must end every wait in run().
+// The runner carries out instructions. Each lane's thread calls run() for the instructions of its
+// lane, one at a time. run() may block, and throws on failure. poison() is called once, from any
+// thread. It must not block, and must end every wait in run().
 class InstructionRunner {
   public:
     virtual ~InstructionRunner() = default;
@@ -37,8 +37,8 @@ class InstructionRunner {
     // Throws if the device, or a group of devices, has failed. Called by the thread of any lane
     // while it waits for work on a device. Does not block.
     virtual void check_device() {}
-    // Returns the model's index of the plan's SEGMENT, for messages to users. In a pipeline the
-    // plan numbers a stage's segments from 0. Any thread.
+    // Returns the index in the model of a segment of the plan, for messages to users. The indices
+    // differ in a pipeline, where a plan counts only the segments of its stage, from 0. Any thread.
     [[nodiscard]] virtual int segment_of_model(int segment) const { return segment; }
 };
 

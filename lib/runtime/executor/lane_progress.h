@@ -34,7 +34,7 @@ class LaneProgress {
         return current_[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
     }
 
-    // Counts TIME of INSTRUCTION, if it is one that never waits for another rank.
+    // Counts TIME of INSTRUCTION. Does nothing for an instruction that may wait for another rank.
     void add_worked(const plan::Instruction& instruction, Duration time) {
         // The instructions that never wait for another rank are the segment runner's, and transfers
         // from and to this rank's disk.

@@ -20,8 +20,8 @@ bool is_sum(health::HealthOp op) {
     return op == health::HealthOp::kAllReduce || op == health::HealthOp::kReduceScatter;
 }
 
-// Returns RANK's factor. Integers below 2^24, and the sums here for up to 5,000 ranks, are exact in
-// fp32.
+// Returns RANK's factor. It is so small that the sums here are exact in fp32 for up to 5,000 ranks:
+// fp32 is exact for integers below 2^24.
 int64_t coefficient(int rank) {
     return rank % kCoefficients + 1;
 }

@@ -42,15 +42,16 @@ struct SweepSeams {
 [[nodiscard]] int64_t agree_with_first(const SweepOptions& options, Board& board,
                                        const std::string& key, const char* what, int64_t proposal);
 
-// Runs all operations. Reports timings, and each rank's wrong elements as faults: a fault has the
-// first wrong element of an operation, with index, value and expected value. Rank 0 decides for all
-// ranks how often each size is run. Throws the collectives' errors, naming operation and size.
+// Runs all operations. Reports timings. If a rank receives wrong elements in an operation, reports
+// a fault with the first of them: its index, its value and the expected value. Rank 0 decides for
+// all ranks how often each size is run. Throws the collectives' errors, naming operation and size.
 void sweep_operations(const SweepOptions& options, const SweepSeams& seams);
 
 // Tries every pair of GPUs. In a round each GPU has one partner, and the two send to each other at
 // the same time. The lower rank of a pair reports its rate, and each rank reports its wrong
-// elements as a fault. SEAMS' collectives are PAIRS. If there is no time for more rounds, rank 0
-// ends them for all ranks and reports it. Throws the collectives' errors, naming the ranks.
+// elements as a fault. If there is no time for more rounds, rank 0 ends the sweep on all ranks and
+// reports this. Throws the collectives' errors, naming the ranks. REQUIRES: SEAMS.collectives is
+// PAIRS.
 void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, const SweepSeams& seams,
                      int64_t bytes = int64_t{64} << 20);
 
@@ -60,14 +61,14 @@ void sweep_gpu_pairs(const SweepOptions& options, PairedCollectives& pairs, cons
 [[nodiscard]] std::unique_ptr<PairedCollectives> make_device_health_collectives(
     DeviceBackend& backend, DeviceCommunicator& communicator, Duration time_limit);
 
-// Pure functions for the elements that are sent and the elements that are expected. All values are
-// exact in fp32.
+// The numbers of elements that a rank sends and receives. The functions below are pure, and all
+// their values are exact in fp32.
 struct SweepShape {
     int64_t send_numel = 0;
     int64_t receive_numel = 0;
     int64_t bytes = 0;  // bytes as nccl-tests counts them
 };
-// Returns the elements that a rank sends and receives in OP at a size of BYTES.
+// Returns the numbers of elements that a rank sends and receives in OP, for a message of BYTES.
 [[nodiscard]] SweepShape sweep_shape(health::HealthOp op, int64_t bytes, int world_size);
 // The rank and the iteration for which a value is computed.
 struct SweepPlace {

@@ -60,8 +60,8 @@ void* LargeBlocks::take(size_t bytes) {
 void LargeBlocks::unmap_unused(size_t mapped_bytes_max) {
     while (mapped_ > mapped_bytes_max) {
         const size_t excess = mapped_ - mapped_bytes_max;
-        // Sorts the best block to unmap first: the smallest unused block that suffices. After these
-        // come unused blocks that are too small, the largest first; used blocks are last.
+        // Unmaps one unused block per turn: the smallest block that suffices or, if no block
+        // suffices, the largest block.
         const auto rank = [&](const Block& block) {
             const bool suffices = block.bytes >= excess;
             return std::tuple(block.used, !suffices,

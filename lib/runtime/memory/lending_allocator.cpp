@@ -39,7 +39,7 @@ class LendingAllocator final : public c10::Allocator {
         lender->note(data.get());
         return data;
     }
-    // The data pointer is its own context, and all allocations share one deleter, so that
+    // All allocations have the same deleter, which needs only the data pointer. Therefore
     // raw_allocate (which oneDNN uses) works with lent memory too.
     [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &release; }
     void copy_data(void* to, const void* from, size_t bytes) const override {

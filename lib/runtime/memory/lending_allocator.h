@@ -19,7 +19,8 @@ class MemoryLender {
     // memory is aligned to 64 bytes, is not lent already (is_lent), and no other code reads or
     // writes it while tensors use it.
     [[nodiscard]] virtual void* lend(size_t bytes) = 0;
-    // Notes that the allocation which lend() has just declined got ordinary memory at MEMORY.
+    // Called after lend() has returned nullptr. MEMORY is the ordinary memory that the allocation
+    // got instead.
     virtual void note(const void* memory) = 0;
 };
 
@@ -43,9 +44,10 @@ void keep_large_blocks();
 // Returns true if MEMORY was lent and a tensor still uses it. Any thread.
 [[nodiscard]] bool is_lent(const void* memory);
 
-// Moves the storage of TENSOR, which other tensors may share, out of lent memory into memory of its
-// own. The lent memory keeps its contents and is returned. Does nothing for undefined tensors and
-// tensors in ordinary memory. REQUIRES: no operator is using that storage.
+// Moves the storage of TENSOR out of lent memory into memory of its own. Tensors that share the
+// storage move too. The lent memory keeps its contents, and the lender may use it again. Does
+// nothing for undefined tensors and tensors in ordinary memory. REQUIRES: no operator is using the
+// storage.
 void keep_in_own_memory(const at::Tensor& tensor);
 
 }  // namespace dslaunch::runtime

@@ -127,8 +127,8 @@ void NcclCommunicator::start_group(const char* what, std::span<const NodeRange> 
     });
 }
 
-// Returns true if there is one range for each rank, in order and of equal length: NCCL has
-// operations for that, which are faster than a group.
+// Returns true if there is one range for each rank, in the order of ranks and of equal length. NCCL
+// has faster operations for such ranges than a group of calls.
 bool NcclCommunicator::are_even_parts(std::span<const NodeRange> ranges) const {
     if (std::ssize(ranges) != group_.world_size || ranges.front().range.numel == 0) return false;
     for (int rank = 0; rank < group_.world_size; ++rank)

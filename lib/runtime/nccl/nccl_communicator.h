@@ -41,8 +41,9 @@ class NcclCommunicator final : public DeviceCommunicator {
     void exchange(DeviceExchange kind, const DeviceBuffer& send,
                   const DeviceBuffer& receive) override;
     void exchange_with(int peer, const DeviceBuffer& send, const DeviceBuffer& receive) override;
-    // Ends the communicator once all its work is done on every rank of the group. Does nothing
-    // without a communicator. Throws as join() does, and then aborts the communicator.
+    // Ends the communicator once all its work is done on every rank of the group. Does nothing if
+    // there is no communicator. Throws as join() does; after an error, the communicator has been
+    // aborted.
     void leave();
     // Throws Error{kPeerLost} if NCCL has met an error or a group was aborted. Does not block. Does
     // nothing on a rank that has joined no group.

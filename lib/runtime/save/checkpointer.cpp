@@ -103,7 +103,7 @@ std::vector<std::optional<int64_t>> Checkpointer::updates() const {
     return all;
 }
 
-// Adds the descriptions of the tensors, the same on all ranks.
+// Adds the descriptions of the tensors. They are the same on all ranks.
 void Checkpointer::add_tensors(storage::Checkpoint& checkpoint) const {
     const graph::Model& model = *parts_.model;
     const std::vector<std::optional<int64_t>> all_updates = this->updates();
@@ -147,8 +147,8 @@ void Checkpointer::add_buffer(storage::Checkpoint& checkpoint, int index, int re
     checkpoint.tensors.push_back(std::move(tensor));
 }
 
-// Adds the further names of OWNER, a parameter or buffer, to TENSOR. For names that show OWNER with
-// another shape, it adds the view too.
+// Adds the further names of OWNER, a parameter or buffer, to TENSOR. If OWNER has another shape
+// under one of these names, adds it as a view.
 void Checkpointer::add_views(storage::CheckpointTensor& tensor, const at::Tensor& owner) const {
     const at::Tensor like = graph::like_in_memory(owner);
     for (const graph::ModelView& view : parts_.model->views()) {
@@ -254,8 +254,8 @@ std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
     return save;
 }
 
-// Opens the folder of a save. Returns false if the save has failed, after all ranks got the reason.
-// All ranks call it.
+// Opens the folder of a save. If that fails, tells all ranks the reason and returns false. All
+// ranks call it.
 bool Checkpointer::open_folder(Save& save) {
     int64_t own = 0;
     for (const storage::ShardPlan* plan : {&save.weights, &save.states})
@@ -284,8 +284,8 @@ bool Checkpointer::open_folder(Save& save) {
     return !parts_.via_first || open_own_folder(save, Bytes{own});
 }
 
-// If hosts share no file system, opens a folder on each host, which is used until rank 0 has the
-// files.
+// If hosts share no file system, opens a folder on each host. The host's ranks write to this
+// folder, and rank 0 collects the files later.
 bool Checkpointer::open_own_folder(Save& save, Bytes own) {
     const Topology& topology = parts_.collectives->topology();
     std::string failure;

@@ -41,8 +41,8 @@ struct CheckpointerParts {
     std::unique_ptr<storage::FileLock> claim = nullptr;  // rank 0's lock; if null, begin() locks
     storage::Retention keeps = {};                       // the checkpoints that stay
     bool goes_on = false;  // true if a failed save does not end the run
-    // True if hosts share no disk: then all files are collected on rank 0's disk. Each host uses a
-    // path of its own for ROOT, in case some of them share a file system after all.
+    // True if hosts share no disk: then all files are collected on rank 0's disk. ROOT must be a
+    // different path on each host, because some hosts may share a file system after all.
     bool via_first = false;
     const graph::Model* model = nullptr;
     // True if parameters that are not trained are left out, for example with adapters: a resumed
@@ -60,8 +60,8 @@ struct CheckpointerParts {
     // One flag per buffer: true if forward may change it. A buffer that is not part of the
     // state_dict is saved only if its flag is true. If it is empty, all flags are true.
     std::vector<char> moves_buffer = {};
-    // True in a pipeline: STATE has only a stage's parameters, and the stage's first rank describes
-    // them to the others.
+    // of_stage is true in a pipeline, where STATE has only a stage's parameters. first_of_stage is
+    // true on the stage's first rank, which describes these parameters to the other ranks.
     bool of_stage = false;
     bool first_of_stage = false;
     // Called on all ranks before the model is read. May be empty.
@@ -76,7 +76,7 @@ class Checkpointer {
   public:
     // The objects that PARTS points to must outlive the checkpointer.
     explicit Checkpointer(CheckpointerParts parts);
-    // Joins the thread. A save under way is left as after a crash.
+    // Joins the thread. A save that is under way remains unfinished, as after a crash.
     ~Checkpointer();
 
     // Checks that the checkpoint format can describe everything that will be saved. All ranks call

@@ -66,11 +66,12 @@ at::Tensor CompressedWeights::source_of(const graph::WeightMask& mask) const {
                            : model_.buffers()[mask.source].tensor.to(at::kCPU);
 }
 
-// Rounds and masks VALUES as the layers of MADE do, and puts the result into the sink. VALUES have
-// the shape and strides of MADE's parameter.
+// Rounds and masks VALUES in the same way as the layers that read the parameter, and puts the
+// result into the sink. VALUES have the shape and strides of the parameter.
 void CompressedWeights::pass_on(const graph::CompressedParameter& made, const at::Tensor& values) {
     const uint64_t seed = graph::rounding_seed(end_.seed, end_.updates, made.parameter);
-    // Layers round what they read; a weight that is not rounded keeps its fp32 values.
+    // Layers round values in the dtype of the parameters. If a weight is not rounded, its fp32
+    // values are kept.
     const bool rounds =
         made.is_rounded && config::bits_after(made.rounding.schedule, end_.updates).bits > 0;
     const at::Tensor read =
@@ -120,8 +121,8 @@ void CompressedWeights::finish() {
     write_shrunk();
 }
 
-// Writes the smaller weights, without the parts that masks hide. Masks that are not on yet hide
-// nothing.
+// Writes the smaller weights, without the parts that masks hide. Masks whose schedule has not begun
+// are ignored.
 void CompressedWeights::write_shrunk() {
     if (end_.shrinks.empty()) return;
     const std::string folder = folder_ + "/" + kSmallerFolder;

@@ -24,21 +24,22 @@ struct CompressionEnd {
     std::vector<graph::Shrink> shrinks = {};
     std::function<double()> loss = {};  // SmallerWeights::loss
     double tolerance = 0;               // SmallerWeights::tolerance
-    // The type in which layers read parameters. Values of this type are rounded and ranked, not the
-    // fp32 master copies.
+    // The type in which layers read parameters. The final values are rounded and ranked in this
+    // type, and not as fp32 master copies.
     at::ScalarType parameter_dtype = at::kFloat;
 };
 
-// Returns one line about the weights: how many are in how many bits, and which masks are on.
+// Returns one line about the weights: the number of weights for each number of bits, and the masks
+// that are on.
 [[nodiscard]] std::string describe_compressed(const CompressionEnd& end);
 
 // A sink that rounds and masks the values it gets, and puts them into another sink. A weight whose
 // mask depends on scores waits in memory until the scores have come.
 class CompressedWeights final : public WeightSink {
   public:
-    // MODEL and the objects that END points to must outlive this object. HERE are compressed
-    // parameters and scores that put() will not bring, because MODEL's tensors have their values;
-    // finish() puts them. Smaller weights are written into FOLDER/smaller.
+    // MODEL and the objects that END points to must outlive this object. HERE lists the compressed
+    // parameters and scores whose values are in MODEL's tensors: finish() takes these values from
+    // there, so put() must not be called for them. Smaller weights are written into FOLDER/smaller.
     CompressedWeights(graph::Model& model, CompressionEnd end, std::vector<int> here,
                       std::string folder, std::unique_ptr<WeightSink> sink);
 

@@ -13,10 +13,10 @@
 
 namespace dslaunch::runtime {
 
-// Copies files of a checkpoint durably to FOLDER on rank 0's disk: ranks of other hosts have
-// written them into FOLDER on their own disks. OWN are this rank's files. FOLDER is then removed on
-// the other hosts. Returns an empty text on success, otherwise the reason of the failure; the text
-// is the same on all ranks.
+// Collects the files of a checkpoint durably in FOLDER on rank 0's disk. OWN are this rank's files.
+// Before the call, each rank of another host has written its files into FOLDER on its own disk;
+// these folders are removed afterwards. Returns an empty text on success, otherwise the reason of
+// the failure. The text is the same on all ranks.
 [[nodiscard]] std::string bring_to_first(storage::FileTree& tree, Collectives& collectives,
                                          const std::string& folder,
                                          std::span<const storage::CheckpointFile> own);

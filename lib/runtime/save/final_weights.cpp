@@ -39,8 +39,8 @@ bool is_first_share(const FinalWeights& weights) {
     return weights.tensor == nullptr || weights.tensor->group->rank() == 0;
 }
 
-// Returns the parameters whose values must be brought to the writing rank, since MODEL's tensors on
-// that rank do not hold them. It leaves out parameters that an earlier stage brings.
+// Returns the parameters whose values must be brought to the writing rank, because MODEL's tensors
+// on that rank do not have them. Leaves out parameters that an earlier stage brings.
 std::vector<int> brought(const FinalWeights& weights) {
     std::vector<int> parameters = weights.state->parameters_elsewhere();
     for (int i = 0; i < weights.layout->trained_slices; ++i) {
@@ -54,8 +54,9 @@ std::vector<int> brought(const FinalWeights& weights) {
 
 using Put = SavableState::UseWeights;
 
-// Returns a PUT for whole parameters: each rank of a tensor group passes its share, and the first
-// rank passes the whole to PUT.
+// Returns a function to which parameters can be passed, and which passes whole parameters to PUT.
+// In a tensor group, each rank passes its share of a parameter to this function, and only the first
+// rank calls PUT.
 Put of_whole(const FinalWeights& weights, Put put) {
     if (weights.tensor == nullptr) return put;
     return [&weights, put = std::move(put)](int parameter, std::span<const float> values) {
@@ -95,10 +96,10 @@ void bring(const FinalWeights& weights, const Put& put) {
 
 constexpr int64_t kTurnSite = -3;  // belongs to no graph
 
-// Waits for this stage's turn. While another stage brings its weights, the job's first rank sends
-// messages, of which the last is the turn. Every rank that takes part receives each message: first
-// the ranks of the tensor group, then the peers of each of these ranks. So no wait lasts longer
-// than the time between two messages.
+// Waits until this stage may bring its weights. While another stage brings its weights, the job's
+// first rank sends messages to this stage; the last message says that this stage may begin. Every
+// rank that takes part receives each message: first the ranks of the tensor group, then the peers
+// of each of these ranks. So no wait lasts longer than the time between two messages.
 void await_turn(const FinalWeights& weights) {
     const bool first = weights.peers->topology().rank() == 0;
     for (bool turn = false; !turn;) {
@@ -152,7 +153,7 @@ class AdapterWriter final : public WeightSink {
     void finish() override {
         const at::NoGradGuard no_grad;
         for (const graph::ModelParameter& parameter : model_.parameters()) {
-            // Tensors of parameters that were put may have no memory any more.
+            // Parameters that were put are left out: their tensors may have no memory any more.
             const bool has_own =
                 parameter.tensor.requires_grad() && adapter_.tensors.count(parameter.name) == 0;
             if (has_own)
@@ -160,7 +161,8 @@ class AdapterWriter final : public WeightSink {
                                                        .to(at::kCPU, at::kFloat)
                                                        .clone(at::MemoryFormat::Contiguous);
         }
-        // PEFT ties the two tensors again if the file has both.
+        // The table's values are also written under the head's name. PEFT then ties the two tensors
+        // again.
         for (int i = 0; i < std::ssize(model_.parameters()); ++i) {
             const auto table = adapter_.tensors.find(model_.parameters()[i].name);
             const std::string head = graph::tied_head_of(model_, i);
@@ -208,8 +210,8 @@ class Writer {
     explicit Writer(const FinalWeights& weights) : weights_(weights) {}
 
     void write() {
-        // Without a tensor group, the model's tensors hold all values that the state does not
-        // bring.
+        // Without a tensor group, the model's tensors have all values except for
+        // parameters_elsewhere().
         const bool holds = weights_.tensor == nullptr;
         std::vector<int> elsewhere =
             holds ? weights_.state->parameters_elsewhere() : brought(weights_);

@@ -43,10 +43,9 @@ struct FinalWeights {
 // and collectives.
 bool write_final_weights(const FinalWeights& weights);
 
-// Writes the same files with the weights and buffers of the checkpoint SAVED, without the other
-// ranks. The buffers of WEIGHTS.whole get the checkpoint's values, and no step may follow. Called
-// by the first rank alone. REQUIRES: a folder is given. Throws Error{kDisk} and the errors of
-// SAVED.
+// Writes the files of write_final_weights(), but with the weights and buffers of the checkpoint
+// SAVED. Only the first rank calls it. The buffers of WEIGHTS.whole get the checkpoint's values, so
+// no step may follow. Throws Error{kDisk} and the errors of SAVED. REQUIRES: a folder is given.
 void write_saved_weights(const FinalWeights& weights, SavedState& saved);
 
 }  // namespace dslaunch::runtime

@@ -29,7 +29,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Makes TENSOR read its elements, fp32 in its memory order, from FILE at OFFSET.
+// Replaces the memory of TENSOR by the part of FILE that begins at OFFSET. The part has the
+// elements in fp32, in the memory order of TENSOR.
 void read_from(const std::shared_ptr<const storage::MappedFile>& file, int64_t offset,
                at::Tensor tensor) {
     const at::NoGradGuard no_grad;
@@ -52,13 +53,15 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
     storage::require_room_for_model(need.folder);
     storage::make_folder(need.folder);
     Bytes weights, checkpoint{need.states_numel * need.states * int64_t{sizeof(float)}};
-    // model.safetensors contains a tensor once under each of its names, and model.pt once. Until it
-    // is in model.pt it may also be in the strided file. A checkpoint contains it once.
+    // The space for a tensor: model.safetensors contains it once under each of its names, and
+    // model.pt and a checkpoint contain it once. A tensor that is not row-major is also in a
+    // temporary file.
     const auto add_all = [&](const auto& items) {
         for (const auto& item : items) {
             const size_t strided = item.tensor.is_contiguous() ? 0 : 1;
             if constexpr (requires { item.is_helper; }) {
-                // Scores are in checkpoints, but not in weights; a teacher is in neither.
+                // Helpers are scores of masks, which only checkpoints contain, and teachers, which
+                // are not saved.
                 if (item.is_helper) {
                     if (item.tensor.requires_grad())
                         checkpoint.value += static_cast<int64_t>(item.tensor.nbytes());
@@ -181,8 +184,8 @@ void WeightWriter::finish() {
             read_from(weights, weights_->offset(homes_[i].entry), model_.parameters()[i].tensor);
         }
     }
-    // Moves the model to the CPU, so that the file can be loaded on any machine. All remaining
-    // tensors have values of their own.
+    // Moves the model to the CPU, so that the file can be loaded on any machine. Tensors whose
+    // values came by put() are already mapped from the written files.
     graph::move_to_device(model_, c10::kCPU);
     model_.renew_views();
     graph::save_archive(

@@ -143,8 +143,8 @@ SavedState::Wanted SavedState::wanted(int parameter, int buffer) const {
     return wanted;
 }
 
-// Returns the tensor of the checkpoint that has one of WANTED's names, or is a view that covers all
-// of WANTED. If PART_DOES, a view of a part is enough.
+// Returns the checkpoint's tensor for WANTED: a tensor with one of its names, or a view of all its
+// elements. If PART_DOES is true, a view of some of its elements is enough.
 SavedState::Home SavedState::find(const Wanted& wanted, Found& found, bool part_does) const {
     Home home;
     const auto take = [&](int tensor, const graph::ModelView* view) {
@@ -169,8 +169,8 @@ void SavedState::find_buffer(int index, Found& found) {
     Home& home = buffer_homes_.emplace_back();
     const Wanted all = wanted(-1, index);
     if (!buffer.is_persistent) {
-        // Uses the archive's values, unless the checkpoint's run changed the buffer, or a view of
-        // it is part of the state_dict.
+        // The buffer keeps the value from the model's archive, with two exceptions: the
+        // checkpoint's run has changed the buffer, or a view of it is part of the state_dict.
         const int tensor = checkpoint_.find(buffer.name);
         const bool moved = tensor >= 0 && !checkpoint_.tensors[tensor].is_persistent;
         if (moved || std::ranges::any_of(all.views, &graph::ModelView::is_persistent))
@@ -186,8 +186,9 @@ void SavedState::find_buffer(int index, Found& found) {
     }
 }
 
-// Throws if tensor OTHER of the checkpoint has different values from the tensor at HOME. OTHER is
-// VIEW of WANTED, or all of WANTED if VIEW is null.
+// Throws if tensor OTHER of the checkpoint and the tensor at HOME have different values although
+// they are one tensor in the model. OTHER contains VIEW of WANTED, or all of WANTED if VIEW is
+// null.
 void SavedState::require_equal(const Wanted& wanted, const Home& home, int other,
                                const graph::ModelView* view) const {
     const storage::CheckpointTensor& first = checkpoint_.tensors[home.tensor];

@@ -36,9 +36,10 @@ class SavedState {
     SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
                const std::vector<std::string>& states, bool leaves_out_frozen = false);
 
-    // Changes the meaning of ranges of elements from now on: for a parameter that PLAN splits, a
-    // range is within the share of rank PART.index. MODEL is whole and its split parameters are
-    // row-major. PLAN must outlive this object.
+    // Makes the functions below read shares of the parameters that PLAN splits: their element
+    // ranges count in the share of rank PART.index, not in the whole parameter. REQUIRES: the
+    // constructor's model has whole tensors, and split parameters are row-major. PLAN must outlive
+    // this object.
     void read_shares(const plan::TensorPlan& plan, PartOf part) {
         tensor_plan_ = &plan;
         part_ = part;
@@ -47,8 +48,8 @@ class SavedState {
     // The training that the checkpoint continues, and its description.
     [[nodiscard]] const storage::TrainingState& training() const { return checkpoint_.training; }
     [[nodiscard]] const storage::Checkpoint& checkpoint() const { return checkpoint_; }
-    // Returns the names of missing buffers, which keep the archive's values. It returns none if the
-    // archive says which buffers are part of the state_dict.
+    // Returns the names of buffers that the checkpoint does not contain. They keep the values of
+    // the model's archive. Empty if the archive says which buffers are part of the state_dict.
     [[nodiscard]] const std::vector<std::string>& buffers_of_archive() const {
         return buffers_of_archive_;
     }
@@ -58,24 +59,26 @@ class SavedState {
     // Returns the number of optimizer updates that the parameter has had.
     [[nodiscard]] int64_t updates(int parameter) const;
 
-    // Reads ELEMENTS of a parameter's weights, in its memory order in the model, as DTYPE.
+    // Reads ELEMENTS of a parameter's weights, converted to DTYPE. ELEMENTS count in the memory
+    // order that the parameter has in the model.
     void read_weights(int parameter, const Range& elements, std::byte* into, DType dtype);
-    // Reads ELEMENTS of a parameter's state K, fp32. REQUIRES: has_states(parameter).
+    // Reads ELEMENTS of state number K of a parameter, in fp32. REQUIRES: has_states(parameter).
     void read_state(int parameter, int k, const Range& elements, float* into);
 
-    // Sets the untrained PARAMETERS, by index, and all buffers of the model to the checkpoint's
-    // values. Tensors that already have these values stay in the archive's mapping. If the
-    // checkpoint has buffers of REPLICAS data-parallel ranks, REPLICA's buffers are used, otherwise
-    // the first rank's.
+    // Sets the untrained parameters with the indices PARAMETERS, and all buffers of the model, to
+    // the checkpoint's values. Does not write to a tensor that already has these values, so it
+    // stays in the archive's mapping. The checkpoint may contain buffers for each of REPLICAS
+    // data-parallel ranks. If it does, takes the buffers of rank REPLICA. If not, takes the buffers
+    // of the first rank.
     void restore_untrained(const std::vector<int>& parameters, int replica, int replicas);
 
   private:
     struct Home {
         int tensor = -1;             // index into the checkpoint's tensors
         bool other_strides = false;  // true if the checkpoint has another memory order
-        // Set if the checkpoint's tensor is a view of the parameter or buffer; null if it is the
-        // whole parameter or buffer. A view of a parameter covers all of it, a view of a buffer may
-        // cover a part.
+        // Null if the checkpoint's tensor is the whole parameter or buffer. Otherwise, the tensor
+        // is a view of it: all elements of a parameter in another shape, or some elements of a
+        // buffer.
         const graph::ModelView* view = nullptr;
     };
     // The data that the constructor has collected so far.
@@ -108,7 +111,8 @@ class SavedState {
     std::vector<std::string> buffers_of_archive_;
     const plan::TensorPlan* tensor_plan_ = nullptr;  // null: all parameters are whole
     PartOf part_;
-    // The last tensor that was read in another memory order, with its values in the model's order.
+    // The last tensor whose memory order differs between checkpoint and model. It is kept in the
+    // model's order for further reads.
     int reordered_tensor_ = -1;
     int reordered_state_ = storage::kWeights;
     at::Tensor reordered_;

@@ -19,17 +19,17 @@ inline constexpr const char* kSmallerFolder = "smaller";
 struct SmallerWeights {
     std::vector<graph::Shrink> shrinks;
     std::function<at::Tensor(const graph::WeightMask&)> source_of;
-    // Computes the loss of a batch with MODEL's tensors as they are then. If it is empty, nothing
-    // is checked and no model.pt is written.
+    // Computes the loss of a batch with MODEL's current tensors. If the function is empty, the
+    // smaller weights are not checked, and no model.pt is written.
     std::function<double()> loss;
     double tolerance = 0;  // the relative difference that a loss may have
 };
 
-// Writes model.safetensors into FOLDER, and model.pt if MODEL computes the same loss with the
-// smaller weights. Leaves model.pt out if MODEL cannot compute a loss with them, for example
-// because its code names sizes. Writes nothing if the loss differs, or if tensors of MODEL share
-// memory. MODEL's tensors are the masked final weights, and are so again afterwards. Returns a text
-// for the log. Throws Error{kDisk}.
+// Writes the smaller weights to model.safetensors in FOLDER. Also writes model.pt if MODEL can
+// compute a loss with the smaller weights. Some models cannot, for example because their code
+// contains sizes of tensors. Writes nothing if the smaller weights change the loss, or if tensors
+// of MODEL share memory. REQUIRES: MODEL has the masked final weights. The call restores them
+// before it returns. Returns a text for the log. Throws Error{kDisk}.
 std::string write_smaller(graph::Model& model, const SmallerWeights& smaller,
                           const std::string& folder);
 

@@ -12,12 +12,12 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// The most bytes of a span. An update must wait for the span that is being written, but the rest of
-// its unit may be copied.
+// The largest size of a span. Each unit is written in several spans. An update of the unit waits
+// only for the span that is being written, because the later spans can be copied.
 constexpr size_t kSpanBytesMax = size_t{4} << 20;
 // The rate of copies into newly allocated memory, as measured on several machines.
 constexpr double kCopiedBytesPerSecond = 1e9;
-// The memory that copies, made while training goes on, must leave free for others.
+// The memory that must stay free for other uses after a snapshot has made its copies.
 constexpr Bytes kMemoryReserve{int64_t{128} << 20};
 
 }  // namespace

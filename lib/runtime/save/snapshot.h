@@ -18,9 +18,8 @@
 
 namespace dslaunch::runtime {
 
-// Returns the most memory that a snapshot may use for copies: half of the memory that this process
-// may still use, which it shares with the host's other ranks. LOCAL_RANKS is the number of ranks of
-// the host.
+// Returns the largest memory that a snapshot may use for copies: half of the memory that this
+// process may still use. LOCAL_RANKS ranks share the memory of the host.
 [[nodiscard]] Bytes memory_for_copies(int local_ranks);
 
 // The values of one save; see the top of this file.
@@ -29,9 +28,10 @@ class Snapshot final : public UpdateGuard {
     // FETCH copies values to the host's memory if the host cannot read them in place
     // (SavableState::copy_values). Two threads call it.
     using Fetch = std::function<void(std::span<std::byte> into, const std::byte* values)>;
-    // PIECES are all in memory, the pieces of a unit one after the other. COPIES_MAX is the memory
-    // for copies. If it is too small, an update waits until its unit is written. FETCH is empty if
-    // the host reads the values in place.
+    // The values of PIECES must be in memory. Pieces with the same unit are updated together, and
+    // must be adjacent in the list. COPIES_MAX limits the memory for copies. If the copy of a unit
+    // does not fit in this memory, the unit's update waits until the unit is written. FETCH is
+    // empty if the host can read the values in place.
     Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max, Fetch fetch = {});
 
     // Passes the bytes of each piece to WRITE, in order, in spans of a few MiB. If WRITE throws,

@@ -14,7 +14,8 @@ Exchange ExchangeSchedule::of(int64_t update) {
     Exchange exchange = Exchange::kExact;
     if (optimizer_.kind == OptimizerKind::kOneBitAdam ||
         optimizer_.kind == OptimizerKind::kOneBitLamb) {
-        // The variance must be the result of at least one gradient before it may stop changing.
+        // At least one exact step comes first, so that the variance, which later stays fixed, is
+        // not 0.
         const bool warm = update <= std::max<int64_t>(1, optimizer_.one_bit.freeze_step);
         exchange = warm ? Exchange::kExact : Exchange::kMomentum;
     } else if (optimizer_.kind == OptimizerKind::kZeroOneAdam) {

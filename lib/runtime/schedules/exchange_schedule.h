@@ -17,15 +17,15 @@ namespace dslaunch::runtime {
 // The form in which hosts exchange gradients, update by update.
 class ExchangeSchedule {
   public:
-    // HOSTS is the number of hosts that train the same parameters. A single host compresses
-    // nothing: it exchanges nothing (kNone) in updates in which several hosts would compress.
+    // HOSTS is the number of hosts that train the same parameters. If HOSTS is 1, there is nothing
+    // to exchange, so of() returns kNone instead of a compressed exchange.
     ExchangeSchedule(const config::OptimizerConfig& optimizer, int hosts)
         : optimizer_(optimizer), hosts_(hosts) {}
 
     // Returns the exchange of UPDATE, which counts from 1. Fast if updates are requested in order.
     [[nodiscard]] plan::Exchange of(int64_t update);
-    // Returns the first update of 0/1 Adam in which hosts step on their own, or -1 if there is
-    // none.
+    // Returns the first update of 0/1 Adam in which hosts may update without an exchange, or -1 for
+    // other optimizers.
     [[nodiscard]] static int64_t first_alone(const config::OptimizerConfig& optimizer);
 
     // Returns the memory that the plans of a job on HOSTS hosts need in addition to the optimizer's
@@ -38,8 +38,9 @@ class ExchangeSchedule {
 
     config::OptimizerConfig optimizer_;
     int hosts_;
-    // 0/1 Adam: the update that was requested last, and the state that results from the updates
-    // before it. An interval doubles after it was used as often as the config says.
+    // The state of 0/1 Adam. `update_` is the last requested update, and `exchange_` is its
+    // exchange. The intervals are the numbers of updates between two exchanges. An interval doubles
+    // when its count of uses reaches a configured number.
     int64_t update_ = 0;
     plan::Exchange exchange_ = plan::Exchange::kExact;
     int64_t variance_interval_ = 1;
@@ -48,10 +49,10 @@ class ExchangeSchedule {
     int64_t local_uses_ = 0;
 };
 
-// Returns what UPDATE (from 1) changes if updates may lag (ZenFlow). The first updates, at least
-// one, change everything. Important units are chosen in the last of these updates, and later in the
-// last step of every select_interval. The other units are updated in the last step of every
-// update_interval or, if late, in the step after that.
+// Returns which units of the weights UPDATE (counted from 1) changes under ZenFlow. ZenFlow changes
+// unimportant units less often. Each warm-up update changes all units; there is at least one. The
+// important units are chosen in the last warm-up update and then every select_interval updates. The
+// other units change every update_interval updates, or one update later if updates overlap.
 [[nodiscard]] plan::LagPlan lag_of(const config::LaggingConfig& config, int64_t update);
 
 }  // namespace dslaunch::runtime

@@ -22,7 +22,8 @@ double cosine_ratio(const config::SchedulerConfig& scheduler, int64_t iteration,
     return std::max(0.0, scheduler.cos_min_ratio + (1.0 - scheduler.cos_min_ratio) * share);
 }
 
-// Returns the position between the cycle's lower and upper bound at BATCH (from 0), from 0 to 1.
+// Returns the rate's position in the cycle at BATCH (counted from 0): 0 is the cycle's lower bound,
+// 1 its upper bound.
 double cycle_share(const config::CycleConfig& cycle, int64_t batch) {
     const auto first = double(cycle.first_steps), second = double(cycle.second_steps);
     const double total = first + second;

@@ -36,14 +36,14 @@ namespace dslaunch::runtime {
 [[nodiscard]] double learning_rate(const config::SchedulerConfig& scheduler, double base_lr,
                                    int64_t update);
 
-// Returns the first of UPDATES that changes weights, because its rate is above 0; nullopt if all
+// Returns the first of UPDATES whose rate is above 0, so that it changes weights; nullopt if all
 // rates are 0.
 [[nodiscard]] std::optional<int64_t> first_moving_update(const config::SchedulerConfig& scheduler,
                                                          double base_lr, const Range& updates);
 
-// Returns the betas of update UPDATE if the scheduler changes them (OneCycle). The first beta falls
-// from cycle_max_mom and rises again; in the very first update it is cycle_min_mom, as in
-// DeepSpeed. The second beta is 0.99. Returns nullopt if the betas are the optimizer's.
+// Returns the betas of update UPDATE if the scheduler changes them (OneCycle); nullopt if the
+// optimizer's betas apply. The first beta falls from cycle_max_mom and rises again; in the very
+// first update it is cycle_min_mom, as in DeepSpeed. The second beta is 0.99.
 [[nodiscard]] std::optional<config::Betas> scheduled_betas(const config::SchedulerConfig& scheduler,
                                                            int64_t update);
 

@@ -20,12 +20,12 @@ struct LossScaleState {
     bool operator==(const LossScaleState&) const = default;
 };
 
-// The rules of DeepSpeed's ZeRO optimizers. The first hysteresis - 1 overflows only count down.
-// Each later one halves the scale, but never below the minimum. After `window` clean steps, the
-// next clean step doubles the scale and resets the hysteresis. This repeats after each further
-// `window` clean steps. With consecutive_hysteresis each clean step resets the hysteresis. With
-// grows_in_window the scale doubles at the last step of a window, as in torch.amp.GradScaler. A
-// fixed scale never changes.
+// Follows the rules of DeepSpeed's ZeRO optimizers. The first `hysteresis - 1` overflows leave the
+// scale as it is. Each later overflow halves the scale, but never below the minimum. After `window`
+// clean steps, the next clean step doubles the scale and resets the hysteresis. This repeats after
+// each further `window` clean steps. With consecutive_hysteresis each clean step resets the
+// hysteresis. With grows_in_window the scale doubles at the last step of a window, as in
+// torch.amp.GradScaler. A fixed scale never changes.
 class LossScaler {
   public:
     // REQUIRES: initial > 0; if the scale is dynamic: minimum > 0, window > 0, hysteresis > 0.
@@ -37,7 +37,7 @@ class LossScaler {
     [[nodiscard]] double scale() const { return state_.scale; }
     [[nodiscard]] const LossScaleState& state() const { return state_; }
 
-    // Records the result of an optimizer step, once after its backward: OVERFLOW means that a
+    // Records the result of an optimizer step. Called once for each step. OVERFLOW means that a
     // gradient on some rank overflowed and the step is skipped. Returns true if the scale changed.
     // Throws Error{kDiverged} if the scale would have to fall below the minimum; the state then
     // stays as it was.

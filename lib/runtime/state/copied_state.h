@@ -1,5 +1,5 @@
-// The interface between ZeRO and the check that copies are equal: it shows the values of which
-// several ranks keep copies. Implemented in lib/zero; called between steps.
+// The interface that shows replicated values to EqualCheck, which checks that all copies are equal.
+// Implemented in lib/zero; called between steps.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,7 @@
 
 namespace dslaunch::runtime {
 
-// Some elements of a tensor of which other ranks keep copies. All copies of a part of a tensor have
-// the same bits.
+// Some elements of a replicated tensor. Other ranks keep copies with the same bits.
 struct CopiedValues {
     static constexpr int kWeights = -1;  // the weights as segments read them
     static constexpr int kMaster = -2;   // the fp32 copy of 16-bit weights
@@ -30,10 +29,10 @@ class CopiedState {
   public:
     virtual ~CopiedState() = default;
 
-    // Calls USE with all values of which another rank keeps a copy too, if they are in memory. The
-    // values are valid until USE returns. Weights that the ranks of a host share are divided among
-    // these ranks, a whole parameter each. Optimizer states are left out if any are on disk or in
-    // fewer bits. REQUIRES: settle() has returned. By default it visits nothing.
+    // Calls USE with all replicated values in this rank's memory. The values are valid until USE
+    // returns. If ranks of a host share the weights, each of them visits only a part of the
+    // weights. Leaves out all optimizer states if some of them are on disk or stored in fewer bits.
+    // REQUIRES: settle() has returned. The default visits nothing.
     using UseCopied = std::function<void(const CopiedValues& values)>;
     virtual void visit_copied(const UseCopied& use) { static_cast<void>(use); }
 };

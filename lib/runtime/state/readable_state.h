@@ -11,9 +11,9 @@ class ReadableState {
   public:
     virtual ~ReadableState() = default;
 
-    // hold() makes PARAMETERS of the model, given by index, readable through their tensors until
-    // let_go(), on ranks that pass KEEP. Every rank calls it, outside of a step. Only one hold at a
-    // time.
+    // Makes PARAMETERS (indices into the model's parameters) readable through their tensors until
+    // let_go(). Every rank calls hold(), outside of a step, but only ranks that pass KEEP = true
+    // can read afterwards. REQUIRES: let_go() was called after an earlier hold().
     virtual void hold(std::span<const int> parameters, bool keep) = 0;
     virtual void let_go() = 0;
     // Returns true if parameters are whole only while they are held.

@@ -25,12 +25,13 @@ class SavableState {
   public:
     virtual ~SavableState() = default;
 
-    // Returns, by index, the parameters of the model whose tensors do not hold the values to save,
-    // since training keeps them in 16 bits or in shards. By default there are none.
+    // Returns the indices of parameters whose final values are not in the model's tensors, because
+    // training keeps them in 16 bits or in shards. The default is none.
     [[nodiscard]] virtual std::vector<int> parameters_elsewhere() const { return {}; }
-    // Gathers parameters_elsewhere(), one after the other in any order. If USE is not empty, it
-    // gets their values: [numel] fp32, in the tensor's memory order, valid until USE returns. Every
-    // rank calls it after the last step, even without a USE. No step may follow.
+    // Gathers the values of parameters_elsewhere(), one parameter at a time, in any order. Passes
+    // each to USE unless USE is empty: [numel] fp32, in the tensor's memory order, valid until USE
+    // returns. Every rank must call bring_weights() after the last step, even with an empty USE. No
+    // step may follow.
     using UseWeights = std::function<void(int parameter, std::span<const float> values)>;
     virtual void bring_weights(const UseWeights& use) { static_cast<void>(use); }
     // Returns this rank's pieces of trained parameters. The pieces of all ranks together tile each
@@ -38,19 +39,20 @@ class SavableState {
     // of a unit one after the other. Their `values` stay in place until the plan changes. Called
     // outside of a step.
     [[nodiscard]] virtual std::vector<SavedPiece> saved_pieces() = 0;
-    // Returns the names of the states that parameters have in addition to the optimizer's, the same
-    // on all ranks. Their indices follow the indices of the optimizer's states. By default there
-    // are none.
+    // Returns the names of states that the ZeRO state keeps in addition to the optimizer's states.
+    // All ranks return the same names. The indices of these states continue the indices of the
+    // optimizer's states. The default is none.
     [[nodiscard]] virtual std::vector<std::string> further_states() const { return {}; }
-    // Returns the number of elements of each state of a trained PARAMETER, which depends only on
-    // its shape (storage::CheckpointTensor::state_numel). By default all states have the
-    // parameter's shape.
+    // Returns the number of elements of each state of a trained PARAMETER. The numbers depend only
+    // on the parameter's shape (storage::CheckpointTensor::state_numel). By default all states have
+    // the parameter's shape.
     [[nodiscard]] virtual std::vector<int64_t> state_numel(const at::Tensor& parameter) const {
         static_cast<void>(parameter);
         return {};
     }
-    // Returns true if the host can read the values of pieces in place; otherwise copy_values()
-    // copies them. Any thread may call it while the guard keeps the values unchanged.
+    // Returns true if the host can read the values of pieces in place. If it returns false, the
+    // values must be copied with copy_values(). Any thread may call copy_values() while the
+    // UpdateGuard prevents changes of the values.
     [[nodiscard]] virtual bool values_on_host() const { return true; }
     virtual void copy_values(std::span<std::byte> into, const std::byte* values) {
         std::memcpy(into.data(), values, into.size());

@@ -11,8 +11,7 @@
 
 namespace dslaunch::runtime {
 
-// The bytes that a rank uses, by kind. If ranks share memory, only the share of this rank at its
-// ZeRO stage counts.
+// The bytes that a rank uses, by kind. Of memory that ranks share, only this rank's share counts.
 struct MemoryAccount {
     Bytes parameters;
     Bytes gradients;

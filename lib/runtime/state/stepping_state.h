@@ -37,18 +37,19 @@ class SteppingState {
 
     // Called before any instruction of the step.
     virtual void begin_step(const StepSettings& settings) = 0;
-    // Runs an instruction that is not the segment runner's. Called by the instruction's lane.
+    // Runs an instruction that the segment runner does not run. Called by the instruction's lane.
     virtual void run(const plan::Instruction& instruction) = 0;
     // Returns the lender that provides the memory of gradients in a backward pass, or nullptr if
     // autograd uses its own memory. The compute lane calls it.
     [[nodiscard]] virtual MemoryLender* gradient_memory() = 0;
-    // begin_backward() reports that a backward pass of MICRO_STEP begins, end_segment() that
-    // SEGMENT's part of the pass is done. The compute lane calls both.
+    // begin_backward() announces a backward pass of MICRO_STEP. end_segment() announces that
+    // SEGMENT's part of the pass is done. The compute lane calls both functions.
     virtual void begin_backward(int micro_step) = 0;
     virtual void end_segment(int segment) = 0;
-    // Returns this rank's complete gradients of a tied bucket. The caller replaces them by sums,
-    // and kPost publishes the sums. REQUIRES: the compute lane calls it while it carries out a kTie
-    // of the bucket.
+    // Returns this rank's complete gradients of BUCKET, whose parameter several pipeline stages
+    // share. The caller overwrites the gradients with their sums over these stages. The compute
+    // lane calls this function in the kTie instruction of BUCKET, before kPost reports the
+    // gradients as complete.
     [[nodiscard]] virtual std::span<float> tied_gradients(int bucket) = 0;
     // Returns the global L2 norm of the last step's mean gradient before clipping, if it was
     // computed.
@@ -65,8 +66,8 @@ class SteppingState {
     virtual void set_witness(UpdateWitness* witness) = 0;
     // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;
-    // Averages the changes that hosts have made in steps on their own, so that all have the same
-    // parameters and states. Every rank calls it, between steps. Blocks.
+    // Averages the changes that hosts have made in steps without an exchange. Afterwards all hosts
+    // have the same parameters and states. Every rank calls it, between steps. Blocks.
     virtual void meet() = 0;
 };
 

@@ -13,7 +13,7 @@
 
 namespace dslaunch::runtime {
 
-// An update of some elements of a parameter: the values before it, or after it.
+// The values of some elements of a parameter, either before or after an update.
 struct SeenUpdate {
     int parameter = -1;  // index into the model's parameters
     int bucket = -1;
@@ -32,7 +32,7 @@ struct SeenUpdate {
     // have is empty.
     std::span<const float> parameters;
     std::span<const float> first, second, third;
-    // Adafactor: the factors of a whole tensor (zero/states/tensor_states.h).
+    // Only for Adafactor: the factors of a whole tensor (zero/states/tensor_states.h).
     std::array<std::span<const float>, 3> factors;
     std::span<const uint16_t> half;  // 16-bit copy that segments read, if there is one
 };

@@ -23,10 +23,10 @@ class BetweenSteps {
   public:
     virtual ~BetweenSteps() = default;
 
-    // Called before the first instruction of each step. UPDATE is the number of the update (from 1)
-    // that the step makes unless it is skipped. Returns the step's plan if it differs from the
-    // previous step's plan, otherwise null. All ranks return the same. The plan must outlive the
-    // trainer, and may differ only in what hosts exchange.
+    // Called before the first instruction of each step. The step makes update number UPDATE (from
+    // 1) unless it is skipped. Returns a new plan for this step, or null to keep the plan of the
+    // previous step. All ranks must return equal plans. The new plan must outlive the trainer. It
+    // may differ from the previous plan only in the exchanges between hosts.
     [[nodiscard]] virtual const plan::StepPlan* before_step(int64_t /*update*/) { return nullptr; }
     // Called after each step with its LOSS, the mean over all micro batches. SKIPPED is true if
     // gradients were not finite, so that nothing was updated.

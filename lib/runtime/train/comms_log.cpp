@@ -15,7 +15,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Returns the kind of an instruction by which ranks exchange data; nullopt for other instructions.
+// Returns the traffic kind of OP if ranks exchange data in it, otherwise nullopt.
 std::optional<TrafficKind> operation_of(plan::Op op) {
     const TrafficKind kind = plan::traffic_kind(op);
     return is_planned(kind) && op != plan::Op::kExchange ? std::optional(kind) : std::nullopt;

@@ -26,18 +26,18 @@ class CommsLog {
 
     // Returns true if the config wants the log.
     [[nodiscard]] bool enabled() const { return config_.enabled; }
-    // Adds a step of PLAN whose instruction i ran in SPANS[i]. MOVED is the traffic with other
-    // hosts of two kinds of operations that run inside of instructions: exchanges of layers that
-    // ranks share, and agreements between ranks.
+    // Adds a step of PLAN. Instruction i ran in the time span SPANS[i]. MOVED is the traffic with
+    // other hosts. Two kinds of traffic have no instructions, so the log takes them from MOVED:
+    // exchanges of layers that ranks share, and agreements between ranks.
     void add(int64_t step, const plan::StepPlan& plan, std::span<const plan::InstructionSpan> spans,
              const TrafficTable& moved);
     // Returns a line with count, time and rates for each operation and size; empty if no operation
     // ran.
     [[nodiscard]] std::string summary() const;
 
-    // Returns the factor that turns an operation's bytes per second into bus bandwidth: the number
-    // of bytes that pass the slowest link for each byte of the result, with RANKS ranks. See
-    // NVIDIA's nccl-tests, doc/PERFORMANCE.md.
+    // Returns the factor that turns an operation's bytes per second into bus bandwidth. It is the
+    // number of bytes on the slowest link per byte of the result. See NVIDIA's nccl-tests,
+    // doc/PERFORMANCE.md.
     [[nodiscard]] static double bus_factor(TrafficKind kind, bool to_all, int ranks);
 
   private:

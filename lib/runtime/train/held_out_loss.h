@@ -41,11 +41,11 @@ class HeldOutLoss {
     // RECORD is the run's record so far.
     HeldOutLoss(const HeldOutParts& parts, const storage::EvalRecord& record);
 
-    // Returns the loss after STEP steps, of which UPDATES changed the weights, the same on all
-    // ranks; nullopt if the evaluation was cut short. The judge judges it if COUNTS. Rank 0 reports
-    // it. Calls TELL with the share that is done. All ranks call it. Throws the errors of
-    // Evaluator::run, Error{kInput} if no target counts, and Error{kDiverged} if the loss is not
-    // finite.
+    // Computes the held-out loss after STEP steps, of which UPDATES changed the weights. All ranks
+    // call it and get the same loss, or nullopt if the evaluation was cut short. If COUNTS is true,
+    // judge() takes the loss into account. Rank 0 reports the loss. Calls TELL again and again with
+    // the fraction that is done, from 0 to 1. Throws the errors of Evaluator::run, Error{kInput} if
+    // no target counts, and Error{kDiverged} if the loss is not finite.
     [[nodiscard]] std::optional<double> evaluate(int64_t step, int64_t updates, bool counts,
                                                  const std::function<void(double share)>& tell);
     [[nodiscard]] const EvalJudge& judge() const { return judge_; }
@@ -56,11 +56,11 @@ class HeldOutLoss {
     [[nodiscard]] bool is_running() const { return running_.load(std::memory_order_relaxed); }
     // Returns true if the last evaluation ended early, because the run must save and end.
     [[nodiscard]] bool was_cut_short() const { return cut_short_; }
-    // Returns the evaluation with the least loss, even if it does not count; nullopt before the
-    // first evaluation. After a resume, it knows only one earlier evaluation: the best that
-    // counted, if the metric is the loss.
+    // Returns the evaluation with the least loss, including evaluations that do not count; nullopt
+    // before the first evaluation. After a resume, the only earlier evaluation that is known is the
+    // best one that counted, and only if the metric is the loss.
     [[nodiscard]] const std::optional<EvalPoint>& best() const { return best_; }
-    // Returns the newest loss once; nullopt until the next evaluation.
+    // Returns the newest loss on the first call after an evaluation; nullopt on further calls.
     [[nodiscard]] std::optional<double> take_news() { return std::exchange(news_, std::nullopt); }
 
   private:

@@ -88,7 +88,7 @@ class FileReporter final : public Reporter {
 
     void metrics(std::string_view line) override {
         if (!metrics_.valid()) return;
-        // An earlier run's lines stay until this run has some.
+        // Keeps the lines of an earlier run until this run writes its first line.
         if (!std::exchange(has_lines_, true) && ::ftruncate(metrics_.get(), 0) != 0)
             fail(ExitCode::kDisk, "{}/metrics.jsonl: cannot be emptied: {}", output_,
                  errno_text(errno));

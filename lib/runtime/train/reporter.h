@@ -53,10 +53,11 @@ class Reporter {
 // if OUTPUT cannot be written.
 [[nodiscard]] std::unique_ptr<Reporter> make_file_reporter(const std::string& output);
 
-// Sends WHERE() to REPORTER at once and then every INTERVAL, until the result is destroyed; its
-// destructor waits for a heartbeat under way. The thread uses no collectives, so it works even
-// while every lane is stuck: heartbeats then show the rank for which the others wait. WHERE must
-// not block. Both must outlive the result.
+// Starts a thread that sends WHERE() to REPORTER at once and then every INTERVAL. The result's
+// destructor ends the thread; a heartbeat that the thread has begun to send is completed first. The
+// thread uses no collectives, so it works even while every lane is stuck. Heartbeats then show the
+// rank for which the others wait. WHERE must not block. REPORTER and the objects that WHERE uses
+// must outlive the result.
 [[nodiscard]] std::jthread send_heartbeats(Reporter& reporter, Duration interval,
                                            std::function<launch::Heartbeat()> where);
 

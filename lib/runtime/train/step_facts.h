@@ -37,15 +37,15 @@ struct StepFacts : RankFacts {
     bool skipped = false;
 };
 
-// Combines the facts of all ranks. All ranks call it at the end of a step. Only the ranks of the
-// last of STAGES have a loss. Blocks.
+// Combines the facts of all ranks. All ranks call it at the end of a step. STAGES is the number of
+// pipeline stages; only ranks of the last stage have a loss. Blocks.
 [[nodiscard]] StepFacts gather_facts(Collectives& collectives, int stages, const RankFacts& mine,
                                      SavePhase save, const StepLinks& links);
 
 // Measures what a rank used since the end of the last step.
 class RankMeter {
   public:
-    // RUNNER and LOADER must outlive the meter. LOADER is null if batches need no wait.
+    // RUNNER and LOADER must outlive the meter. LOADER is null if the rank has no data loader.
     // TELLS_PLANNED is true if this rank reports how many bytes the plan sends to other hosts.
     RankMeter(const StepRunner& runner, const BatchLoader* loader, bool tells_planned)
         : runner_(runner), loader_(loader), tells_planned_(tells_planned) {}

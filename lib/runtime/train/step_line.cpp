@@ -10,7 +10,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// A shorter step ends before a user needs to see its progress.
+// The length from which a step counts as long, so that users need to see its progress.
 constexpr double kLongStepSeconds = 2;
 constexpr double kNewStepWeight = 0.2;
 
@@ -32,8 +32,9 @@ void StepLine::begin_step(int64_t step) {
     other_.clear();
 }
 
-// Updates the mean time of steps. The first step takes longer than others and counts only until the
-// second one. Later steps count equally at first; then newer steps count more.
+// Updates the mean time of steps. The first step takes longer than others, so its time counts only
+// until the second step has ended. At first, all further steps have the same weight. Later, recent
+// steps have more weight than old steps.
 void StepLine::end_step(const DoneStep& done) {
     const std::lock_guard lock(mutex_);
     const auto others = static_cast<double>(steps_done_++);

@@ -69,11 +69,11 @@ class Activity {
   public:
     explicit Activity(const Clock& clock) : clock_(clock), began_(clock.now()) {}
 
-    // Notes that a long work begins, which WHAT describes in words. If WHAT is empty, no long work
-    // is under way any more.
+    // Notes that a long task begins. WHAT describes the task in words; an empty WHAT means that the
+    // task has ended.
     void begin(std::string_view what);
-    // Returns "WHAT  14 s" with the time since WHAT began; empty in the first second after this
-    // object was made.
+    // Returns "WHAT  14 s" with the time since begin(WHAT). Returns an empty text in the first
+    // second of this object's life.
     [[nodiscard]] std::string text() const;
 
   private:

@@ -21,8 +21,8 @@ struct StepLinks {
     StepLinks& operator+=(const StepLinks& more);
 };
 
-// Returns true if the plan counts the bytes of KIND. It counts reductions, gathers, norms and
-// stages. It does not count traffic of layers that ranks share, or of agreements between ranks.
+// Returns true if the plan counts the bytes of KIND. It counts all kinds except kTensor and
+// kControl.
 [[nodiscard]] bool is_planned(TrafficKind kind);
 
 // Writes {"by_kind": {"reduce": {"sent", "received", "planned"}}, "by_host": {"1": {"sent",

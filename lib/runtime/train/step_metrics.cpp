@@ -16,7 +16,8 @@ void add_number(JsonWriter& json, const char* key, std::optional<double> value) 
     }
 }
 
-// Adds memory by kind: the kinds that the state counts are as counted, the other kinds as planned.
+// Adds the memory of each kind. The first six fields are bytes that the state counted. The last
+// three fields are bytes that the plan expects.
 void add_memory(JsonWriter& json, const StepMetrics& metrics) {
     const MemoryAccount& account = metrics.memory;
     const auto planned = [&](plan::BufferKind kind) {

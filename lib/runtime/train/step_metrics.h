@@ -18,8 +18,8 @@
 
 namespace dslaunch::runtime {
 
-// The data of a line. Losses, times and memory are over all ranks; `tier_peaks` and the fields
-// after it are this rank's.
+// The data of a line. Losses, times and memory summarize all ranks. `tier_peaks` and the fields
+// after it are facts of this rank.
 struct StepMetrics {
     int64_t step = 0;
     int64_t samples_seen = 0;  // samples in all steps up to this step

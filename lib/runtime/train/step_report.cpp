@@ -14,7 +14,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Returns a text such as "0:07", with hours from one hour on.
+// Returns a text such as "0:07" (minutes and seconds), or with hours if there is at least one hour.
 std::string time_left_text(double seconds) {
     constexpr double kHour = 3600;
     if (seconds >= kHour) return clock_text(seconds);
@@ -101,7 +101,8 @@ void StepReport::send_metrics(int64_t step, const StepFacts& facts, const StepRa
                       .breakdown = breakdown_.newest()}));
 }
 
-// Returns the share of the device's peak in a step of STEP_MS; 0 if the peak is not known.
+// Returns the share of the device's peak rate that a step reaches if it takes STEP_MS milliseconds;
+// 0 if the peak is not known.
 double StepReport::mfu(double step_ms) const {
     if (parts_.peak.tflops <= 0) return 0;
     const int64_t flops = parts_.forward_flops * parts_.config->batch.accumulation_steps;

@@ -47,16 +47,15 @@ struct StepRates {
     std::optional<double> gradient_norm;  // nullopt: the plan computes none
 };
 
-// Reports steps; see the top of this file. Other ranks call only the functions of the status line,
-// is_logged(), follow_plan() and comms().
+// Reports steps; see the top of this file. The first rank calls everything. All other ranks call
+// only the functions of the status line, is_logged(), follow_plan() and comms().
 class StepReport {
   public:
     explicit StepReport(const StepReportParts& parts);
 
     // Notes that training begins: progress lines estimate the remaining time from here on.
     void begin() { begin_ = parts_.clock->now(); }
-    // Show in the status line that a step begins, that other work begins, and that SHARE of the
-    // other work is done.
+    // Update the status line: a step begins, other work begins, or SHARE of the other work is done.
     void begin_step(int64_t step) { line_.begin_step(step); }
     void begin_other(std::string_view what) { line_.begin_other(what); }
     void do_other(double share) { line_.do_other(share); }
@@ -65,8 +64,8 @@ class StepReport {
 
     // Called when the runner has another plan.
     void follow_plan();
-    // Warns, once each, if no target of a step counts, and if some micro batches have no target
-    // that counts.
+    // Warns if no target of a step counts, and if some micro batches have no target that counts.
+    // Gives each warning only once.
     void warn_of_targets(int64_t step, const StepTargets& targets);
     // Reports a step that has ended.
     void end_step(int64_t step, const StepFacts& facts, const StepRates& rates);

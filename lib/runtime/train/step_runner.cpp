@@ -85,7 +85,8 @@ int StepRunner::segment_of_model(int segment) const {
     return dslaunch::plan::segment_of_model(parts_.stage.parts, segment);
 }
 
-// Returns the number of the messages of a lane, the same at both ends.
+// Returns the message number of a transfer lane. The sending lane and the receiving lane have the
+// same number.
 uint32_t StepRunner::message_number(plan::Lane lane) {
     return (static_cast<uint32_t>(lane) - static_cast<uint32_t>(plan::Lane::kSend)) / 2;
 }
@@ -113,8 +114,9 @@ void StepRunner::run_transfer(const plan::Instruction& instruction) {
 
 void StepRunner::run_tie(const plan::Instruction& instruction) {
     const auto bucket = static_cast<size_t>(instruction.bucket);
-    // This number follows the numbers of the transfers. It is enough for all ties: a parameter has
-    // one bucket in each stage, and all stages carry out their ties in the same order.
+    // The message numbers of the transfer lanes are lower than this number. All tied buckets can
+    // use this number: each stage has one bucket for a tied parameter, and all stages carry out
+    // their kTie instructions in the same order.
     const uint32_t number = message_number(plan::Lane::kReceiveUpBack) + 1;
     parts_.stage.link->sum(parts_.state->tied_gradients(instruction.bucket),
                            parts_.stage.stages_of_bucket.at(bucket), number);

@@ -30,8 +30,8 @@ struct StageParts {
     const Link* far = nullptr;        // link for traffic to other hosts; null if there is none
     int64_t forward_flops = 0;        // of the whole model in one micro step
     std::vector<plan::StagePart> parts = {};  // the plan's parts
-    // One list per bucket: the stages that have the parameter of a tied bucket; empty for other
-    // buckets.
+    // For each bucket, the stages that sum its gradients, because they share the bucket's tied
+    // parameter. The list of an untied bucket is empty.
     std::vector<std::vector<int>> stages_of_bucket = {};
 
     // Without a pipeline, the rank is stage 0 of 1.
@@ -46,8 +46,8 @@ struct StepRunnerParts {
     SegmentRunner* segments = nullptr;
     SteppingState* state = nullptr;
     Collectives* collectives = nullptr;  // joins all ranks
-    // Further collectives: for subsets of the ranks, and between the devices of all ranks. When a
-    // step fails, they are poisoned, so that calls that are blocked in them end.
+    // Additional collectives, for example between subsets of the ranks, or between devices. After a
+    // failed step the runner poisons them, which ends all calls that are blocked in them.
     std::vector<Collectives*> groups;
     DeviceBackend* device = nullptr;   // null: the CPU
     MemoryPhases* memory = nullptr;    // null: memory is not sampled
@@ -57,8 +57,9 @@ struct StepRunnerParts {
 
 // The position of a rank in its sequence of steps.
 struct StepPosition {
-    // The instructions done in all steps so far, as if every step had had the present plan. The end
-    // of a step counts as one more instruction.
+    // The number of instructions in all steps so far. The end of each step counts as one more
+    // instruction. If the plan has changed, earlier steps count as if they had as many instructions
+    // as a step of the present plan.
     uint64_t instructions_done = 0;
     uint64_t instructions_per_step = 1;
     std::string lanes;  // ", compute: Forward of segment 2 (…)" for each lane that is at work
@@ -75,8 +76,8 @@ class StepRunner final : private InstructionRunner {
     // Switches to PLAN, which must outlive the runner. STEPS is the number of steps that this run
     // has done. Called between steps.
     void change_plan(const plan::StepPlan& plan, int64_t steps);
-    // Notes that this rank has reached the end of a step. position() thereby shows the rank for
-    // which the other ranks wait.
+    // Notes that this rank has reached the end of a step. This counts in position(), so that the
+    // positions of all ranks show for which rank the others wait.
     void reach_end() { ++ends_reached_; }
 
     // Return the present plan, the time of each of its instructions in the last step, and the time
@@ -113,8 +114,8 @@ class StepRunner final : private InstructionRunner {
     // position().
     mutable std::mutex plan_mutex_;
     std::atomic<uint64_t> ends_reached_{0};
-    // Added to the executor's count of instructions. It corrects for steps under earlier plans, so
-    // that the count is as if all steps had had the present plan.
+    // This number is added to the executor's count of instructions. It makes each step of an
+    // earlier plan count as many instructions as a step of the present plan.
     int64_t instructions_before_ = 0;
 };
 

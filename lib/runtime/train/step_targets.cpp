@@ -28,10 +28,10 @@ StepTargets TargetWeights::of(int64_t step) {
     return counted;
 }
 
-// Counts the targets of all ranks of the first stage, and their micro batches that have targets.
-// Ranks that share a micro batch each add it, so all sums are multiples of the number of such
-// ranks. In a pipeline, the last stage has the losses, and learns here which micro batches are
-// empty.
+// Counts the targets on all ranks of the first stage, and the micro batches with at least one
+// target. If N ranks load the same micro batch, each of them counts it, so all sums are multiples
+// of N. In a pipeline, the last stage computes the losses but has not seen the targets, so it
+// learns from this call which micro batches are empty.
 StepTargets TargetWeights::count(int64_t step) const {
     const SegmentRunnerOptions& rows = segments_.options();
     const auto micro_steps = static_cast<size_t>(rows.accumulation_steps);

@@ -1,6 +1,6 @@
 // The weight of each micro batch in a step's loss, which is a mean over the micro batches with a
-// target that counts. The trainer calls this before each step. One thread of each rank, all ranks
-// at once.
+// target that counts. The trainer calls this before each step, on all ranks. Only one thread of a
+// rank may call it.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace dslaunch::runtime {
 
 // The targets that count in one step.
 struct StepTargets {
-    // The weight of each micro step's loss in the mean over this rank's micro steps. The mean over
-    // ranks is taken afterwards. The weight is 0 if no target of the step counts.
+    // The factor of a micro step's loss. The sum of the weighted losses is this rank's loss; the
+    // mean over ranks is taken afterwards. The factor is 0 if no target of the step counts.
     double weight = 1;
     std::vector<char> empty = {};  // marks micro steps without targets; empty if there are none
     int64_t empty_everywhere = 0;  // number of micro batches without a target, on all ranks

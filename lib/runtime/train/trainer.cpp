@@ -78,8 +78,8 @@ bool is_saving(std::span<const SavePhase> ranks) {
 
 std::optional<std::chrono::system_clock::time_point> last_save_time(
     int64_t limit_s, std::chrono::system_clock::time_point start) {
-    // A tenth of the time, but at most this, is reserved for the last evaluation, the weights and
-    // the exit.
+    // The time reserved for the last evaluation, the weights and the exit is a tenth of the job's
+    // time, but not more than this.
     constexpr std::chrono::seconds kFarewellMax{30};
     std::chrono::system_clock::time_point end = start + std::chrono::seconds(limit_s);
     if (limit_s == 0) {
@@ -107,8 +107,8 @@ Trainer::Trainer(TrainerParts parts)
       updates_(parts_.resumed.updates),
       last_loss_(parts_.resumed.loss) {
     const storage::TrainingState& resumed = parts_.resumed;
-    // A run that never changed its scale, for example in bf16, saves 1. A scale that the config
-    // fixes is kept.
+    // A saved scale of 1 means that the earlier run used no scale, for example in bf16, so it is
+    // not restored. A fixed scale always comes from the config.
     if (resumed.step > 0 && parts_.config->precision.loss_scale.dynamic && resumed.loss_scale != 1)
         scaler_ = LossScaler(parts_.config->precision.loss_scale,
                              {resumed.loss_scale, resumed.scale_steps, resumed.scale_good_steps,
@@ -130,7 +130,8 @@ launch::Heartbeat Trainer::heartbeat() const {
                                           static_cast<double>(heartbeat.instructions_per_step));
     heartbeat.lanes.push_back(
         {std::string(plan::lane_name(plan::Lane::kCompute)), runner_.computed()});
-    // Lanes that have done nothing on this rank are not compared with other ranks' lanes.
+    // Lanes without any work on this rank are left out, so that nobody compares them with other
+    // ranks' lanes.
     if (const Duration sent = sending_time(); sent > Duration{0})
         heartbeat.lanes.push_back({launch::kLinkLane, sent});
     if (const Duration moved = runner_.on_disk(); moved > Duration{0})
@@ -146,7 +147,8 @@ TrainResult Trainer::run() {
     while (step_ < config.steps && !result.ends()) {
         const StepFacts facts = next_step();
         const int64_t step = step_;
-        // A job that is asked to end saves first, since its time may not suffice for both.
+        // A job that is asked to end saves before it evaluates, since it may not have time for
+        // both.
         const bool is_last = step == config.steps;
         if (!facts.end && (is_eval_due(step) || is_last)) result.eval_loss = evaluate(step, true);
         result.asked_to_end = facts.end || was_cut_short();
@@ -200,8 +202,8 @@ StepFacts Trainer::take_step() {
 }
 
 double Trainer::evaluate() {
-    // Nothing ends this evaluation early: a caller with a loop of its own ends the run in that
-    // loop.
+    // evaluate() returns nullopt only if an evaluation ends early. A caller with its own loop does
+    // not allow that (EvaluatorParts::leaves).
     return evaluate(step_, /*counts=*/false, /*writes=*/false).value();
 }
 
@@ -211,10 +213,9 @@ TrainResult Trainer::end() {
     return result;
 }
 
-// Evaluates before the first step in two cases. In a new run, later losses are compared with the
-// first loss. A resumed run makes up for an evaluation that is missing, because the earlier run
-// ended after the save and before the evaluation. After this evaluation, nothing can refuse the run
-// any more, and files of an earlier run change.
+// Evaluates before the first step in two cases. In a new run, the loss is the baseline for later
+// losses. In a resumed run, the earlier run ended after a save, but before it could evaluate the
+// saved step. Then calls begin_steps(), after which this run may change files of the earlier run.
 void Trainer::evaluate_before(TrainResult& result) {
     const storage::TrainingState& resumed = parts_.resumed;
     const int64_t before = resumed.step;
@@ -340,7 +341,7 @@ StepFacts Trainer::run_step(int64_t step) {
     return facts;
 }
 
-// Updates the loss scale, equally on every rank, since the state's result is the same on all ranks.
+// Updates the loss scale. All ranks know the same overflow, so they get the same scale.
 void Trainer::settle_loss_scale(int64_t step, StepFacts& facts) {
     const std::optional<Overflow> overflow = parts_.steps.state->overflow();
     facts.skipped = overflow.has_value();
@@ -382,8 +383,8 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         log_info("train", "step {}: memory after {} on rank 0", step, memory_->take());
 }
 
-// Evaluates after STEP. If COUNTS, the result counts for the best checkpoint and the early end. If
-// WRITES, samples are written too.
+// Evaluates after STEP. If COUNTS, the result may make STEP the best checkpoint or end the run
+// early. If WRITES, samples are written too.
 std::optional<double> Trainer::evaluate(int64_t step, bool counts, bool writes) {
     writes = writes && parts_.after_evaluation != nullptr;
     if (!held_out_ && !writes) return std::nullopt;

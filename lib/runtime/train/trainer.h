@@ -32,19 +32,19 @@ struct TrainerParts {
     StepRunnerParts steps;
     const config::RunConfig* config = nullptr;
     const StateAccount* account = nullptr;
-    // True if this rank reports the planned bytes to other hosts. The ranks of a host that train
-    // the same parameters send these bytes together, so only one of them reports. If it is nullopt,
-    // the first rank of the host reports.
+    // True if this rank reports how many bytes the plan sends to other hosts. Ranks of a host that
+    // train the same parameters send these bytes together, so only one of them must report. With
+    // nullopt, the first rank of the host reports.
     std::optional<bool> tells_planned;
     Reporter* reporter = nullptr;
     Evaluator* evaluator = nullptr;  // null: nothing is held out
-    // All ranks call it after each evaluation with the evaluation's step, even if there are no
-    // held-out data, but not after a request to end the run. It may be empty.
+    // All ranks call it with the step after each evaluation, but not after a request to end the
+    // run. Without held-out data, they call it when an evaluation would be due. It may be empty.
     std::function<void(int64_t step)> after_evaluation = {};
     const BatchLoader* loader = nullptr;   // Load waits for it; null if batches need no wait
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
-    // All ranks call it once, right before the first step or save, and after the evaluation before
-    // the first step. It may be empty.
+    // All ranks call it once, before the first step and before the first save. An evaluation before
+    // the first step comes even earlier, so it cannot rely on this call. It may be empty.
     std::function<void()> begin_steps = {};
     BetweenSteps* between = nullptr;  // null if there is no work between steps
     // The time by which the last save must be done; nullopt if there is no limit.
@@ -66,8 +66,8 @@ struct TrainResult {
     int64_t new_updates = 0;
     double loss = 0;  // loss of the last step
     Bytes peak_rss;   // the largest peak of any rank
-    // Peaks of LibTorch's allocator, each the largest of all GPUs: bytes given out to tensors, and
-    // bytes held. 0 on the CPU.
+    // Peak memory in LibTorch's allocator, the maximum over all GPUs: bytes allocated to tensors,
+    // and bytes reserved from the GPU. 0 on the CPU.
     Bytes peak_device;
     Bytes peak_device_held;
     Duration time{0};  // time of all steps, and of the evaluations between them
@@ -103,11 +103,11 @@ class Trainer {
     // Takes the next step, whatever its number, and does what follows each step: it reports, goes
     // on with a save that is under way, and changes the plan if that is due.
     [[nodiscard]] StepFacts take_step();
-    // Returns the held-out loss after the last step. It does not count for the best checkpoint and
-    // the early end, which are rules of run(). REQUIRES: there is an evaluator.
+    // Returns the held-out loss after the last step. Only evaluations in run() can change the best
+    // checkpoint or end a run early; this one does neither. REQUIRES: there is an evaluator.
     [[nodiscard]] double evaluate();
-    // Begins to save the last step. If WAITS, returns only after the save has ended. REQUIRES:
-    // there is a checkpointer, and begin() or a step came before.
+    // Starts to save the last step. If WAITS, returns only after the save has ended. REQUIRES:
+    // there is a checkpointer, and begin() has been called.
     void save(bool waits) {
         begin_steps();
         save(step_, last_loss_, waits);

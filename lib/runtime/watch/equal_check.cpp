@@ -47,7 +47,8 @@ bool are_equal(const Topology& topology, const std::vector<Digest>& digests) {
     return std::ranges::all_of(hosts, [&](uint64_t host) { return host == hosts.front(); });
 }
 
-// Returns HASH of a tensor, mixed with the tensor's number. A digest is a sum of such hashes.
+// Returns HASH combined with the identity of its tensor. Digests are sums of such hashes. Without
+// the identity, a sum would stay the same if two tensors had each other's values.
 uint64_t mixed(int parameter, int state, uint64_t hash) {
     const auto number = static_cast<uint64_t>(parameter * 8 + state + 4);
     return (hash ^ (hash >> 29)) * (2 * number + 0x9E3779B97F4A7C15U);

@@ -17,10 +17,11 @@ namespace dslaunch::runtime {
 // Compares copies; see the top of this file.
 class EqualCheck {
   public:
-    // COLLECTIVES joins the ranks that train the same parameters. KEEPERS says which of these ranks
-    // keep one copy together: the ranks of each host or, on GPUs, each rank alone. RANKS has each
-    // rank's number in the job. If it is empty, messages have the numbers in COLLECTIVES. STATES
-    // are the names of the optimizer's states. COLLECTIVES and MODEL must outlive this object.
+    // COLLECTIVES joins the ranks that train the same parameters. KEEPERS groups these ranks: ranks
+    // of a group share one copy. On CPUs a group is a host, on GPUs a single rank. RANKS gives each
+    // rank's number in the job, for error messages. If RANKS is empty, messages use the numbers of
+    // COLLECTIVES. STATES are the names of the optimizer's states. COLLECTIVES and MODEL must
+    // outlive this object.
     EqualCheck(Collectives& collectives, Topology keepers, const plan::ModelInfo& model,
                std::vector<int> ranks, std::vector<std::string> states);
 

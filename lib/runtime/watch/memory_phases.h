@@ -22,9 +22,9 @@ class MemoryPhases {
     // Notes that an instruction has been carried out, or queued on a device.
     void note(plan::Op op);
     // Returns "forward 812.0 MiB (at most 830.1 MiB), backward …, update …; 901.2 MiB at most since
-    // the start". Each phase has the resident memory at its end in the last step, and its largest
-    // value since the last call. On a GPU the text also has the bytes in tensors there. Starts
-    // over.
+    // the start". Each phase shows the resident memory at its end in the last step, and in
+    // parentheses the largest such value since the last call. On a GPU the text also has the bytes
+    // of tensors there. Discards the samples afterwards.
     [[nodiscard]] std::string take();
 
   private:

@@ -9,8 +9,8 @@ namespace dslaunch::server {
 
 namespace {
 
-// The stack of a thread that answers, whatever `ulimit -s` says; rendering the deepest template
-// needs less.
+// The stack size of an answering thread, set here so that it does not depend on `ulimit -s`. It is
+// enough to render the deepest template.
 constexpr size_t kAnswerStackBytes = size_t{8} << 20;
 
 // Errors of logging are ignored, because they must not end the server.

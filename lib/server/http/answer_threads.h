@@ -27,8 +27,9 @@ class AnswerThreads {
 
     // Starts the first thread, before anything else uses memory. Throws Error{kSetup}.
     void start();
-    // Moves CONNECTION out of LIST; a thread answers its request soon. Allocates only for a new
-    // thread: if that fails, the threads that exist answer the request later.
+    // Moves CONNECTION out of LIST, so that one of the threads answers its request. Allocates
+    // memory only to start a new thread. If no thread can be started, the existing threads answer
+    // the request later.
     void hand_over(Connections& list, Connection& connection);
     // Returns the connections that were answered since the last call.
     [[nodiscard]] Connections take_back();

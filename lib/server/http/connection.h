@@ -58,12 +58,12 @@ class ConnectionClient final : public ReplySink {
 // Sends the reply `100 Continue`, for which a client waits before it sends the body of its request.
 void send_continue(const Connection& connection);
 
-// Prepares CONNECTION for the next request, or for its end, after a request is answered.
+// Prepares CONNECTION after an answer: either for the next request, or for its end.
 void settle(Connection& connection);
 
-// Lets a client that is still sending read its answer: if the connection were closed at once, the
-// bytes that were not read would make the system reset the connection, and the answer would be
-// lost.
+// Closes only the sending side of CONNECTION, so that a client that is still sending can read its
+// answer. If the connection were closed at once, unread bytes would make the system reset the
+// connection, and the answer would be lost.
 void drain(Connection& connection);
 
 // Writes a short answer, which fits in the socket's buffer, and drains the connection. Never waits

@@ -89,7 +89,8 @@ void ConnectionServer::run() {
 
 bool ConnectionServer::goes_on() {
     if (!is_ending_) {
-        // While every connection is being answered, new ones wait in the system's queue.
+        // Accepts connections if there is room, or if make_room() can close a waiting connection.
+        // Otherwise new connections wait in the system's queue.
         const bool may_listen =
             open_ < static_cast<size_t>(limits_.connections_max) || !reading_.empty();
         if (may_listen != is_listening_) {
@@ -125,8 +126,8 @@ void ConnectionServer::look() {
             receive(*static_cast<Connection*>(what));
         }
     }
-    // New connections are accepted after the other events are handled, because making room for one
-    // may close a connection that has an event.
+    // Accepts new connections only now. To make room, accept_all() may close a connection, and one
+    // of the events above could still point to the closed connection.
     if (comes && !is_ending_) accept_all();
     take_back();
     if (SystemClock().now() >= next_sweep_) sweep();
@@ -136,8 +137,8 @@ void ConnectionServer::accept_all() {
     for (int i = 0; i < kAcceptedAtOnce; ++i) {
         UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid()) {
-            // If no file descriptors are left, the connection that has waited longest is closed,
-            // now or at the next call.
+            // If no file descriptors are left, make_room() closes the connection that has waited
+            // longest. The freed descriptor serves a new connection, in this call or the next.
             if ((errno == EMFILE || errno == ENFILE) && !make_room()) return;
             if (errno != ECONNABORTED && errno != EINTR && errno != EMFILE) return;
             continue;
@@ -257,9 +258,9 @@ bool ConnectionServer::read_head(Connection& connection, std::string_view& bytes
     return true;
 }
 
-// Refuses other requests that arrive slowly, until BYTES more from CONNECTION fit in the memory for
-// requests that are still arriving. The request with the highest cost is refused first. The cost is
-// the request's memory times the time for which the request has used it.
+// Makes room for BYTES more of CONNECTION's request: refuses other requests that arrive slowly,
+// until arriving requests use at most half of the budget. Refuses the request with the highest cost
+// first. The cost is the request's memory times the time for which the request has used it.
 void ConnectionServer::make_memory(const Connection& connection, size_t bytes) {
     const int64_t growth = connection.reader.growth(bytes);
     while (growth > 0) {
@@ -322,7 +323,8 @@ void ConnectionServer::take_back() {
     }
 }
 
-// Waits for the next request of CONNECTION, which may have arrived already, or for its end.
+// Continues with CONNECTION after an answer: reads the next request, or waits for the client to
+// close the connection.
 void ConnectionServer::go_on_with(Connection& connection) {
     if (is_ending_) return drop(connection);
     const std::string following = std::exchange(connection.following, {});

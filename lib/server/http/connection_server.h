@@ -22,7 +22,7 @@
 
 namespace dslaunch::server {
 
-// The limits of a server; a connection that exceeds one is refused or closed.
+// The limits of a server. A connection that exceeds a limit is refused or closed.
 struct ConnectionLimits {
     RequestLimits request;
     int answers_max = 512;       // requests that are answered at once; others wait

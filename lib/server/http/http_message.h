@@ -44,8 +44,8 @@ class ReplySink {
     virtual ~ReplySink() = default;
     // Sends all BYTES. Returns false if the client has left or has stopped reading.
     [[nodiscard]] virtual bool write(std::string_view bytes) = 0;
-    // Returns false if the client has closed the connection, even if it sent bytes before. Does not
-    // block.
+    // Returns false if the client has closed the connection, even if some of its bytes are still
+    // unread. Does not block.
     [[nodiscard]] virtual bool is_there() const = 0;
 };
 
@@ -53,14 +53,14 @@ class ReplySink {
 class HttpHandler {
   public:
     virtual ~HttpHandler() = default;
-    // Returns the answer to a request that is refused because of its head, before its body is read;
-    // nothing if the request is not refused.
+    // Checks the head of a request before the body is read. Returns the answer if the request is
+    // refused, otherwise nothing.
     [[nodiscard]] virtual std::optional<HttpReply> refuse(const RequestHead& head) = 0;
     // Returns true if answer() returns a short answer at once for a request with HEAD. The thread
-    // that reads the connections then calls answer() itself, even if the largest allowed number of
-    // requests is being answered.
+    // that reads the connections then calls answer() itself, so that the request does not have to
+    // wait for a free thread of the pool.
     [[nodiscard]] virtual bool is_quick(const RequestHead& head) = 0;
-    // Returns the answer to REQUEST, which refuse() did not refuse; may take any time. If it
+    // Returns the answer to REQUEST, which refuse() has accepted. The call may take any time. If it
     // throws, error() makes the answer.
     [[nodiscard]] virtual HttpReply answer(HttpRequest& request, const ReplySink& client) = 0;
     // Returns the answer with STATUS for bytes that are not a request, or for a request that cannot

@@ -30,7 +30,7 @@ ListeningPort listen_on(const std::string& host, int port) {
     std::string why = error != 0 ? ::gai_strerror(error) : "";
     for (const addrinfo* at = error == 0 ? found : nullptr; at != nullptr; at = at->ai_next) {
         UniqueFd socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        // Only this option is set: others (SO_REUSEPORT) could let a second server share the port.
+        // SO_REUSEPORT is not set, because it could let a second server share the port.
         const int on = 1;
         ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         sockaddr_storage address{};

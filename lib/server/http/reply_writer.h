@@ -19,8 +19,8 @@ struct ReplyMode {
 // closed.
 [[nodiscard]] bool write_reply(const HttpReply& reply, const ReplyMode& mode, ReplySink& client);
 
-// The bytes of the answer that is sent if there is no memory to make one; the connection is closed
-// after it.
+// A complete answer in static memory, for requests that cannot be answered for lack of memory. The
+// connection must be closed after it.
 inline constexpr std::string_view kNoMemoryReply =
     "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
     "Content-Type: application/json\r\nContent-Length: 111\r\n\r\n"

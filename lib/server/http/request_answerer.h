@@ -12,13 +12,13 @@ namespace dslaunch::server {
 // The answerer of requests. It decides after each answer whether the connection may be used again.
 class RequestAnswerer {
   public:
-    // REQUESTS_MAX: the largest number of requests on one connection. IS_ENDING: no connection is
-    // used again once it is true. HANDLER and IS_ENDING must outlive this object.
+    // REQUESTS_MAX is the largest number of requests on one connection. Once IS_ENDING is true, no
+    // connection is used for another request. HANDLER and IS_ENDING must outlive this object.
     RequestAnswerer(HttpHandler& handler, int requests_max, const std::atomic<bool>& is_ending)
         : handler_(handler), requests_max_(requests_max), is_ending_(is_ending) {}
 
-    // Answers CONNECTION's request. Sets is_usable to true if another request may follow, else to
-    // false. PAUSE_MAX: the longest time for which the client may read nothing. Does not throw.
+    // Answers CONNECTION's request. Gives up if the client reads nothing for longer than PAUSE_MAX.
+    // Sets is_usable to true if another request may follow, else to false. Does not throw.
     void answer(Connection& connection, Duration pause_max);
 
   private:

@@ -54,7 +54,8 @@ class MemoryLease {
     }
     ~MemoryLease() { shrink_to(0); }
 
-    // Takes BYTES more. Returns false and changes nothing if the budget has fewer left.
+    // Increases the lease by BYTES. Returns false and changes nothing if the budget has less than
+    // BYTES left.
     [[nodiscard]] bool grow(int64_t bytes) noexcept {
         if (!budget_->take(bytes)) return false;
         bytes_ += bytes;
@@ -75,7 +76,9 @@ class MemoryLease {
     int64_t bytes_ = 0;
 };
 
-// Returns the number of bytes that reserve() would first take from the lease's budget.
+// Returns how many bytes reserve() takes from the budget if BUFFER needs larger memory; 0 if BUFFER
+// already has room for NUMEL elements. Once the elements are in the larger memory, reserve() gives
+// back the bytes of the old memory.
 template <typename Buffer>
 [[nodiscard]] int64_t growth_of(const Buffer& buffer, size_t numel, size_t numel_max = SIZE_MAX) {
     if (numel <= buffer.capacity()) return 0;
@@ -93,7 +96,8 @@ template <typename Buffer>
     const int64_t growth = growth_of(buffer, numel, numel_max);
     if (growth == 0) return true;
     const int64_t before = static_cast<int64_t>(buffer.capacity()) * kUnit;
-    // The old and the new memory are both in use while one is copied to the other.
+    // While the elements are copied, the old and the new memory are both in use, so both are
+    // charged.
     const int64_t taken = lease.bytes();
     if (!lease.grow(growth)) return false;
     buffer.reserve(static_cast<size_t>(growth / kUnit));

@@ -93,7 +93,7 @@ std::optional<HttpRefusal> read_first_line(std::string_view line, RequestHead& h
     return std::nullopt;
 }
 
-// The fields of a head that the answering code does not see.
+// Header fields that only this file needs. They are not part of RequestHead.
 struct Framing {
     Field length, transfer, expect;
 };
@@ -153,8 +153,8 @@ std::optional<HttpRefusal> read_framing(const Framing& framing, RequestHead& hea
             return kBadLength;
         head.body_bytes = static_cast<uint64_t>(parse_int(*framing.length).value_or(0));
     }
-    // A body is unusual with methods other than POST, and a proxy in front of the server may not
-    // have recognized the body.
+    // Closes the connection after the answer: a body is unusual with methods other than POST, so a
+    // proxy in front of the server may take the body for the next request.
     if (head.has_body() && head.method != "POST") head.stays_open = false;
     if (framing.expect) {
         if (!equal_ignoring_case(*framing.expect, "100-continue")) return kOtherExpectation;

@@ -29,10 +29,10 @@ struct RequestHead {
     bool wants_continue = false;
 };
 
-// Reads TEXT, a head with the empty line at its end, into HEAD. Returns why it is refused: it does
-// not follow the grammar of RFC 9112, or other programs might read it differently (folded lines,
-// lines without a carriage return, a blank before a colon, a repeated field that may occur only
-// once, a length together with chunks).
+// Parses TEXT, a head with the empty line at its end, into HEAD. Returns the reason if TEXT is
+// refused, because it violates RFC 9112 or because other programs might read it differently.
+// Examples are folded lines, lines without a carriage return, a blank before a colon, a repeated
+// field that may occur only once, and a length together with chunks.
 [[nodiscard]] std::optional<HttpRefusal> read_head(std::string_view text, RequestHead& head);
 
 // Returns true if A and B are equal when the case of ASCII letters is ignored.

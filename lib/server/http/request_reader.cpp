@@ -35,7 +35,7 @@ void RequestReader::refuse(const HttpRefusal& refusal) {
 }
 
 void RequestReader::reset() {
-    // The memory of a long request is given back to the system as well.
+    // Frees the memory of a long request, since shrink_to() gives its bytes back to the budget.
     body_ = {};
     if (head_text_.capacity() > kFreeHeadBytes) {
         head_text_ = {};
@@ -166,8 +166,8 @@ void RequestReader::take_size_digit(char c) {
         chunk_bytes_ * 16 + static_cast<uint64_t>(is_number ? low - '0' : low - 'a' + 10);
 }
 
-// Reads C, a byte of a chunk that is not data. Chunk extensions, and fields after the last chunk,
-// are refused: no client needs them, and programs interpret them in different ways.
+// Reads C, a byte between the data of chunks. Refuses chunk extensions and fields after the last
+// chunk: no client needs them, and programs interpret them in different ways.
 void RequestReader::take_mark(char c) {
     const auto expect = [&](char wanted, ChunkPart next) {
         if (c != wanted) return refuse(kBadChunk);

@@ -38,8 +38,7 @@ class RequestReader {
     // Reads bytes from the beginning of BYTES, up to the end of the head or of the request. Returns
     // the number of bytes read.
     size_t take(std::string_view bytes);
-    // Returns the number of bytes that must be left in the budget if NUMEL more bytes of a body
-    // arrive.
+    // Returns the bytes that the reader will take from the budget for NUMEL more bytes of a body.
     [[nodiscard]] int64_t growth(size_t numel) const;
     // Begins the body. REQUIRES: state() is kHeadRead.
     void read_body();
@@ -48,7 +47,8 @@ class RequestReader {
 
     // Returns the state after the last call.
     [[nodiscard]] State state() const { return state_; }
-    // REQUIRES: a state after kHead other than kRefused. The results are valid until reset().
+    // REQUIRES: the head has been read, and the request is not refused. The results are valid until
+    // reset().
     [[nodiscard]] const RequestHead& head() const { return head_; }
     [[nodiscard]] std::string& body() { return body_; }
     // Returns the lease for the body's bytes; the work on the answer is charged to it too.

@@ -203,8 +203,8 @@ void JsonReader::number() {
     if (is_whole && std::from_chars(first, last, node.integer).ec == std::errc()) return;
     node.kind = JsonKind::kReal;
     node.marked = is_whole;
-    // The text was checked to be a number of JSON's grammar, so that strtod() cannot read one of
-    // the other forms that it accepts.
+    // The text was checked to be a number of JSON's grammar. Other forms that strtod() accepts
+    // cannot occur here.
     const double real = std::strtod(first, nullptr);
     if (!std::isfinite(real)) refuse("a number is too large");
     if (is_whole) {

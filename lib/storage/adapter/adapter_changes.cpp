@@ -44,8 +44,8 @@ bool same_numbers(const std::optional<SafetensorsEntry>& a,
     return a->dtype == b->dtype && a->shape == b->shape && std::ranges::equal(a->bytes, b->bytes);
 }
 
-// Returns true if A and B have the same form and the same bytes in blocks that are spread over
-// them.
+// Returns true if A and B have the same type, shape and length, and the same bytes in a sample. The
+// sample is BLOCKS blocks spread evenly over the tensor, and its end.
 bool look_equal(const SafetensorsEntry& a, const SafetensorsEntry& b, size_t blocks) {
     constexpr size_t kBlockBytes = 4096;
     const std::string_view bytes_a = text_in(a.bytes), bytes_b = text_in(b.bytes);
@@ -95,8 +95,8 @@ bool have_equal_weights(const std::string& a, const std::string& b) {
     }
 }
 
-// Returns true if PATH seems to contain the model BASE: its last part is BASE's last part, or a
-// folder in it is named models--ORG--NAME, as in the hub's cache.
+// Returns true if the path PATH suggests that the model there is BASE: both have the same last
+// part, or PATH contains a folder models--ORG--NAME of the hub's cache.
 bool may_be_named(const std::string& path, const std::string& base) {
     namespace fs = std::filesystem;
     const auto last = [](const std::string& name) {
@@ -169,7 +169,7 @@ bool WeightChange::is_same(const WeightChange& other) const {
         !same_numbers(values, other.values) || pair.has_value() != other.pair.has_value())
         return false;
     if (pair) {
-        // Both pairs change the same base weight.
+        // Both pairs change the same base weight, so equal numbers give equal results.
         return pair->scale == other.pair->scale && pair->r == other.pair->r &&
                pair->read_a() == other.pair->read_a() && pair->read_b() == other.pair->read_b();
     }
@@ -294,7 +294,8 @@ void AdapterChanges::add_token_rows(const SafetensorsEntry& entry, const std::st
     auto found = std::ranges::find_if(config_.token_rows, [&](const auto& named) {
         return named.first.empty() || path == named.first || path.ends_with("." + named.first);
     });
-    // PEFT also saves these rows under the name of an output layer that is tied to the table.
+    // If the output layer is tied to the token embedding, PEFT also saves the embedding's rows
+    // under the output layer's name.
     if (model_ != nullptr && model_->is_tied && in_model(path) == head_of(*model_))
         found = config_.token_rows.begin();
     if (found == config_.token_rows.end())
@@ -360,7 +361,8 @@ void AdapterChanges::add_pair(const std::string& path, const LowRankPair& pair) 
                "changes a layer that another tensor also changes: the file contains two adapters, "
                "or one layer under two names");
     change.pair = pair;
-    // If the file also contains the base weight, the initialization has already changed it.
+    // If the file contains the whole base weight, this weight already includes the change that the
+    // initialization made. If not, the same change must be made to the model's base weight.
     if (!change.whole && !pair.is_of_table && pair.experts == 1) change.init = config_.init;
     if (!config_.is_dora) return;
     const int64_t numel = pair.is_of_table ? pair.in() : pair.out();
@@ -388,8 +390,8 @@ void AdapterChanges::require_pairs() const {
     }
 }
 
-// Adds the pair of a layer's experts, split into a pair for each expert: in transformers 5 one
-// parameter contains the matrices of all experts.
+// Splits PAIR, which adapts all experts of a layer, and adds one pair for each expert. In
+// transformers 5 one parameter contains the matrices of all experts.
 void AdapterChanges::add_stack(const std::string& path, const LowRankPair& pair) {
     const int64_t width = model_->width, inner = model_->expert_width, count = model_->experts;
     const bool up = pair.in() == width && pair.out() == 2 * inner;
@@ -472,8 +474,8 @@ void AdapterChanges::require_target(const std::string& path, const LowRankPair& 
                                   printable(path), kAdapterConfig));
 }
 
-// Checks that the file has the tensors that modules_to_save names. A tied parameter may be stored
-// under the other module's name.
+// Checks that the file has the tensors that modules_to_save names. If two modules are tied, the
+// file may have their tensor under either name.
 void AdapterChanges::require_saved() const {
     if (config_.modules_to_save.empty()) return;
     const auto missing = [&](const std::string& name) {
@@ -503,10 +505,11 @@ void AdapterChanges::require_saved() const {
         }
 }
 
-// Completes the changes of a model whose output layer is tied to the table of tokens. PEFT gives
-// each of these two modules only the tensors that the file has under its name. Changed rows of the
-// table also change the output layer. A whole weight of one module also replaces the other module's
-// weight, unless modules_to_save names it; even then, a table of a different size replaces both.
+// Completes the changes of a model whose output layer is tied to the token table. The file may have
+// the tensors of only one of these two modules. If rows of the table change, the output layer
+// changes too. A new weight of one module also replaces the weight of the other, unless
+// modules_to_save names the changed module. A table with a different number of rows always replaces
+// the output layer too.
 void AdapterChanges::settle_tied() {
     const std::string table_name = table_of(*model_), head_name = head_of(*model_);
     const bool has_any = changes_.contains(table_name) || changes_.contains(head_name);

@@ -26,9 +26,10 @@ struct LowRankPair {
     bool is_of_table = false;  // `a` and `b` are the file's B and A, transposed
     int64_t r = 0;
     double scale = 1;
-    // If one parameter contains the weights of EXPERTS experts, `expert` is the index of this
-    // weight's expert: it selects r rows of A and every EXPERTS-th column of B. OUTPUTS is the
-    // range of B's rows that belong to the weight.
+    // One parameter may contain the weights of several experts. An adapter of this parameter is
+    // split into one pair for each expert. This pair belongs to expert number `expert` of
+    // `experts`. Its matrices are r rows of A, and a part of B: the rows `outputs`, and in them the
+    // columns number `expert + i * experts`.
     int64_t expert = 0, experts = 1;
     Range outputs;
 
@@ -62,18 +63,19 @@ struct WeightChange {
 
 // Returns a message if the adapter in folder ADAPTER was trained with a different model than the
 // one in the Hugging Face folder MODEL, else an empty text. If the folder of the adapter's base
-// model is on this machine, compares samples of each tensor's bytes, otherwise only the names. Also
-// returns an empty text if the weights of one of the models cannot be read. Blocks on the disk.
+// model is on this machine, compares samples of each tensor's bytes. Otherwise compares only the
+// names of the models. Also returns an empty text if the weights of one of the models cannot be
+// read. Blocks on the disk.
 [[nodiscard]] std::string other_base_text(const std::string& adapter, const std::string& model);
 
 // An open adapter. Keeps its file mapped.
 class AdapterChanges {
   public:
     // Reads both files of FOLDER, an adapter of MODEL. MODEL is null if the model is not a Hugging
-    // Face folder. Throws Error{kInput} naming the file and the tensor if a tensor belongs to no
-    // adapter or is not floating-point, if half of a pair is missing, if a tensor needs a pair and
-    // has none, if a pair's rank differs from the config's, if the config gives the pair's layer no
-    // adapter, or if the file lacks the tensors that modules_to_save names.
+    // Face folder. Throws Error{kInput}, naming the file and the tensor, if a tensor belongs to no
+    // adapter or is not floating-point, if a pair is incomplete or missing, or if tensors of
+    // modules_to_save are missing. Also throws if a pair contradicts the config: the rank differs,
+    // or the config gives the layer no adapter.
     AdapterChanges(const std::string& folder, const TransformerConfig* model);
 
     // Return the adapter's folder, and the content of the folder's adapter_config.json.
@@ -82,13 +84,13 @@ class AdapterChanges {
     // Returns the changes by the names of their weights, without the ending ".weight".
     [[nodiscard]] const std::map<std::string, WeightChange>& all() const { return changes_; }
 
-    // Changes MODEL to fit the adapter: it gets as many tokens as the adapter's tables have, and a
-    // separate output layer if the adapter changes the output layer and the table of tokens
-    // differently.
+    // Changes MODEL to fit the adapter. MODEL's vocabulary gets the size of the adapter's tables.
+    // If the adapter changes the output layer and the token table differently, MODEL gets a
+    // separate output layer.
     void adapt(TransformerConfig& model) const;
 
-    // Returns the change of the parameter NAME, or null if it has none. require_all_taken() throws
-    // Error{kInput}, naming the tensor, if take() never returned one of the changes.
+    // Returns the change of the parameter NAME, or null if there is none. After all calls,
+    // require_all_taken() throws Error{kInput}, naming the tensor, if a change was never returned.
     [[nodiscard]] const WeightChange* take(const std::string& name);
     void require_all_taken() const;
 

@@ -12,8 +12,8 @@
 
 namespace dslaunch::storage {
 
-// The change that training made to the base's weights before its first step. PEFT makes it again
-// when it loads the adapter, so that base and adapter together give the trained model.
+// The change that the initialization of the adapter made to the base weights. PEFT repeats the
+// change when it loads the adapter, because the adapter was trained for the changed weights.
 enum class AdapterInit {
     kNone,   // nothing
     kPissa,  // subtracted the part of the r largest singular values (arXiv:2404.02948)
@@ -37,8 +37,8 @@ struct AdapterConfig {
     NamedNumbers rank_pattern;  // ranks of layers whose rank is not r
     NamedNumbers alpha_pattern;
     std::vector<std::string> target_parameters;
-    // The indices of the trained rows of each table, by the end of the table's name; "" is the
-    // table of tokens.
+    // For each table, the end of its name and the indices of its trained rows. The name "" means
+    // the token table.
     std::vector<std::pair<std::string, std::vector<int64_t>>> token_rows;
 
     // Returns the factor of a pair's product: alpha / r, or alpha / sqrt(r) with rslora.

@@ -48,8 +48,8 @@ bool begins_with(std::string& path, std::string_view prefix) {
     return true;
 }
 
-// Returns PATH with OWN in place of the part OTHER, if OTHER follows a layer's number:
-// "model.layers.0.OWN.gate".
+// Returns PATH with the part OTHER replaced by OWN wherever OTHER follows the number of a layer.
+// For example, "layers.0.OTHER.gate" becomes "layers.0.OWN.gate".
 std::string renamed_part(const std::string& path, const std::string& other,
                          const std::string& own) {
     Parts parts = split(path, '.');

@@ -9,10 +9,11 @@
 
 namespace dslaunch::storage {
 
-// The ends of the names of A and B, which follow the name of the layer.
+// An adapter's file appends these texts to the name of a layer to name the layer's matrices A and
+// B.
 inline constexpr std::string_view kAdapterA = ".lora_A.weight", kAdapterB = ".lora_B.weight";
 
-// The role of a tensor in an adapter, with its shape.
+// The role of a tensor in an adapter. The comments give the tensor's shape.
 enum class AdapterRole {
     kWhole,      // a parameter that replaces the model's
     kA,          // [r, in] of a pair
@@ -40,9 +41,9 @@ struct AdapterName {
 // Returns the name that the parameter NAME has in an adapter's file.
 [[nodiscard]] std::string name_in_adapter(std::string_view name);
 
-// Returns the name that MODEL's folder uses for PATH, a layer or parameter named as in any release
-// of transformers. PATH may lack the decoder's prefix, or have the prefix of a decoder that is part
-// of a model with images. transformers has used two names for layers of experts.
+// Returns the name of the layer or parameter PATH in MODEL's folder. PATH may be a name of any
+// release of transformers; some releases named layers of experts differently. PATH may lack the
+// decoder's prefix, or have the prefix of a decoder in a model with images.
 [[nodiscard]] std::string path_in_model(const TransformerConfig& model, const std::string& path);
 
 // Return the names of MODEL's table of tokens and of its output layer.

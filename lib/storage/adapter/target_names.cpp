@@ -44,8 +44,8 @@ std::string as_ecmascript(const std::string& pattern) {
     return made;
 }
 
-// Returns a matcher whose time is polynomial in the lengths of pattern and text. Otherwise, a file
-// could contain a pattern that takes exponential time. It does not support back-references.
+// Returns a matcher that takes polynomial time, because a pattern from a file could otherwise take
+// exponential time. The matcher does not support back-references.
 std::regex compile(const std::string& pattern) {
     return std::regex(as_ecmascript(pattern),
                       std::regex::ECMAScript | std::regex_constants::__polynomial);
@@ -55,7 +55,7 @@ bool fits_whole(const std::string& pattern, std::string_view path) {
     return std::regex_match(path.begin(), path.end(), compile(pattern));
 }
 
-// Returns true if PATTERN matches all of PATH, or its end after a dot.
+// Returns true if PATTERN matches all of PATH, or the part of PATH after one of its dots.
 bool fits_end(const std::string& pattern, std::string_view path) {
     // Most patterns are plain names, and there may be one for each layer, so these are compared
     // without a regular expression.
@@ -72,8 +72,9 @@ bool fits_end(const std::string& pattern, std::string_view path) {
     return fits_whole("(.*\\.)?(" + pattern + ")", path);
 }
 
-// Returns the number of the layer in PATH: the first number that follows the name of a list in
-// LISTS. If LISTS is empty, any list inside a module counts. For "model.layers.3.mlp" it is 3.
+// Returns the number of the layer in PATH, for example 3 for "model.layers.3.mlp". LISTS are the
+// names of the modules that contain numbered layers, such as "layers". If LISTS is empty, any
+// module except the outermost one may contain them.
 std::optional<int64_t> layer_number(std::string_view path, const std::vector<std::string>& lists) {
     size_t names = 0;
     for (size_t begin = 0, dot = path.find('.'); dot != std::string_view::npos;

@@ -11,12 +11,12 @@
 
 namespace dslaunch::storage {
 
-// Numbers by patterns of layers' names, in the order of the config: the first pattern that matches
-// counts.
+// A list of patterns for names of layers, each with a number. A layer gets the number of the first
+// pattern that matches its name.
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
-// Returns the number of the first pattern that matches all of PATH or its end after a dot;
-// OTHERWISE if no pattern matches.
+// Returns the number for the layer PATH, or OTHERWISE if no pattern matches. A pattern matches if
+// it describes all of PATH, or the part of PATH after one of its dots.
 [[nodiscard]] double number_for(const NamedNumbers& numbers, std::string_view path,
                                 double otherwise);
 
@@ -30,8 +30,8 @@ struct NameRule {
 
     // Returns true if the rule names no layer at all.
     [[nodiscard]] bool is_empty() const { return !pattern && ends.empty(); }
-    // Returns true if the pattern matches all of PATH, or if `ends` contains PATH or its end after
-    // a dot.
+    // Returns true if the pattern matches all of PATH, or if PATH is one of `ends` or ends with "."
+    // and one of `ends`.
     [[nodiscard]] bool fits(std::string_view path) const;
 };
 

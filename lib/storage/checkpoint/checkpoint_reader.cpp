@@ -27,7 +27,8 @@ std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& fol
     }
 }
 
-// Returns true if a folder with these ENTRIES is a DeepSpeed checkpoint, or a step's folder in one.
+// Returns true if a folder with these ENTRIES is a DeepSpeed checkpoint, or the folder of one step
+// in such a checkpoint.
 bool is_deepspeed(const std::vector<FolderEntry>& entries) {
     return std::any_of(entries.begin(), entries.end(), [](const FolderEntry& entry) {
         return is_deepspeed_entry(entry.name, entry.is_folder);
@@ -167,8 +168,8 @@ void CheckpointReader::for_each(int tensor, int state, const Range& elements,
 
 namespace {
 
-// Returns the checkpoint that FOLDER means if FOLDER is RUN/best or RUN/latest and no folder has
-// that name; an empty text if FOLDER is anything else.
+// Returns the best checkpoint of a run if FOLDER is RUN/best, and the newest usable one if FOLDER
+// is RUN/latest. Returns an empty text if FOLDER has another name, or is a real folder.
 std::string pointed_to(FileTree& tree, const std::string& folder) {
     const std::string name = folder.substr(folder.rfind('/') + 1);
     const bool wants_best = name == "best";
@@ -194,8 +195,9 @@ std::string pointed_to(FileTree& tree, const std::string& folder) {
          printable(folder), printable(place.root), printable(above));
 }
 
-// Returns the folder abandoned-ID-step-N next to FOLDER, which is a missing step-N: a run has
-// renamed FOLDER to it. Returns an empty text if there is none.
+// Returns the present path of the missing checkpoint FOLDER. A run that continued from an earlier
+// step may have renamed it, for example from step-8 to abandoned-ID-step-8. Returns an empty text
+// if there is no such folder.
 std::string set_aside(FileTree& tree, const std::string& folder) {
     const std::string name = folder.substr(folder.rfind('/') + 1);
     if (!parse_step_folder(name)) return "";

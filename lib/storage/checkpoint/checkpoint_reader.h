@@ -34,10 +34,9 @@ class CheckpointReader {
     // found no fault in any file.
     static void mark_verified(FileTree& tree, const CheckpointReader& reader);
 
-    // Calls USE with the bytes of ELEMENTS of a tensor's weights (in its dtype) or of its state
-    // STATE (fp32). The bytes are used as the files contain them, without a comparison of hashes.
-    // The calls are in the order of the tensor's memory, and their ranges together are ELEMENTS
-    // without gaps.
+    // Calls USE with the bytes of ELEMENTS of a tensor. STATE selects the tensor's weights (in its
+    // dtype) or one of its states (fp32). Hashes are not checked. The calls are in the order of the
+    // tensor's memory, and their ranges cover ELEMENTS without gaps.
     using Use = std::function<void(const Range& elements, std::span<const std::byte> bytes)>;
     void for_each(int tensor, int state, const Range& elements, const Use& use) const;
 
@@ -50,10 +49,9 @@ class CheckpointReader {
     std::vector<std::vector<std::pair<size_t, size_t>>> where_;  // pieces by tensor and state
 };
 
-// The checkpoints that a user's path leads to. The path may name a step folder, a folder of step
-// folders, or an --output folder with checkpoints/ in it. A user may append /best or /latest to the
-// last two, to get the best or the newest checkpoint. The result is the root of the step folders,
-// or the step folder itself.
+// The checkpoints that a user's path means. The path may be a step folder, a folder that contains
+// step folders, or an --output folder with checkpoints/ in it. If it is not a step folder itself,
+// the user may append /best or /latest to choose one.
 struct CheckpointPlace {
     std::string root;         // the folder of the step folders; empty if step_folder is set
     std::string step_folder;  // the one step folder that the path leads to; empty if root is set
@@ -61,11 +59,11 @@ struct CheckpointPlace {
 // Throws Error{kCheckpoint} naming PATH if it leads to no checkpoint.
 [[nodiscard]] CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path);
 
-// Returns a message if the file `latest` next to FOLDER disagrees with a choice of dslaunch, else
-// "". PATH is the user's path; FOLDER is the checkpoint that dslaunch chose for it. They disagree
-// if PATH left the choice open and `latest` names a missing or an older checkpoint; the message
-// then advises to give the older one after OPTION. A newer checkpoint in `latest` causes no
-// message: dslaunch skipped it because of its state.
+// Returns a warning if dslaunch chose the checkpoint FOLDER for the user's PATH, but the file
+// `latest` beside FOLDER names an older or a missing checkpoint. For an older one, the warning says
+// how to choose it with the option OPTION. Returns an empty text in all other cases. In particular,
+// there is no warning if PATH itself names FOLDER or the best checkpoint, or if `latest` names a
+// newer checkpoint, which dslaunch has skipped because it is not usable.
 [[nodiscard]] std::string other_latest_text(const FileTree& tree, const std::string& path,
                                             const std::string& folder, std::string_view option);
 

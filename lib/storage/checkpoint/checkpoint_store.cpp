@@ -121,7 +121,8 @@ std::string holder_of(const FileTree& tree, const std::string& path) {
         const std::string_view line = text.substr(0, std::min(text.find('\n'), kHolderBytesMax));
         if (!line.empty()) return printable(line);
     } catch (const Error&) {
-        // The owner has just ended, or it is an older version, which leaves the file empty.
+        // The owner has just ended, or an older version of dslaunch owns the lock and left the file
+        // empty.
     }
     return "a run that did not write its name";
 }
@@ -175,8 +176,8 @@ void CheckpointStore::remove_leftovers() {
         const std::string path = fmt::format("{}/{}", root_, entry.name);
         if (parsed && parsed->kind == StepFolderKind::kReplaced && !complete.count(parsed->step) &&
             look_at(tree_, path, parsed->step).is_complete) {
-            // Gives the checkpoint its name back, since the save that was to replace it was never
-            // completed.
+            // Gives the old checkpoint its name back, because the save that was to replace it was
+            // never completed.
             const std::string place = fmt::format("{}/step-{}", root_, parsed->step);
             if (tree_.list(place)) tree_.remove_folder(place);
             tree_.rename(path, place);
@@ -364,8 +365,8 @@ bool holds_checkpoints(const FileTree& tree, const std::string& folder) {
     }
 }
 
-// Refuses an OUTPUT inside a run. If RESUMES, also refuses an OUTPUT that has no checkpoints
-// itself, but whose subfolders have checkpoints.
+// Refuses OUTPUT if it is inside a run. If RESUMES, also refuses OUTPUT if it has no checkpoints,
+// but its subfolders have checkpoints.
 void require_run_folder(const FileTree& tree, const std::string& output, bool resumes) {
     namespace fs = std::filesystem;
     const auto refuse = [&](const char* what, const fs::path& run) {

@@ -55,13 +55,13 @@ struct CheckpointClaim {
 // Throws Error{kCheckpoint} if a run would spoil the folder OUTPUT. OUTPUT must not be inside a
 // run, must not have complete checkpoints, and must not have files that the result would replace:
 // weights, an adapter, a run.json that dslaunch did not write, or a file named in COPIED (from
-// config_files_of_result()). If RESUMES, checkpoints and the other files of their run are allowed.
-// Without checkpoints of its own, OUTPUT is then refused if its subfolders are runs; the error
-// names them.
+// config_files_of_result()). If RESUMES, OUTPUT may have checkpoints, and then any files of the run
+// that made them. If RESUMES and OUTPUT has no checkpoints, its subfolders must not be runs; the
+// error names such runs.
 void require_unused_output(FileTree& tree, const std::string& output, bool resumes = false,
                            std::span<const std::string> copied = {});
 
-// Says which checkpoints of a run stay.
+// The rule that decides which checkpoints of a run stay.
 struct Retention {
     // Keeps the NEWEST_COUNT newest complete checkpoints (all if 0), and the best one if BEST.
     Retention(int64_t newest_count = 0, bool best = false)  // NOLINT(google-explicit-constructor)

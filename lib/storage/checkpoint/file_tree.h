@@ -1,7 +1,8 @@
 // The interface between checkpoints and the file system: few operations, so that a test can record
-// each of them, make it fail, or stop after it. Paths are plain strings, joined with '/'. A failure
-// throws Error{kDisk} with path, operation and cause, and on a full disk the bytes that are needed
-// and free. Any thread may use a tree; a sink or a view has one owner at a time.
+// each of them, make it fail, or stop after it. Paths are plain strings, joined with '/'. Every
+// failure throws Error{kDisk}. The message has path, operation and cause, and for a full disk also
+// the bytes that are needed and free. Any thread may use a tree; a sink or a view has one owner at
+// a time.
 #pragma once
 
 #include <cstddef>
@@ -83,9 +84,9 @@ class FileTree {
     virtual void remove_file(const std::string& path) = 0;
     // Removes the folder, which may be missing, and everything in it.
     virtual void remove_folder(const std::string& path) = 0;
-    // Locks the file, which is created if it is missing; does not wait. The file contains OWNER
-    // while the lock is held. Returns null if another owner holds the lock. Throws Error{kDisk},
-    // also if the lock fails for another reason, such as a server that does not answer (ENOLCK).
+    // Locks the file, and creates it if it is missing. Does not wait. The file contains OWNER while
+    // the lock is held. Returns null if another owner holds the lock. Throws Error{kDisk} if
+    // locking is impossible, for example because a server does not answer (ENOLCK).
     [[nodiscard]] virtual std::unique_ptr<FileLock> lock(const std::string& path,
                                                          const std::string& owner) = 0;
     // Returns the number of bytes that this user can still write.
@@ -106,8 +107,8 @@ struct FileFailure {
     Bytes free;  // free bytes on PATH's disk; the message mentions them if the disk is full
 };
 
-// Throws Error{kDisk} with path, operation, cause and remedy, and on a full disk also the bytes
-// that are needed and free.
+// Throws Error{kDisk}. The message has path, operation, cause and remedy, and for a full disk also
+// the bytes that are needed and free.
 [[noreturn]] void fail_file(const FileFailure& failure);
 
 }  // namespace dslaunch::storage

@@ -10,8 +10,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// Writes a number. A NaN or an infinity becomes a text, since JSON has no such numbers; a loss may
-// be either. -0 becomes -0.0, since readers take -0 for an integer.
+// Writes a number. A loss may be NaN or infinite, and JSON has no such numbers, so they become
+// texts. -0 becomes -0.0, because readers take -0 for an integer.
 void number(JsonWriter& json, std::string_view name, double value) {
     json.key(name);
     if (value == 0 && std::signbit(value)) {

@@ -52,15 +52,16 @@ inline constexpr std::array<std::string_view, 2> kManifestEnd{",\"manifest_xxh3_
 [[nodiscard]] bool is_lagging_state(std::string_view name);
 
 // The states of 1-bit LAMB that are not moments. The fresh variance is still updated while the
-// variance in use is frozen. There are also three numbers for each tensor
-// (zero/states/tensor_states.h).
+// variance in use is frozen. The coefficient consists of three numbers for each tensor (LambNumbers
+// in zero/states/tensor_states.h).
 inline constexpr std::string_view kFreshVariance = "exp_avg_sq_fresh";
 inline constexpr std::string_view kLambCoefficient = "lamb_coefficient";
 
-// The states of lagging updates (zero/update/lagging_path.h). The first two names end in the number
-// of steps whose gradients wait. First: the waiting gradients of the units that are not important;
-// -0 in an important unit. Second: the same gradients, if the next step uses them to update these
-// units. Third: 1 for a unit that is important from that step on.
+// The names of the states of lagging updates (zero/update/lagging_path.h). The first two names end
+// with the number of steps whose gradients have been added up. kLagging has these gradients for
+// unimportant units, and -0 for important units. If the next step applies the gradients, the state
+// is saved as kLaggingDue instead of kLagging. kLaggingChoice is 1 in each unit that is important
+// from the next step on.
 inline constexpr std::string_view kLagging = "lagging_gradients.";
 inline constexpr std::string_view kLaggingDue = "lagging_gradients_due.";
 inline constexpr std::string_view kLaggingChoice = "lagging_choice";
@@ -201,8 +202,8 @@ struct Checkpoint {
     // The fingerprint of the base weights for which adapters are trained (graph/adapter); empty
     // without adapters.
     std::string base_fingerprint;
-    // The fingerprint of the masks that were made of the first weights (graph/compress); empty
-    // without such masks.
+    // The fingerprint of the masks that compression made from the initial weights (graph/compress);
+    // empty without such masks.
     std::string mask_fingerprint;
     DataMark data;
     std::string config_json;  // resolved, as in run.json

@@ -13,9 +13,10 @@ std::vector<std::string> checkpoints_to_remove(const std::vector<StoredCheckpoin
     std::stable_sort(
         newest_first.begin(), newest_first.end(),
         [](const StoredCheckpoint& a, const StoredCheckpoint& b) { return a.step > b.step; });
-    // Keeps the newest good checkpoints, and the newest verified one and the best one, however old
-    // they are. Removes a checkpoint that is not good only if a newer one is good. Until then, it
-    // may be the only checkpoint of the run, or may still be completed.
+    // A checkpoint is good if it is complete and finite. Keeps the newest good checkpoints. Also
+    // keeps the newest verified one and the best one, even if they are old. Removes a checkpoint
+    // that is not good only if a newer one is good. Until then, it may be the only checkpoint of
+    // the run, or a save may still complete it.
     int64_t good_count = 0;
     bool verified = false;
     for (const StoredCheckpoint& each : newest_first) {

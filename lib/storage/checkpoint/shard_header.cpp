@@ -26,8 +26,8 @@ bool is_row_major(const CheckpointTensor& tensor) {
     return true;
 }
 
-// Returns the shape to write: the tensor's shape, the shape of the whole rows in ELEMENTS, or only
-// the number of elements.
+// Returns the shape to write. A whole tensor keeps its shape, and whole rows of a tensor keep the
+// other dimensions. All else is written as one dimension.
 std::vector<int64_t> shape_of(const CheckpointTensor& tensor, int state, const Range& elements) {
     if (!is_row_major(tensor) || !tensor.is_like_tensor(state)) return {elements.numel};
     if (elements == Range{0, tensor.numel()}) return tensor.shape;

@@ -15,12 +15,12 @@
 namespace dslaunch::storage {
 namespace {
 
-// The size of the chunks that are hashed, scanned and copied, small enough to stay in the
-// processor's cache meanwhile.
+// The size of the chunks that are hashed, scanned and copied. A chunk fits in the processor's
+// cache, so only the first of these three passes reads it from memory.
 constexpr size_t kChunkBytes = size_t{128} << 10;
 
-// Returns true if all of BITS are set in some element. Collects the results without a branch, so
-// that the loop is vectorized.
+// Returns true if any element has all of BITS set. The loop has no branch, so that the compiler can
+// vectorize it.
 template <typename Element>
 bool any_with(std::span<const std::byte> bytes, uint64_t bits) {
     const auto exponent = static_cast<Element>(bits);
@@ -142,7 +142,7 @@ class ShardWriter::Impl {
     }
 
   private:
-    // Begins the next pieces. A piece without elements ends at once.
+    // Begins the next piece that has elements, and ends the empty pieces before it.
     void begin_pieces() {
         while (left_bytes_ == 0 && file_.pieces.size() < plan_.pieces.size()) {
             const CheckpointPiece& piece = plan_.pieces[file_.pieces.size()];

@@ -1,6 +1,6 @@
 // Writes one file of a checkpoint: first a header, made from the plan, then the pieces one after
-// the other. Hashes and scans the pieces while it writes them. One owner at a time; blocks on the
-// disk.
+// the other. Meanwhile hashes the pieces and looks for NaN and infinity in them. One owner at a
+// time; blocks on the disk.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,9 @@ namespace dslaunch::storage {
 // A file of a checkpoint that is being written.
 class ShardWriter {
   public:
-    // FOLDER must exist. CHECKPOINT has tensors, states, id and step, the same on all ranks; it and
-    // TREE must outlive the writer. Throws what FileTree throws.
+    // FOLDER must exist. CHECKPOINT must already have tensors, states, id and step, with the same
+    // values on all ranks. CHECKPOINT and TREE must outlive the writer. Throws what FileTree
+    // throws.
     ShardWriter(FileTree& tree, const std::string& folder, ShardPlan plan,
                 const Checkpoint& checkpoint);
     ~ShardWriter();

@@ -1,6 +1,6 @@
 // The files on disk that store the bytes of a block file. They are open and of equal length. The
-// range of bytes is distributed over them in stripes: stripe s is in file s mod files. The code
-// that created them owns them (swap_files.h); engines only use the descriptors.
+// range of bytes is distributed over them in stripes: stripe s is in file number `s % files`. The
+// code that created them owns them (swap_files.h); engines only use the descriptors.
 #pragma once
 
 #include <cstdint>

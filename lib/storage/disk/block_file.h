@@ -42,7 +42,7 @@ struct [[nodiscard]] IoResult {
     int error_number = 0;      // negative errno of the first part that failed; 0 if none did
     int64_t moved_bytes = 0;   // fewer than requested without an error: a short transfer
     int64_t failed_bytes = 0;  // offset in the block file of the first part that failed or was
-                               // short; without meaning if there is no such part
+                               // short; without meaning if all parts were whole
 
     // Returns true if all ASKED_BYTES were transferred without an error.
     [[nodiscard]] bool has_moved(int64_t asked_bytes) const {
@@ -52,9 +52,9 @@ struct [[nodiscard]] IoResult {
 
 class BlockFile;
 
-// A request in flight. It must be waited for; otherwise the destructor aborts, unless it runs
-// because of an exception. In that case the request goes on until it is done or the BlockFile is
-// destroyed.
+// A request in flight. The owner must call wait(); otherwise the destructor aborts the process. A
+// destructor that runs because of an exception does not abort. The request then goes on until it is
+// done or the BlockFile is destroyed.
 class [[nodiscard]] IoTicket {
   public:
     IoTicket() = default;
@@ -62,10 +62,10 @@ class [[nodiscard]] IoTicket {
     IoTicket& operator=(IoTicket&& other) noexcept;
     ~IoTicket();
 
-    // Blocks until more than KNOWN_BYTES of the request's first bytes have been transferred, or the
-    // request is done. May return at once if the engine cannot measure progress. Returns the number
-    // of first bytes that are known to be transferred, so that work on them can begin. REQUIRES:
-    // wait() was not called yet; the owner's thread.
+    // Returns the number of bytes at the beginning of the request that are known to be transferred,
+    // so that work on them can begin. Blocks until this number exceeds KNOWN_BYTES, or the request
+    // is done. May return at once if the engine cannot measure progress. REQUIRES: the owner's
+    // thread calls it, and has not called wait().
     [[nodiscard]] int64_t wait_for_front(int64_t known_bytes);
     // Blocks until the request is done. REQUIRES: called once, in the owner's thread.
     IoResult wait();
@@ -98,20 +98,20 @@ class BlockFile {
     // has another use. REQUIRES: the owner's thread.
     virtual ~BlockFile() = default;
 
-    // Starts REQUEST. Its memory must stay valid until the request has been waited for, or, if an
-    // exception drops the ticket, until this object is destroyed. The memory of a write must not
-    // change meanwhile. Parts beyond the depth are started as others finish, in submit(),
-    // progress() and wait(). REQUIRES: REQUEST is aligned as above, inside the capacity and not
-    // empty; there are at most requests_max tickets at once. Throws Error{kSetup} if the machine
-    // refuses the queue itself.
+    // Starts REQUEST. Its memory must stay valid until wait() has returned. If an exception
+    // destroys the ticket before wait(), the memory must stay valid until this object is destroyed.
+    // During a write, the memory must not change. If the queue is full, submit(), progress() and
+    // wait() start the rest of the request later. REQUIRES: REQUEST is aligned to kBlockAlignment,
+    // inside the capacity and not empty; there are at most requests_max tickets at once. Throws
+    // Error{kSetup} if the operating system cannot make the queue.
     IoTicket submit(const IoRequest& request);
 
     // Starts every part that can start now and collects finished ones; never blocks. Call it
     // between pieces of other work, so that the device does not become idle.
     virtual void progress() = 0;
 
-    // Registers with the kernel the memory that most requests will use; requests with other memory
-    // take more processor time. ARENA must outlive this object. If a limit forbids the
+    // Registers ARENA, the memory that most requests will use, with the kernel. Requests with other
+    // memory take more processor time. ARENA must outlive this object. If a limit forbids the
     // registration, requests work without it, and the limit is logged once. REQUIRES: called once,
     // before the first submit().
     virtual void register_memory(std::span<std::byte> arena) = 0;

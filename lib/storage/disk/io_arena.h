@@ -1,6 +1,6 @@
 // Memory for reading from and writing to disks: aligned, resident from the start, and in huge pages
-// if the kernel provides them. A transfer then consists of few pieces of memory. If each piece had
-// 4 KiB, transfers would cost a third of the processor time.
+// if the kernel provides them. A transfer then consists of a few large pieces of memory. With
+// pieces of 4 KiB, transfers would take up to a third of the processor time.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ class IoArena {
     }
     ~IoArena();
 
-    // Returns the memory, of the asked length; it begins at a multiple of kBlockAlignment.
+    // Returns the memory. It has the length that the constructor got, and begins at a multiple of
+    // kBlockAlignment.
     [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
 
   private:

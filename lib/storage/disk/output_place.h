@@ -13,13 +13,13 @@ inline constexpr const char* kForceHelp = "replace the output if it already exis
 // it. Unless FORCE, also throws if PATH is a regular file, or a folder that is not empty.
 void require_unused(const std::string& path, bool force);
 
-// Does the same for a command that writes the file PATH. Throws Error{kUsage} if PATH names a
-// folder, and Error{kDisk} if the folder of PATH does not exist.
+// Checks PATH as require_unused() does, for a command that writes a single file. Also throws
+// Error{kUsage} if PATH names a folder, and Error{kDisk} if the folder of PATH does not exist.
 void require_new_file(const std::string& path, bool force);
 
 // Throws Error{kInput}, even with --force, if a model written to PATH would replace INPUT, the
-// model or adapter that the command reads. This is so if PATH is INPUT, a file in the folder INPUT,
-// or the folder of a file INPUT that has the name of a result (model.pt, model.safetensors).
+// model or adapter that the command reads. PATH must not be INPUT or a file in the folder INPUT. If
+// INPUT is a file model.pt or model.safetensors, PATH must not be its folder.
 void require_not_input(const std::string& path, const std::string& input);
 
 // Throws the Error{kInput} of require_unused() for PATH, which exists.

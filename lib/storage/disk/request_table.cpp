@@ -66,8 +66,9 @@ void RequestTable::book_failure(Entry& entry, const Piece& piece, int error_numb
 
 void RequestTable::book_moved(Entry& entry, Moved moved) {
     entry.moved.push_back(moved);
-    // There are never more ranges than pieces in flight, so few that every range is checked again
-    // each time the front moves.
+    // A moved range that begins at front_bytes continues the bytes that are transferred without a
+    // gap. Appends each such range, and then searches the list again from its beginning. The list
+    // is short, because it has at most one range for each piece in flight.
     for (size_t i = 0; i < entry.moved.size();) {
         if (entry.moved[i].begin_bytes != entry.front_bytes) {
             ++i;

@@ -1,6 +1,6 @@
-// The requests of a block file and the pieces into which they are divided: decides which piece is
-// next, which rest a short transfer leaves, and when a request is done. Shared by the engines. One
-// thread at a time.
+// The requests of a block file and the pieces into which they are divided. The table decides which
+// piece comes next, whether the rest of a short transfer needs a new piece, and when a request is
+// done. Shared by the engines. One thread at a time.
 #pragma once
 
 #include <algorithm>

@@ -40,8 +40,8 @@ class ThreadBlockFile final : public QueuedBlockFile {
 
     std::mutex mutex_;              // guards table_, is_watched_ and is_stopping_
     std::condition_variable work_;  // notified when a piece can be started, or is_stopping_
-    // Notified when a request is finished or nothing is in flight, and, while is_watched_, when a
-    // piece has been transferred.
+    // Notified when a request is finished or nothing is in flight. If is_watched_, also notified
+    // after each piece.
     std::condition_variable progress_;
     bool is_watched_ = false;
     bool is_stopping_ = false;

@@ -78,9 +78,11 @@ UringBlockFile::UringBlockFile(const BackingFiles& files, const QueueLimits& lim
 }
 
 int UringBlockFile::set_up() {
-    // Tries the newest mode first: completions are processed only when the owner asks for them
-    // (Linux 6.1), at the owner's next system call (5.19), or as they come. With the newest mode
-    // the owner enables the ring later, since the kernel binds it to the thread that does so.
+    // Tries three modes of the ring, the newest one first. In the mode of Linux 6.1, the kernel
+    // processes completions only when the owner asks for them. In the mode of Linux 5.19, it
+    // processes them at the owner's next system call. In the oldest mode, it processes them at
+    // once. The mode of Linux 6.1 binds the ring to the thread that enables it, so the owner
+    // enables it later.
     constexpr unsigned kAttempts[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                                           IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_R_DISABLED,
                                       IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0};

@@ -17,15 +17,16 @@ namespace dslaunch::storage {
 // Returns the index, in each dimension, of the element at PLACE in the order of memory.
 [[nodiscard]] std::vector<int64_t> index_of(const CheckpointTensor& tensor, int64_t place);
 
-// Calls USE with all elements in row-major order, in parts of at most 1 MiB, or with all of MEMORY
-// at once if MEMORY is in row-major order. MEMORY contains the elements in the order of TENSOR's
-// memory, with ELEMENT_BYTES bytes each. REQUIRES: there are as many strides as dimensions; no two
-// elements share a place.
+// Calls USE with all elements in row-major order, in parts of at most 1 MiB. MEMORY contains the
+// elements in the order of TENSOR's memory, with ELEMENT_BYTES bytes each. If this is already the
+// row-major order, calls USE once with all of MEMORY. REQUIRES: there are as many strides as
+// dimensions; no two elements share a place.
 void for_each_row_major(const CheckpointTensor& tensor, std::span<const std::byte> memory,
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);
 
-// Does the same for the elements of VIEW, which are some of the elements in MEMORY.
+// Calls USE with the elements of VIEW in row-major order, in parts of at most 1 MiB. MEMORY
+// contains all elements of the viewed tensor.
 void for_each_row_major(const CheckpointView& view, std::span<const std::byte> memory,
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);

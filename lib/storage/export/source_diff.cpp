@@ -19,7 +19,7 @@ namespace {
 
 using Kind = TensorDiff::Kind;
 
-// Returns the names under which the other source may have this tensor.
+// Returns all names of TENSOR, because the source with which it is compared may use any of them.
 std::vector<std::string> names_of(const CheckpointTensor& tensor) {
     if (tensor.kind == TensorKind::kRankBuffer)
         return {fmt::format("{} (rank {})", tensor.name, tensor.rank)};

@@ -11,7 +11,7 @@
 
 namespace dslaunch::storage {
 
-// Says which tensors are compared, and how exactly.
+// The tensors to compare, and the largest difference that is accepted.
 struct DiffOptions {
     std::string glob = "*";  // pattern of names
     double tolerance = 0;    // differences up to this do not count

@@ -107,7 +107,8 @@ class CheckpointSource final : public TensorSource {
     }
 
     CheckpointReader reader_;
-    // Pieces by tensor and state + 1, sorted by their elements.
+    // The pieces, sorted by their elements. places_[tensor][0] has the pieces of the weights, and
+    // places_[tensor][k + 1] has the pieces of state k.
     std::vector<std::vector<std::vector<Place>>> places_;
 };
 

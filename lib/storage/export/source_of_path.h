@@ -16,8 +16,8 @@ namespace dslaunch::storage {
 
 // Opens PATH: a checkpoint's folder, a folder with checkpoints, a .safetensors file, or a folder
 // with model.safetensors or model.safetensors.index.json. In a folder with checkpoints, opens the
-// newest complete finite one, which the result's path() names. Throws Error{kCheckpoint} or
-// Error{kInput} naming PATH and the files that were looked for and found. TREE must outlive the
+// newest one that is complete and finite; path() of the result names it. Throws Error{kCheckpoint}
+// or Error{kInput} naming PATH and the files that were looked for and found. TREE must outlive the
 // result.
 [[nodiscard]] std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree,
                                                                const std::string& path);
@@ -31,7 +31,7 @@ namespace dslaunch::storage {
                                                              const std::vector<std::string>& files);
 
 // Returns the folder of the checkpoint that PATH stands for: PATH itself, or the newest complete
-// finite one below it. Throws Error{kCheckpoint}.
+// and finite checkpoint below PATH. Throws Error{kCheckpoint}.
 [[nodiscard]] std::string choose_checkpoint(FileTree& tree, const std::string& path);
 
 }  // namespace dslaunch::storage

@@ -38,10 +38,10 @@ class TensorSource {
     // only weights.
     [[nodiscard]] virtual const Checkpoint* checkpoint() const = 0;
 
-    // Calls USE with the ELEMENTS of a tensor's weights (in its dtype) or state (fp32): in
-    // consecutive parts without gaps, in the order of the tensor's memory, each at most a MiB or
-    // two. Throws Error{kCheckpoint} naming file, tensor and offset if the bytes have changed.
-    // Blocks on the disk.
+    // Calls USE with the ELEMENTS of a tensor's weights (in its dtype) or of a state (fp32). Each
+    // call has a part of at most a MiB or two. The parts are in the order of the tensor's memory,
+    // without gaps. Throws Error{kCheckpoint} naming file, tensor and offset if the bytes have
+    // changed. Blocks on the disk.
     using Use = std::function<void(const Range& elements, std::span<const std::byte> bytes)>;
     virtual void for_each(int tensor, int state, const Range& elements, const Use& use) const = 0;
 

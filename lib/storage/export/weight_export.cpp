@@ -45,8 +45,8 @@ bool matches(const std::string& pattern, const std::string& name) {
     return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-// Returns the name under which transformers saves tied tensors: the embedding's, not the output
-// layer's.
+// Returns the name under which transformers saves a tied tensor: the name of the embedding, not of
+// the output layer.
 const std::string& kept_name(const CheckpointTensor& tensor) {
     const auto is_embedding = [](const std::string& name) {
         return name.find("emb") != std::string::npos || name.find("wte") != std::string::npos ||
@@ -130,7 +130,8 @@ class Selection {
     std::set<std::string> names_;
 };
 
-// Splits the tensors into shards in the same way as huggingface_hub, since users know those shards.
+// Splits the tensors into the same shards that huggingface_hub would make, because programs and
+// users expect these files.
 std::vector<std::vector<Leaving>> split_up(std::vector<Leaving> all, const TensorSource& source,
                                            std::optional<Bytes> shard_max) {
     if (!shard_max) return {std::move(all)};

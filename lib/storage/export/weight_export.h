@@ -40,11 +40,12 @@ struct ExportReport {
 
 // Makes OUT's folder. Throws what export_weights() throws if OUT cannot be used.
 void check_export_place(const ExportOptions& options);
-// Writes the files, the index last. Each file appears completely or not at all. Throws
-// Error{kUsage} if a name lacks the prefix, if two tensors would have the same name, or if nothing
-// is left to write; Error{kInput} if OUT contains a model and FORCE is false, or if a value beyond
-// the range of DTYPE would become infinite; Error{kDisk} with path and the bytes needed and free;
-// and what SOURCE throws.
+// Writes the files; the index is last. Each file appears completely or not at all. Throws
+// Error{kUsage} if a name does not begin with strip_prefix, if two tensors would have the same
+// name, or if nothing is left to write. Throws Error{kInput} if OUT contains a model and is_forced
+// is false, or if a value would become infinite in DTYPE. Throws Error{kDisk} if writing fails; the
+// message has the path, and for a full disk the bytes that are needed and free. Also throws what
+// SOURCE throws.
 ExportReport export_weights(const TensorSource& source, const ExportOptions& options);
 
 // Reads "5GB" as 5 * 10^9 bytes, "5GiB" as 5 * 2^30; also TB, GB, MB, KB, or a plain number of
@@ -70,7 +71,7 @@ void require_new_config(const std::string& from, const std::string& to, bool for
 // FROM to the folder TO: byte for byte, except for the changes of config_for_weights() in
 // config.json. Returns their names. Throws what check_model_config() throws, and Error{kDisk}.
 std::vector<std::string> copy_model_config(const std::string& from, const std::string& to);
-// Copies the same files except config.json. Returns their names.
+// Copies the files of copy_model_config() except config.json. Returns their names.
 std::vector<std::string> copy_files_beside_config(const std::string& from, const std::string& to);
 // Copies only the files that convert text to tokens and back. Returns their names.
 std::vector<std::string> copy_text_files(const std::string& from, const std::string& to);

@@ -17,9 +17,9 @@ constexpr std::string_view kRoot = "__torch__.";
 constexpr std::string_view kOwnRoot = "dslaunch.";
 constexpr std::string_view kMangled = "___torch_mangle_";
 
-// Classes of the models that are built into dslaunch (module_builder.h), and the classes that
-// models in Python have instead. transformers has a class for GPT-2's linear layer, whose weight is
-// transposed.
+// The classes of modules that are built into dslaunch (module_builder.h), each with the
+// corresponding Python class. GPT-2's linear layer is a class of transformers, because its weight
+// is transposed.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOwnClasses{
     {{"Linear", kLinearClass},
      {"TransposedLinear", "transformers.pytorch_utils.Conv1D"},
@@ -46,7 +46,7 @@ std::string class_of_type(std::string_view type_name) {
     for (const std::string& word : split(std::string(type_name), '.'))
         if (!word.starts_with(kMangled)) name += (name.empty() ? "" : ".") + word;
     if (!name.starts_with(kOwnRoot)) return name;
-    // The builder appends a number to the class for each type.
+    // Removes the number that the builder appends to the class to make the type's name unique.
     std::string_view own = last_word(name);
     own = own.substr(0, own.find_last_not_of("0123456789") + 1);
     for (const auto& [builtin, python] : kOwnClasses)

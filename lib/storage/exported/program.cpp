@@ -66,7 +66,7 @@ ExportedGraph graph_of(const JsonPlace& place);
 
 using ReadValue = ExportedValue (*)(const JsonPlace&);
 
-// Returns the function that reads each kind of argument, by the kind's name in the schema's union.
+// Returns a table: for each kind of argument in the schema ("as_int"), the function that reads it.
 const std::map<std::string_view, ReadValue>& kinds() {
     using Place = const JsonPlace&;
     static const std::map<std::string_view, ReadValue> table = {
@@ -207,7 +207,8 @@ ExportedInput user_input(const JsonPlace& spec) {
     return input;
 }
 
-// Returns the sizes of a tensor from the table of values; -1 for a size that may differ.
+// Returns the sizes of a tensor. META is the tensor's entry in the table of values. The size of a
+// dynamic dimension, for example of the batch, is -1.
 std::vector<int64_t> sizes_of(const JsonPlace& meta) {
     std::vector<int64_t> sizes;
     meta.at("sizes").for_elements([&](const JsonPlace& size) {
@@ -274,7 +275,8 @@ Tree tree_of(const JsonPlace& place) {
     return tree;
 }
 
-// Returns the tree of the outermost call's outputs; that call is forward itself.
+// Returns the tree of forward's outputs. In the list of calls, forward is the call with an empty
+// name.
 std::optional<Tree> output_tree(const std::string& path, const JsonPlace& module) {
     std::optional<Tree> tree;
     module.at("module_call_graph").for_elements([&](const JsonPlace& call) {

@@ -94,8 +94,8 @@ struct ExportedInput {
     std::string value;   // name in the graph
     std::string target;  // name in the module of a parameter, buffer or constant
     bool is_persistent = true;
-    // For kUser: whether the value is a tensor, and the constant to which tracing fixed the
-    // argument.
+    // For kUser: true if the value is a tensor. If tracing replaced the argument by a constant,
+    // `fixed` is this constant.
     bool is_tensor = true;
     std::optional<ExportedValue> fixed;
     std::vector<int64_t> sizes;  // kUser: sizes at export, -1 if it may differ; empty if unknown
@@ -107,14 +107,14 @@ struct ExportedOutput {
     ExportedValue value;
 };
 
-// All that the record of a program says.
+// The whole content of a program's record.
 struct ExportedProgram {
     ExportedGraph graph;
     std::vector<ExportedInput> inputs;    // in the order of graph.inputs
     std::vector<ExportedOutput> outputs;  // forward's outputs, in order
     bool is_dict = false;                 // forward returns a dict, or an object with named parts
-    // The buffers to which the graph assigns new values, by name in the module, each with the
-    // value's name in the graph. Only functional graphs have them.
+    // The buffers to which the graph assigns new values: the buffer's name in the module, and the
+    // new value's name in the graph. Empty unless the graph is functional.
     std::map<std::string, std::string> mutated_buffers;
     std::string torch_version;
     std::string schema;  // "8.17"

@@ -18,8 +18,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// Returns "; 3.0 MiB are free there", counting the unfinished file FD as free space; an empty text
-// if the cause is not a full disk or the space is not known.
+// Returns "; 3.0 MiB are free there" for a full disk. Counts the blocks of the unfinished file FD
+// as free. Returns an empty text for other causes, and if the space is not known.
 std::string free_space(const std::string& path, int fd, int error_number) {
     struct statvfs info {};
     if (error_number != ENOSPC || ::statvfs(folder_of(path).c_str(), &info) != 0) return "";

@@ -22,8 +22,8 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr size_t kHeaderBytesMax = size_t{100} << 20;  // safetensors allows no more
-// A file of 16-bit tokens looks like text only if both bytes of each token are text. For 16 tokens,
-// this never happens by chance.
+// Files with fewer bytes are not recognized as text. A file of a few 16-bit tokens may look like
+// text by chance. With 16 tokens this does not happen.
 constexpr size_t kTextBytesMin = 32;
 constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kTarMarkAt = 257;  // after the name, mode, owner, size, time and link
@@ -60,9 +60,9 @@ FileKind kind_of_zip(std::span<const std::byte> bytes, std::string_view text) {
     return has("data.pkl") ? FileKind::kPickle : FileKind::kZip;
 }
 
-// Returns true for a pickle. Looks at more than the first bytes, which may be numbers by chance: at
-// the frame of protocols 4 and 5, the magic number of the old torch.save (several pickles, then raw
-// data), or the STOP at the end.
+// Returns true for a pickle. Other files may begin with the same two bytes, so this function also
+// checks a second mark. In protocols 4 and 5, this is the frame. In older protocols, it is the
+// magic number of the old torch.save (several pickles, then raw data), or the STOP at the end.
 bool is_pickle(std::string_view text) {
     if (text.size() < 3 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
     return text[1] >= 4 ? text[2] == '\x95'
@@ -78,8 +78,9 @@ bool is_safetensors(std::string_view text) {
            (json.starts_with("{\"") || json.starts_with("{}") || json.starts_with("{ "));
 }
 
-// Returns true for a protocol-buffer message that begins with field 1, the version of ONNX's
-// format, followed by the producer's name, the graph or the operators' versions.
+// Returns true for an ONNX model. This is a protocol-buffer message whose first field is the
+// version of the format. The next field is the producer's name, the graph or the operators'
+// versions.
 bool is_onnx(std::string_view text) {
     if (text.size() < 16 || text[0] != '\x08') return false;
     return text[1] >= 1 && text[1] <= 32 &&

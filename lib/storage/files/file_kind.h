@@ -1,6 +1,6 @@
-// The kind of a file, recognized by its content. Users pass weights instead of a model, and text
-// instead of tokens. In place of both, they pass pointers of Git LFS, error pages and compressed
-// files. input_file.h says what to do about each. No state; any thread.
+// Recognizes the kind of a file by its content, because users pass wrong files: weights instead of
+// a model, or text instead of tokens. They also pass pointers of Git LFS, error pages and
+// compressed files. input_file.h has the advice for each kind. No state; any thread.
 #pragma once
 
 #include <cstddef>

@@ -30,8 +30,8 @@ bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(path, unreadable);
 }
 
-// Returns advice on the weights at PATH: the model that they belong to, judged by the files next to
-// them, or else how to make a model in Python.
+// Returns advice on the weights at PATH. If files next to them show to which model the weights
+// belong, the advice names this model. Otherwise it says how to make a model in Python.
 std::string model_of_weights(const std::string& path) {
     const std::filesystem::path file(path);
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
@@ -223,14 +223,14 @@ bool has_token_name(std::string_view path) {
            path.ends_with(".bin");
 }
 
-// Returns why a file of KIND cannot be data; nothing if it can be, or if its reader reports the
-// fault.
+// Returns why a file of KIND cannot be data. Returns nothing if the file may be data, or if the
+// code that reads it will report the fault.
 std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
                                        const std::string& model, std::span<const std::byte> bytes) {
     const bool rows = is_row_file(path);
     switch (kind) {
         case FileKind::kOther:
-            // A short text is not known by its content.
+            // A short text cannot be recognized by its content, so the end of its name decides.
             if (has_text_name(path)) return about_text(path, model, bytes);
             return std::nullopt;
         case FileKind::kOnnx:

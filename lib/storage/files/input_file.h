@@ -13,8 +13,8 @@ namespace dslaunch::storage {
 // Returns true if PATH ends like the names of models and weights (.pth, .bin, .safetensors, …).
 [[nodiscard]] bool has_model_name(std::string_view path);
 
-// Returns true if PATH has the ending of a file whose columns are read row by row; otherwise the
-// file contains tokens.
+// Returns true if PATH ends like a file with named columns (.safetensors, …). Any other data file
+// contains raw tokens.
 [[nodiscard]] bool is_row_file(std::string_view path);
 
 // Returns true if the file at PATH is a .safetensors file with rows of training data, not weights.
@@ -30,17 +30,19 @@ namespace dslaunch::storage {
 // error.
 void require_model(const std::string& path);
 
-// Does the same for data: refuses files of other known kinds, although each could be read as tokens
-// of a large vocabulary. MODEL is the Hugging Face folder whose tokenizer makes rows from text, for
-// the message; empty if the model is an archive.
+// Throws as require_model() does, if the content of PATH shows that it cannot be training data.
+// Without this check, the bytes of any file could be read as tokens of a large vocabulary. The
+// message for a text recommends the tokenizer in the Hugging Face folder MODEL. MODEL is empty if
+// the model is an archive.
 void require_data(const std::string& path, const std::string& model = "");
 
-// Does the same for a job's target that cannot be started as a program: says how to use a text as
-// data, and that weights are not a model.
+// Throws as require_model() does, if the file PATH can be neither a model to train nor a program to
+// start. For a text, the message says how to use it as data; for weights, that they are not a
+// model.
 void require_target(const std::string& path);
 
-// Does the same for a file of rows, as `dslaunch data prepare` writes it; refuses tokens too. MODEL
-// is used as in require_data().
+// Throws as require_model() does, if PATH is not a file of rows, such as `dslaunch data prepare`
+// writes. Refuses tokens too. MODEL is used as in require_data().
 void require_rows(const std::string& path, const std::string& model = "");
 
 }  // namespace dslaunch::storage

@@ -1,11 +1,10 @@
 // A file mapped as a whole. Owns the mapping; views into it are valid as long as the object lives.
-// A read-only mapping can only be read. A copy-on-write mapping can be written like other memory:
-// pages that were not written still belong to the file and are shared by all processes that map it.
-// If another process shortens the file, the next access to the missing part ends this process with
-// a message (storage/files/mapped_fault.h), and if the file is written in place, its readers see
-// the change. So do not rewrite inputs during a run (replace them by rename, which keeps the mapped
-// inode). Threads: reading from any thread is safe, and so is giving back pages that no thread is
-// writing.
+// A read-only mapping can only be read. A copy-on-write mapping can be written like other memory;
+// pages that were not written are shared by all processes that map the file. Other processes must
+// not change the file meanwhile. If one shortens the file, the next access to the missing part ends
+// this process with a message (storage/files/mapped_fault.h). If one writes into the file, this
+// process sees the change. Replacing a file by rename is safe, because the mapping keeps the old
+// file. Threads: any thread may read. Any thread may release pages to which no thread is writing.
 #pragma once
 
 #include <cstddef>

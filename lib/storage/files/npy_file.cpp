@@ -43,7 +43,8 @@ std::optional<DType> dtype_of(std::string_view code) {
     return std::nullopt;
 }
 
-// Returns why the dtype CODE, which dtype_of() does not know, is refused, and what to do.
+// Returns a text that says why the dtype CODE is refused, and in most cases what to do. REQUIRES:
+// dtype_of() does not know CODE.
 std::string_view refusal(std::string_view code) {
     if (code.size() < 2) return "it is not a NumPy dtype";
     if (code[1] == 'O') return "Python objects are not supported; save numbers";
@@ -235,7 +236,7 @@ bool is_of_integers(const NpyArray& array) {
            array.dtype == DType::kU64 || array.dtype == DType::kI64;
 }
 
-// Returns the largest number of an array of integers, whose signs it ignores.
+// Returns the largest number of an array of integers. Reads signed integers as unsigned ones.
 uint64_t largest_in(const NpyArray& array) {
     switch (dtype_bytes(array.dtype)) {
         case 1:
@@ -256,7 +257,7 @@ std::string token_recipe(const std::string& path, const NpyArray& array,
     const size_t dimensions = array.shape.size();
     if (!is_of_integers(array) || (dimensions != 1 && dimensions != 2)) return "";
     const std::string stem = std::filesystem::path(path).replace_extension().string();
-    // In Python, JSON's strings mean the same.
+    // A JSON string is also a valid Python string with the same meaning.
     const auto text = [](const std::string& name) { return JsonWriter().value(name).text(); };
     const auto python = [](const std::string& program) {
         return "python3 -c " + shell_word(program);

@@ -51,8 +51,8 @@ class SafetensorsFile {
     [[nodiscard]] const std::map<std::string, std::string>& metadata() const {
         return content_.metadata;
     }
-    // See MappedFile::discard(). PART is inside an entry's bytes; it is read from the disk again
-    // when it is needed.
+    // Frees the memory of PART, which is inside an entry's bytes, as MappedFile::discard() does.
+    // Later accesses read PART from the disk again.
     void discard(std::span<const std::byte> part) const { file_.discard(part); }
 
   private:

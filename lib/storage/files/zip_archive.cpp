@@ -102,8 +102,9 @@ class Parser {
         return found;
     }
 
-    // Reads the zip64 end record. Fields of the old end record must have the same values, except
-    // fields with their largest value, which refer to zip64.
+    // Reads the zip64 end record. A field of the old end record may have the largest value of its
+    // type. In this case only the zip64 record has the real value. All other fields must be equal
+    // in both records.
     Directory find_directory64(uint64_t at, uint64_t locator, const Directory& old) const {
         if (at > locator || locator - at != kEnd64Bytes || !marked(at, kEnd64Mark))
             bad("the zip64 end record is not where its locator says");
@@ -156,8 +157,8 @@ class Parser {
         return entry;
     }
 
-    // Replaces 32-bit fields that have their largest value by fields of the zip64 extra data, which
-    // has them in the order of `fields`.
+    // Replaces each field of ENTRY that has the largest 32-bit value by a 64-bit value. The zip64
+    // extra data contain these values in the order of `fields`.
     void widen(Entry& entry, Span extra) const {
         uint64_t* fields[] = {&entry.content_bytes, &entry.stored_bytes, &entry.offset};
         while (extra.size() >= 4) {

@@ -33,9 +33,10 @@ struct ZipDirectory {
     std::vector<ZipRecord> records;  // in the order of their bytes in the file
 };
 
-// Throws Error{kInput} that begins with PATH unless BYTES are exactly one zip: the directory at the
-// end, local headers that agree with it, records inside the file that do not overlap, unique names
-// below one root, stored or deflated, not encrypted, one disk.
+// Throws Error{kInput} that begins with PATH unless BYTES are exactly one zip that can be read
+// safely. The directory must be at the end, local headers must agree with it, and records must lie
+// inside the file without overlap. Names must be unique and below one root. Records must be stored
+// or deflated, not encrypted, and on one disk.
 [[nodiscard]] ZipDirectory parse_zip(const std::string& path, std::span<const std::byte> bytes);
 
 // Returns the size of all records after decompression, according to the zip's directory. Throws
@@ -69,7 +70,7 @@ class ZipArchive {
     ZipDirectory directory_;
 };
 
-// The form of the copy.
+// Options of pack_archive().
 struct PackOptions {
     // Sizes and offsets from this value on use zip64 fields. Only tests set a smaller value.
     uint64_t zip64_from = 0xFFFFFFFF;
@@ -78,8 +79,9 @@ struct PackOptions {
 // Copies the archive IN to OUT (which may be the same path). For each entry of EXTRAS, adds or
 // replaces extra/NAME with the given content, uncompressed; all other records are kept. Contents
 // are aligned to 64 bytes. At any moment OUT is the old file or the complete new one, durably.
-// Throws Error{kInput} for a bad IN or NAME (empty, a "." or ".." or empty part, control
-// characters, over 200 bytes), and Error{kDisk} if writing fails. Blocks on the disk.
+// Throws Error{kInput} if IN is damaged or a NAME is not allowed, and Error{kDisk} if writing
+// fails. A NAME has at most 200 bytes, no control characters, and no part that is empty, "." or
+// "..". Blocks on the disk.
 void pack_archive(const std::string& in, const std::string& out,
                   const std::map<std::string, std::string>& extras,
                   const PackOptions& options = {});

@@ -11,7 +11,7 @@ constexpr int64_t kRunsMax = int64_t{1} << 22;   // runs of one tensor
 constexpr int64_t kNumelMax = int64_t{1} << 48;  // elements of a tensor
 constexpr size_t kDimensionsMax = 16;
 
-// A map of one tensor as it is read.
+// Collects the pieces of one tensor while its affine_map is read.
 class Map {
   public:
     Map(const TorchFile& file, const std::string& name) : file_(file), name_(name) {}
@@ -39,7 +39,8 @@ class Map {
         return numel;
     }
 
-    // Reads one side of a piece: [offset, strides].
+    // Reads offset and strides of a piece, in the whole tensor (KEY "source") or in the rank's part
+    // ("dest"). Returns the strides and then the offset.
     [[nodiscard]] std::vector<int64_t> side(const PickleValue& piece, const char* key,
                                             size_t dimensions) const {
         const PickleValue& value = need(file_, piece, key);
@@ -63,7 +64,8 @@ class Map {
         if (numel == 0) return;
         const size_t last = shape.size();
         const auto whole = side(piece, "source", last), part = side(piece, "dest", last);
-        // The last dimension is one run if its elements lie together on both sides.
+        // Elements of the last dimension form one run if they are contiguous in both the whole
+        // tensor and the part.
         const bool together = last > 0 && whole[last - 1] == 1 && part[last - 1] == 1;
         const int64_t length = together ? shape[last - 1] : 1;
         const size_t counted = together ? last - 1 : last;
@@ -73,7 +75,8 @@ class Map {
         for (int64_t i = 0; i < numel / length; ++i) {
             int64_t from = whole[last], to = part[last];
             for (size_t d = 0; d < counted; ++d) {
-                // Sizes and strides are at most 2^48 each.
+                // Avoids an overflow of the products below, because sizes and strides may be up to
+                // 2^48 each.
                 if (index[d] > 0 && std::max(whole[d], part[d]) > kNumelMax / index[d])
                     bad("a piece is outside the tensor");
                 from += index[d] * whole[d];
@@ -84,8 +87,8 @@ class Map {
         }
     }
 
-    // Returns the runs in the tensor's order. If several ranks have a run, it is returned once, and
-    // COPIES gets pairs of the returned run and each of its copies.
+    // Returns the runs in the order of the whole tensor. If several ranks have the same run,
+    // returns only the first one. For each other copy, adds the pair (first run, copy) to COPIES.
     std::vector<Joining::Run> in_order(int64_t numel,
                                        std::vector<std::pair<Joining::Run, Joining::Run>>& copies) {
         std::ranges::stable_sort(runs_, {}, &Placed::at);
@@ -105,8 +108,8 @@ class Map {
         return found;
     }
 
-    // Begin and end the pieces of a rank. end_rank() throws unless they have NUMEL elements, as the
-    // rank's part has.
+    // Mark the beginning and the end of one rank's pieces. NUMEL is the number of elements of the
+    // rank's part. end_rank() throws if the pieces together do not have NUMEL elements.
     void begin_rank() { held_ = 0; }
     void end_rank(int64_t numel) const {
         if (held_ != numel) bad("a rank's part has another number of elements than its pieces");
@@ -118,7 +121,8 @@ class Map {
         Joining::Run run;
     };
     void add_run(const Placed& one) {
-        // Joins only runs of the same piece, so that ranks with the same piece get the same runs.
+        // Joins adjacent runs of the same piece only. Ranks with the same piece then have the same
+        // runs, so that in_order() recognizes the copies.
         if (runs_.size() > piece_begin_) {
             Placed& before = runs_.back();
             if (before.run.rank == one.run.rank && before.at + before.run.numel == one.at &&

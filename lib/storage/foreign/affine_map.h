@@ -13,8 +13,8 @@
 
 namespace dslaunch::storage {
 
-// Returns how MAP joins the tensor NAME from the ranks' parts. SHAPES has the shape of each rank's
-// part; MAP is a value of FILE.
+// Reads MAP, a tensor's affine_map in FILE, and returns how the ranks' parts are joined to the
+// tensor NAME. SHAPES has the shape of each rank's part.
 [[nodiscard]] Joining joining_of_map(const TorchFile& file, const PickleValue& map,
                                      const std::string& name,
                                      const std::vector<std::vector<int64_t>>& shapes);

@@ -57,8 +57,9 @@ void DeepSpeedSource::check_optimizers() const {
     }
 }
 
-// Compares the weights. Below stage 3 the module's file also has the weights, rounded. At stage 3
-// it has none, so only the numbers of updates can be compared.
+// Compares the weights with the master weights. Below stage 3, the module's file contains the
+// weights, rounded. At stage 3, it contains no weights, so only the numbers of updates can be
+// compared.
 void DeepSpeedSource::check_weights() const {
     const TorchFile& file = *models_.front();
     if (stage_ == 3) {

@@ -48,14 +48,15 @@ class DeepSpeedModel : public TensorSource {
     void read_scaler(const PickleValue& optimizer);
     void read_loss_scale(const PickleValue& kept);
     void add_trained(const std::string& name, const PickleValue& shape, int64_t updates);
-    // Adds the buffers and frozen parameters of the first model file, and notes its shared names.
+    // Adds the buffers and frozen parameters of the first model file, and records which of its
+    // names mean the same tensor.
     void add_others();
     void add_frozen(const std::string& name, const PickleValue& value);
     void add_buffer(const std::string& name, const TorchTensor& found);
     void add_aliases();
-    // Returns false if TENSOR, the module's values of the trained tensor AT, is not what its master
-    // weights round to. Ignores rows of TENSOR after the last one of the master weights if
-    // IS_PADDED.
+    // Compares TENSOR, a weight from the module's file, with the master weights of the trained
+    // tensor at index AT. Returns false if the rounded master weights differ from TENSOR. If
+    // IS_PADDED, ignores the rows of TENSOR that the master weights do not have.
     [[nodiscard]] bool has_weights(size_t at, TorchTensor tensor, bool is_padded = false) const;
     // Returns the place of the tensor NAME if it is trained; nothing for other names.
     [[nodiscard]] std::optional<size_t> place_of_trained(const std::string& name) const;
@@ -78,9 +79,9 @@ class DeepSpeedModel : public TensorSource {
 };
 
 // Opens the DeepSpeed checkpoint in PATH: the folder that contains `latest`, or the folder of a
-// tag. If TAG is empty, the tag in `latest` is used, or the one in `latest_universal` if there is
-// no `latest`. FROZEN, WEIGHTS_ALONE: see DeepSpeedSource. Throws Error{kInput} naming the file and
-// its fault.
+// tag. If TAG is empty, reads the tag from `latest`, or from `latest_universal` if there is no
+// `latest`. DeepSpeedOptions explains FROZEN and WEIGHTS_ALONE. Throws Error{kInput} naming the
+// file and its fault.
 [[nodiscard]] std::unique_ptr<DeepSpeedModel> open_deepspeed(const std::string& path,
                                                              const std::string& tag,
                                                              std::vector<std::string> frozen,

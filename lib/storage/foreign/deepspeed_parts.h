@@ -38,8 +38,8 @@ template <typename... Args>
 [[nodiscard]] const PickleValue& need(const TorchFile& file, const PickleValue& dict,
                                       const char* key);
 
-// Returns the ZeRO stage that STATE, an optimizer's, says: -1 if it says it in an unknown way;
-// nothing if it does not say it.
+// Returns the ZeRO stage that an optimizer's STATE contains; -1 if its entry for the stage has an
+// unknown form; nothing if STATE has no such entry.
 [[nodiscard]] std::optional<int64_t> zero_stage_in(const PickleValue& state);
 
 // Returns ELEMENTS of CHUNKS; fewer if CHUNKS end earlier. The elements are counted across all
@@ -57,8 +57,9 @@ template <typename... Args>
 // STEP is null, returns 0.
 [[nodiscard]] int64_t updates_of(const TorchFile& file, const PickleValue* step);
 
-// Returns true if MASTERS (fp32, as many elements), rounded to TENSOR's floating dtype, equal
-// TENSOR. Compares only some elements at both ends of each chunk. Two NaN are equal.
+// Returns true if MASTERS, rounded to TENSOR's floating dtype, equal TENSOR. MASTERS are fp32 and
+// must have as many elements as TENSOR. Compares only some elements at both ends of each chunk. Two
+// NaN are equal.
 [[nodiscard]] bool rounds_to(const Chunks& masters, const TorchTensor& tensor);
 
 // Throws Error{kInput} naming FILE if FILE and FIRST, which contain the models of two ranks, are

@@ -213,7 +213,8 @@ DeepSpeedSource::RankGroups DeepSpeedSource::read_rank(const TorchFile& file) co
     return rank;
 }
 
-// Reads the states. Each flat group is one parameter of the inner optimizer, in the same order.
+// Reads the optimizer states. The inner optimizer has one parameter for each flat group, in the
+// same order.
 void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& optimizer,
                                   RankGroups& rank) const {
     if (optimizer.kind == Kind::kList)
@@ -241,8 +242,8 @@ void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& opti
         rank.updates[group] = std::max(updates_of(file, state.find("step")), found->second);
         for (size_t k = 0; k < kStates.size(); ++k) {
             const TorchTensor tensor = file.tensor(state.find(kStates[k]), kStates[k]);
-            // Stages 1 and 2 remove the alignment from the weights, but not from the states. At
-            // stage 0, fp32 weights are stored in the module.
+            // Stages 1 and 2 store the states with padding for alignment, but the weights without
+            // it. At stage 0, fp32 weights are stored in the module.
             const Span master = rank.groups[group][0];
             const size_t bytes =
                 stage_ == 0 && master.empty() ? tensor.bytes.size() : master.size();

@@ -18,11 +18,11 @@ namespace dslaunch::storage {
 
 // The options of DeepSpeedSource.
 struct DeepSpeedOptions {
-    // Globs of parameters that are not trained. Only a checkpoint of stage 0 in fp32 may need them,
-    // because its optimizer does not name its parameters.
+    // Globs of parameters that are not trained. They are needed only for a checkpoint of stage 0 in
+    // fp32, because its optimizer does not name its parameters.
     std::vector<std::string> frozen = {};
-    // If true, a checkpoint of stage 0 in fp32 needs no globs: it is read without states, and no
-    // parameter is frozen.
+    // True if a checkpoint of stage 0 in fp32 is read without optimizer states. No parameter is
+    // then frozen, and no globs are needed.
     bool weights_alone = false;
     int64_t model_rank = 0;  // the tensor or pipeline rank whose part is read
     bool is_part = false;    // true if the model has several tensor or pipeline ranks
@@ -84,7 +84,7 @@ class DeepSpeedSource : public DeepSpeedModel {
                           size_t group);
     void place_each(const std::vector<WholeParameter>& parameters, const RankGroups& rank);
 
-    // Checks that all files come from the same save: deepspeed_mix.cpp.
+    // Check that all files come from the same save; defined in deepspeed_mix.cpp.
     void check_one_save() const;
     void check_models() const;
     void check_optimizers() const;

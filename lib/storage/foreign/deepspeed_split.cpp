@@ -19,8 +19,8 @@ using Span = std::span<const std::byte>;
 
 constexpr int64_t kRanksMax = 65'536;
 
-// Returns the digits of NAME after PREFIX as a number, and sets REST to the text after them; -1 if
-// NAME does not begin so.
+// Returns the number after PREFIX at the beginning of NAME, and sets REST to the text after the
+// number. Returns -1 if NAME does not begin with PREFIX and a number.
 int64_t number_after(std::string_view name, std::string_view prefix, std::string_view& rest) {
     if (!name.starts_with(prefix)) return -1;
     const std::string_view tail = name.substr(prefix.size());
@@ -129,8 +129,8 @@ DeepSpeedSplit::DeepSpeedSplit(const std::string& folder, const SplitFiles& file
     check_layers(files.layers);
 }
 
-// Compares the numbers of ranks with the ones in the model's file. mp_world_size may be 1 for
-// ranks that another program grouped.
+// Checks that the folder has as many ranks as the model's file says. mp_world_size may be 1 if
+// another program grouped the ranks.
 void DeepSpeedSplit::check_ranks() const {
     const auto count = std::ssize(parts_);
     int64_t wrote = integer_or(parts_.front()->value_of("mp_world_size"), count);
@@ -154,7 +154,8 @@ void DeepSpeedSplit::check_ranks() const {
                tensor_ranks, tensor_ranks_);
 }
 
-// Adds the tensors of the model ranks from FIRST, which share the same layers.
+// Adds the tensors of one pipeline stage. FIRST is the first tensor-parallel rank of the stage; its
+// other ranks follow. All of them have the same layers.
 void DeepSpeedSplit::add_stage(size_t first) {
     const auto& tensors = parts_[first]->tensors();
     for (size_t t = 0; t < tensors.size(); ++t) {
@@ -311,8 +312,9 @@ TensorChunks DeepSpeedSplit::mean_of(const std::vector<Part>& parts) {
     return chunks;
 }
 
-// Returns true if LAYER shares its parameter LOCAL with other layers. A rank then has the same
-// weights, not rounded, under the shared name.
+// Returns true if the parameter LOCAL of LAYER is tied to parameters of other layers. This is so if
+// a rank has a parameter named LOCAL in tied_modules whose fp32 weights equal TENSOR after
+// rounding; TENSOR is the value in LAYER's file. Throws if only the name and shape agree.
 bool DeepSpeedSplit::is_tied(const SplitFiles::Layer& layer, const std::string& local,
                              const TorchTensor& tensor) const {
     bool has_name = false;
@@ -376,8 +378,9 @@ void DeepSpeedSplit::add_layer(const SplitFiles::Layer& layer) {
     }
 }
 
-// Takes a buffer or a frozen parameter from the file of LAYER. Below stage 2 DeepSpeed does not
-// list frozen parameters. They can then be told from trained ones only if all ranks are there.
+// Takes a buffer or a frozen parameter from the file of LAYER. Below stage 2, DeepSpeed does not
+// list frozen parameters. Unless the files of all ranks exist, they can then not be told from
+// trained parameters.
 void DeepSpeedSplit::add_other(const SplitFiles::Layer& layer, const std::string& local,
                                const TorchTensor& tensor) {
     const std::string name = fmt::format("{}.{}", layer.layer, local);

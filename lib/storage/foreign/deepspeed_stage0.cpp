@@ -88,9 +88,9 @@ std::vector<DeepSpeedSource::WholeParameter> DeepSpeedSource::whole_parameters()
     return parameters;
 }
 
-// Reads the flat groups of FP16_Optimizer, which bf16 also uses, or one group with a master for
-// each parameter of FP16_UnfusedOptimizer. Otherwise the groups have no masters, because the
-// module's own weights are fp32.
+// Reads the groups of an optimizer at stage 0. FP16_Optimizer, which is also used for bf16, has
+// flat groups. For FP16_UnfusedOptimizer, makes one group for each parameter, with master weights.
+// For other optimizers, groups have no master weights, because the module's own weights are fp32.
 DeepSpeedSource::RankGroups DeepSpeedSource::read_replicated(const TorchFile& file,
                                                              const PickleValue& state) const {
     RankGroups rank;

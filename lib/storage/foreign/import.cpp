@@ -128,8 +128,8 @@ class Import {
         checkpoint_.tensors.push_back(std::move(tensor));
     }
 
-    // Returns the plan of a file with the weights of all tensors, or with the states [FIRST, END)
-    // of the trained ones.
+    // Returns the plan of one file. If FIRST is kWeights, the file has the weights of all tensors;
+    // otherwise it has the states [FIRST, END) of all trained tensors.
     ShardPlan plan(const char* name, int first, int64_t end) const {
         ShardPlan plan{fmt::format("{}-00000-of-00001.safetensors", name), {}};
         for (int i = 0; i < std::ssize(checkpoint_.tensors); ++i) {

@@ -58,12 +58,13 @@ struct ImportReport {
 };
 
 // Imports a source as a committed checkpoint with the files of one rank. All floating tensors of 16
-// bits become fp32 without loss; others keep their dtype. Trained tensors become kTrained, with
-// `updates` from the optimizer's own step. If the source has only weights, they become kTrained too
-// (integers and bools kBuffer), without states and at step 0. Replaces a checkpoint of the same
-// step in ROOT. Throws Error{kInput} naming file and reason for a source that is damaged,
-// incomplete or refused, and Error{kDisk} if writing fails; then nothing is committed. TREE is the
-// file system that contains ROOT; the source is read from this machine's file system.
+// bits become fp32 without loss; other tensors keep their dtype. Trained tensors become kTrained,
+// with `updates` from the optimizer's own step. If the source has only weights, floating tensors
+// become kTrained too, without states and at step 0, and integers and bools become kBuffer.
+// Replaces a checkpoint of the same step in ROOT. Throws Error{kInput} naming file and reason for a
+// source that is damaged, incomplete or refused, and Error{kDisk} if writing fails. After an error,
+// nothing is committed. TREE is the file system that contains ROOT; the source is read from this
+// machine's file system.
 [[nodiscard]] ImportReport import_checkpoint(FileTree& tree, const ImportOptions& options);
 
 }  // namespace dslaunch::storage

@@ -8,9 +8,9 @@
 
 namespace dslaunch::storage {
 
-// Says how a tensor is made of the parts that the tensor ranks have.
+// The way in which a tensor is joined from the parts of the tensor ranks.
 struct Joining {
-    // A piece of one rank's part in the split dimension.
+    // A range of indices in the dimension that was split, in one rank's part.
     struct Piece {
         size_t rank = 0;
         int64_t begin = 0;

@@ -150,7 +150,8 @@ NamePattern::NamePattern(const std::string& where, const std::string& text) : te
         } else if (reader.takes('?')) {
             atom.may_miss = true;
         }
-        // After a quantifier, `?` only changes which of several matches is found.
+        // Ignores `?` after another quantifier: it would only change which of several matches is
+        // found.
         if (atom.may_miss || atom.may_repeat) reader.takes('?');
         for (int64_t i = 0; i < count; ++i) now.atoms.push_back(atom);
         if (now.atoms.size() > kAtomsMax)

@@ -1,6 +1,6 @@
-// The regular expressions by which a DeepSpeed checkpoint names parameters
-// (`universal_checkpoint_info`), in the part of Python's syntax that such lists use. Time is
-// proportional to pattern times name, whatever they contain, because the files are not trusted.
+// The regular expressions that name parameters in a DeepSpeed checkpoint
+// (`universal_checkpoint_info`). Supports only the Python syntax that such expressions use. A match
+// takes time in proportion to the pattern's length times the name's length, even for hostile files.
 // Pure.
 #pragma once
 

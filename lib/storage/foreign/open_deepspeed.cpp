@@ -14,7 +14,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// Returns the folder that TAG, or a file in PATH that names a tag, stands for.
+// Returns the folder of TAG. If TAG is empty, reads the tag from a file in PATH (`latest` or
+// `latest_universal`); without such a file, returns PATH.
 std::string tag_folder(const std::string& path, const std::string& tag) {
     std::error_code error;
     std::string name = tag, from = path;

@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kStatesMax = 64;
 
 using Way = std::vector<int64_t>;  // the same form as PositionMatch::parameters
-// The key is the number of positions used in each group. The value has up to two assignments that
-// use these numbers.
+// The partial assignments. The key says how many positions of each group are already used. The
+// value has at most two assignments per key: a second one shows that the match is not unique.
 using States = std::map<std::vector<int64_t>, std::vector<Way>>;
 
 void add_way(States& states, const std::vector<int64_t>& taken, const Way& way) {

@@ -11,7 +11,7 @@
 
 namespace dslaunch::storage {
 
-// Says whether a parameter may be at a position.
+// The answer to the question whether a parameter may be at a position.
 enum class PositionFit : uint8_t {
     kNo,
     kYes,
@@ -20,8 +20,8 @@ enum class PositionFit : uint8_t {
 
 // A match, or the reason why there is none.
 struct PositionMatch {
-    // The parameter at each position, with the positions of all groups counted in a row; -1 at a
-    // blank position.
+    // The index of the parameter at each position, or -1 if the position is blank. Positions are
+    // numbered across all groups.
     std::vector<int64_t> parameters;
     // The reason why there is no match; empty if `parameters` is the only possible match.
     std::string fault;
@@ -29,8 +29,8 @@ struct PositionMatch {
 
 // Matches parameters with positions. GROUP_POSITIONS has the number of positions in each group.
 // PARAMETERS_COUNT is the number of the model's parameters; if there are fewer positions, some
-// parameters get no position. FITS(POSITION, PARAMETER) counts POSITION over all groups. Time grows
-// with positions and parameters; too many possibilities are reported as a fault.
+// parameters get no position. FITS(POSITION, PARAMETER) gets a position numbered across all groups.
+// Time grows with positions and parameters; too many possibilities are reported as a fault.
 [[nodiscard]] PositionMatch match_positions(
     const std::vector<int64_t>& group_positions, int64_t parameters_count,
     const std::function<PositionFit(int64_t, int64_t)>& fits);

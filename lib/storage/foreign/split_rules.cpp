@@ -165,7 +165,7 @@ int64_t SplitRules::vocabulary_rows(const std::string& name) const {
     return vocabulary_rows_;
 }
 
-// Removes the rows with which a vocabulary was made divisible.
+// Removes the rows of padding that were added to a vocabulary to make it divisible among ranks.
 void SplitRules::strip_padding(const std::string& name, Joining& joining) const {
     const int64_t rows = vocabulary_rows(name);
     if (rows < 0) return;

@@ -18,7 +18,7 @@ namespace dslaunch::storage {
 // The rules of a checkpoint.
 class SplitRules {
   public:
-    // INFO is a value of FILE; null if the checkpoint has no rules.
+    // INFO contains the rules and belongs to FILE. It is null if the checkpoint has no rules.
     SplitRules(const TorchFile& file, const PickleValue* info, size_t ranks);
 
     // Returns how the tensor NAME is joined from the ranks' parts. SHAPES: each part's shape.

@@ -138,7 +138,8 @@ void UniversalSource::read_optimizer() {
     }
 }
 
-// Notes the names in the file of a model rank.
+// Reads the parameters and buffers in the file of one model rank. Adds them to untrained_,
+// buffers_, frozen_ and shapes_.
 void UniversalSource::find_shapes(const TorchFile& file) {
     const PickleValue& model = file.root();
     for (const PickleValue* name : need(file, model, "buffer_names").items) {
@@ -161,7 +162,8 @@ void UniversalSource::find_shapes(const TorchFile& file) {
             const std::string& name = group->items[i]->text;
             const auto shape = shape_of(*group->items[i + 1]);
             if (!shape) continue;
-            // Stages of a pipeline have only tied parameters in common.
+            // Two pipeline stages share only tied parameters. If model ranks share any other
+            // parameter, they are tensor ranks.
             const bool is_new = shapes_.try_emplace(name, *shape).second;
             shares = shares || (!is_new && !name.starts_with("tied_modules."));
         }
@@ -243,7 +245,8 @@ std::vector<std::string> UniversalSource::in_order() const {
     return names;
 }
 
-// Returns the tensor in PATH: alone, or in a dict with notes on how it was put together.
+// Returns the tensor in the file PATH. The file contains only the tensor, or a dict with the tensor
+// under "param".
 TorchTensor UniversalSource::value_in(const std::string& path, const std::string& name) {
     const TorchFile& file = *files_.emplace_back(std::make_unique<TorchFile>(path));
     const PickleValue* value = &file.root();
@@ -291,8 +294,8 @@ std::vector<int64_t> UniversalSource::shape_of_weights(const std::string& path,
                    "known",
                    name);
         if (has_states) return is_flat ? own : weights.shape;
-        // If a parameter never had a gradient, ds_to_universal.py copies it from rank 0's model,
-        // even if that model has only a part of it.
+        // If a parameter never had a gradient, ds_to_universal.py copies it from the model of rank
+        // 0, which may have only a part of the parameter.
         const std::vector<std::vector<int64_t>> parts(others_.size() + 1, own);
         if (tensor_ranks_ != parts.size() || rules_->of(name, parts).shape != weights.shape)
             refuse(path,
@@ -319,7 +322,8 @@ void UniversalSource::add_parameter(const std::string& name, const Files& files)
     tensor.shape = shape_of_weights(files.at(kWeightsFile), name, weights, has_states);
     TensorChunks chunks = {Chunks{weights.bytes}};
     tensor.updates = has_states ? updates_in(files) : 0;
-    // One more than the run's: FP16_Optimizer counts an update of zeros before the first.
+    // A tensor may have one update more than the run, because FP16_Optimizer makes and counts an
+    // update with zeros before the first real update.
     if (tensor.updates > about_.training.updates + 1)
         refuse(files.at(kWeightsFile),
                "its optimizer has made {} updates, but {} says {}: files from different saves are "
@@ -348,8 +352,8 @@ void UniversalSource::fill_states() {
                 chunks[k] = {std::span<const std::byte>(zeros_).first(chunks[0].front().size())};
 }
 
-// For a model with several model ranks, refuses frozen parameters: the checkpoint has at most a
-// part of each. Notes buffers that the first rank's file lacks.
+// If there are several model ranks, refuses frozen parameters, because the checkpoint has at most a
+// part of each. If the first rank's file lacks buffers, adds a note about them.
 void UniversalSource::refuse_split_others() {
     if (others_.empty()) return;
     std::set<std::string> frozen = frozen_;
@@ -377,8 +381,8 @@ void UniversalSource::refuse_split_others() {
             "import the checkpoint from which it was made");
 }
 
-// Compares the weights with the rounded weights in the model's file, if this file has whole
-// tensors.
+// Compares the weights with the rounded weights in the model's file. Does nothing if this file has
+// no weights or only parts of them.
 void UniversalSource::check_weights() const {
     const TorchFile& file = *models_.front();
     if (stage_ == 3 || !others_.empty()) return;

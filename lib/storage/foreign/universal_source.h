@@ -1,7 +1,7 @@
-// Reads a universal checkpoint, which ds_to_universal.py makes from a DeepSpeed checkpoint: a
-// folder for each parameter, with a file for its weights and for each of its states, whole. Copies
-// of the model's files beside these folders have the rest. Files stay mapped; nothing is executed.
-// Threads: one at a time.
+// Reads a universal checkpoint, which ds_to_universal.py makes from a DeepSpeed checkpoint. It has
+// a folder for each parameter. The folder has one file with the whole parameter's weights, and one
+// for each of its states. All else is in copies of the model's files, next to these folders. Files
+// stay mapped; nothing is executed. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class UniversalSource : public DeepSpeedModel {
     std::map<std::string, std::vector<int64_t>> shapes_;  // of trained parameters, by name
     std::set<std::string> untrained_;                     // buffers, shared names
     std::vector<std::unique_ptr<TorchFile>> files_;
-    // The files with the models of the other model ranks.
+    // The files of the other model ranks, which contain their parts of the model.
     std::vector<std::unique_ptr<TorchFile>> others_;
     size_t tensor_ranks_ = 1;  // how many model ranks have parts of the same parameters
     std::set<std::string> buffers_, frozen_;

@@ -26,8 +26,8 @@ void put_half(std::byte* to, uint16_t half) {
     to[1] = static_cast<std::byte>(half >> 8);
 }
 
-// Reads the codes of a short block: the lower halves of the bytes at NIBBLES, then the upper ones.
-// BITS has the fifth bit of each code; null if codes have 4 bits.
+// Reads the codes of a short block. First come the lower four bits of all bytes at NIBBLES, then
+// the upper four bits. BITS has the fifth bit of each code; null if codes have 4 bits.
 void unpack_short(const std::byte* nibbles, const std::byte* bits, int offset, BlockCodes& codes) {
     for (size_t i = 0; i < kShortBlock; ++i) {
         const unsigned byte = byte_at(nibbles, i % kHalfShort);
@@ -49,9 +49,9 @@ void pack_short(const BlockCodes& codes, int offset, std::byte* bits, std::byte*
     }
 }
 
-// Reads eight scales and eight minimums of 6 bits from 12 bytes. Scales 0 to 3 and minimums 0 to 3
-// have a byte each, with the upper two bits of numbers 4 to 7 in it. The lower four bits of numbers
-// 4 to 7 are in the last four bytes.
+// Reads eight scales and eight minimums of 6 bits from 12 bytes. Bytes 0 to 3 have scales 0 to 3,
+// and bytes 4 to 7 have minimums 0 to 3, each in the lower 6 bits. The upper 2 bits of these bytes
+// are the upper bits of scales and minimums 4 to 7, whose lower 4 bits are in bytes 8 to 11.
 void unpack_pairs(const std::byte* from, BlockCodes& codes) {
     for (size_t i = 0; i < 4; ++i) {
         const unsigned scale = byte_at(from, i), minimum = byte_at(from, 4 + i);
@@ -102,22 +102,22 @@ struct Piece {
     unsigned shift;
 };
 
-// Two bits; the four elements 32 apart share a byte.
+// Two bits per element. The elements i, i + 32, i + 64 and i + 96 of 128 share a byte.
 Piece two_bits(size_t i) {
     return {i / 128 * 32 + i % 32, static_cast<unsigned>(i / 32 % 4 * 2)};
 }
 
-// One bit; the eight elements 32 apart share a byte.
+// One bit per element. The eight elements i, i + 32, …, i + 224 share a byte.
 Piece one_bit(size_t i) {
     return {i % 32, static_cast<unsigned>(i / 32)};
 }
 
-// Four bits; the two elements 32 apart share a byte.
+// Four bits per element. The elements i and i + 32 of 64 share a byte.
 Piece four_bits(size_t i) {
     return {i / 64 * 32 + i % 32, static_cast<unsigned>(i / 32 % 2 * 4)};
 }
 
-// Four bits; the two elements 64 apart share a byte.
+// Four bits per element. The elements i and i + 64 of 128 share a byte.
 Piece four_bits_far(size_t i) {
     return {i / 128 * 64 + i % 64, static_cast<unsigned>(i / 64 % 2 * 4)};
 }

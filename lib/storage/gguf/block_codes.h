@@ -14,8 +14,9 @@ namespace dslaunch::storage {
 
 // The integers of one block. Element i of group g has the value
 //     (scale * scales[g]) * codes[i] - (minimum * minimums[g])
-// The last product is missing in forms without minimums. Short blocks are one group whose scale and
-// minimum are `scale` and `minimum`; for them the minimum is added.
+// The last product is missing in forms without minimums. A short block is a single group whose
+// element i has the value
+//     scale * codes[i] + minimum
 struct BlockCodes {
     uint16_t scale = 0;    // fp16
     uint16_t minimum = 0;  // fp16

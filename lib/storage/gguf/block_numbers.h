@@ -16,16 +16,16 @@ namespace dslaunch::storage {
 void gguf_dequantize(GgufForm form, std::span<const std::byte> bytes, std::span<float> out);
 
 // Writes NUMBERS to OUT in FORM. In F16, BF16 and Q8_0 each number is rounded to nearest. In the
-// other forms a search finds scales and minimums for a small sum of squared errors, each times its
-// number's importance. Apart from the rounding of scales to fp16, this sum is never larger than
-// with plain rounding (see gguf_round()), which takes a group's scale from its largest number.
-// IMPORTANCE has a value of at least 0 for each number; if it is empty, all are 1. REQUIRES:
-// is_written(FORM); the numbers are finite; their count is a multiple of the block; OUT has
-// gguf_bytes().
+// other forms a search chooses scales and minimums that make the weighted sum of squared errors
+// small. The weights are IMPORTANCE, one number of at least 0 for each of NUMBERS; if IMPORTANCE is
+// empty, all weights are 1. Except for the rounding of scales to fp16, the sum is never larger than
+// with gguf_round(). REQUIRES: is_written(FORM); the numbers are finite; their count is a multiple
+// of the block; OUT has gguf_bytes().
 void gguf_quantize(GgufForm form, std::span<const float> numbers, std::span<const float> importance,
                    std::span<std::byte> out);
 
-// Does the same with plain rounding, for comparison.
+// Writes NUMBERS to OUT in FORM with plain rounding, for comparison: the scale of a group follows
+// from its largest number, without a search.
 void gguf_round(GgufForm form, std::span<const float> numbers, std::span<std::byte> out);
 
 // Returns true if gguf_quantize() writes FORM.

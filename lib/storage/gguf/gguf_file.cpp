@@ -62,7 +62,8 @@ class Reader {
         return std::string(text_in(take(length)));
     }
 
-    // Reads how many WHAT follow, and checks that they fit if each takes at least LEAST bytes.
+    // Reads how many elements of the kind WHAT follow in the file. Checks that the file has room
+    // for them if each takes at least LEAST bytes.
     uint64_t number_of(const char* what, uint64_t least) {
         const auto count = number<uint64_t>();
         if (count > left() / least)

@@ -90,7 +90,7 @@ class GgufValues {
     void add(std::string_view key, const char* text) { add(key, std::string_view(text)); }
     void add(std::string_view key, bool flag);
     void add(std::string_view key, float number);
-    // UNITS: NUMBER is from 0 to 2^32 - 1.
+    // REQUIRES: NUMBER is from 0 to 2^32 - 1.
     void add(std::string_view key, int64_t number);
     void add(std::string_view key, const std::vector<std::string>& texts);
     void add(std::string_view key, const std::vector<float>& numbers);

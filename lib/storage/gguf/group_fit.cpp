@@ -32,8 +32,8 @@ struct Lanes {
     }
 };
 
-// The search gives the largest number several codes, up to kAround before and beyond each end of
-// the range, in steps of kStep. A code beyond an end is cut to the end.
+// For the largest number, the search tries several codes, in steps of kStep: all codes that are at
+// most kAround away from an end of the range. A code beyond this end is replaced by the end.
 constexpr float kAround = 1.0F;
 constexpr float kStep = 0.25F;
 constexpr int kRefinements = 3;
@@ -67,7 +67,7 @@ NumberSums number_sums(const NumberGroup& group) {
     return {w.sum(), x.sum(), xx.sum()};
 }
 
-// Returns the sums for the codes that FACTOR * (x + MINIMUM) is rounded to.
+// Returns the sums for the codes that result from rounding FACTOR * (x + MINIMUM).
 CodeSums code_sums(const NumberGroup& group, float factor, float minimum, CodeRange range) {
     Lanes q, qq, qx;
     const auto add = [&](size_t i, Four Lanes::*lane) {
@@ -172,7 +172,8 @@ GroupFit fit_scale(const NumberGroup& group, CodeRange range) {
     if (most == 0) return {};
     double best = 0;
     float scale = 0;
-    // Returns the scale that is best for the codes of FACTOR.
+    // Computes the codes that result from multiplication by FACTOR, and returns the best scale for
+    // them. Updates `best` and `scale`.
     const auto look = [&](float factor) {
         const CodeSums sums = code_sums(group, factor, 0, range);
         if (sums.qq <= 0) return 0.0F;

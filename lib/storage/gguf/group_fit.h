@@ -41,13 +41,13 @@ inline float code_of(float value, CodeRange range) {
 
 // Returns the weighted squared error of GROUP with FIT. Codes are the nearest ones in RANGE.
 [[nodiscard]] double error_of(const NumberGroup& group, const GroupFit& fit, CodeRange range);
-// Does the same and writes the codes.
+// Computes the same error as error_of(), and also writes the codes.
 double write_codes(const NumberGroup& group, const GroupFit& fit, CodeRange range, int16_t* codes);
 
 // Returns the scale with the least error found; the minimum is 0. The scale may be negative.
 [[nodiscard]] GroupFit fit_scale(const NumberGroup& group, CodeRange range);
-// Returns the scale and the minimum with the least error found. IS_FREE: the minimum may be below
-// 0. REQUIRES: RANGE begins at 0.
+// Returns the scale and the minimum with the least error found. If IS_FREE, the minimum may be
+// below 0. REQUIRES: RANGE begins at 0.
 [[nodiscard]] GroupFit fit_both(const NumberGroup& group, CodeRange range, bool is_free);
 
 // Return the scale and minimum of plain rounding. They follow from the largest number, or from the

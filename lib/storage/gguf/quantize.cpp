@@ -79,7 +79,7 @@ Made make_q8(const BlockNumbers& block) {
     const float scale = most / 127.0F;
     Made made;
     made.codes.scale = half_of(scale).bits;
-    // If the scale is 0 in fp16, so are all numbers.
+    // If the scale becomes 0 in fp16, all numbers of the block become 0.
     const float factor = half_of(scale).value == 0 ? 0 : 1 / scale;
     for (size_t i = 0; i < kShortBlock; ++i)
         made.codes.codes[i] = static_cast<int16_t>(std::round(block.numbers[i] * factor));
@@ -107,7 +107,8 @@ class LongBlock {
     }
 
   private:
-    // Returns the factor with which the largest scale gets the integer at the end of its range.
+    // Returns the unit of the scales. The largest scale is this unit times the last integer of the
+    // range.
     [[nodiscard]] double first_scale(size_t groups) const {
         float most = 0;
         for (size_t g = 0; g < groups; ++g)
@@ -121,7 +122,8 @@ class LongBlock {
         return bounds_.minimum_max == 0 ? 0 : static_cast<double>(most) / bounds_.minimum_max;
     }
 
-    // Returns the integers around NUMBER / UNIT, in bounds; only the nearest one unless SEARCHES.
+    // Returns the two integers next to NUMBER / UNIT, limited to [LOW, HIGH]. Unless SEARCHES,
+    // returns the nearest integer twice.
     static std::array<int, 2> around(float number, float unit, int low, int high, bool searches) {
         if (unit == 0) return {0, 0};
         const float ratio =

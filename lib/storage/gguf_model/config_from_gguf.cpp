@@ -158,7 +158,8 @@ class ConfigReader {
         json_["rope_theta"] = number_or("rope.freq_base", 10000);
         const int64_t width = integer_or("rope.dimension_count", head_width());
         double part = static_cast<double>(width) / static_cast<double>(head_width());
-        // The product with the width of a head is rounded down later.
+        // A decoder multiplies `part` by the width of a head and rounds down, so the result must
+        // not be below WIDTH.
         if (static_cast<int64_t>(static_cast<double>(head_width()) * part) < width)
             part = std::nextafter(part, 2.0);
         const bool has_part =
@@ -276,7 +277,8 @@ class ConfigReader {
                            "is not 6, which is not supported");
     }
 
-    // Returns the value of a pattern of 6: {6}, or a flag for each layer if the file lists layers.
+    // Returns the required value of sliding_window_pattern, for which every sixth layer has no
+    // window. The value is {6}, or one flag per layer if the file lists layers.
     [[nodiscard]] std::vector<int64_t> gemma3_pattern() const {
         const auto held = values_.integers(key("attention.sliding_window_pattern"));
         if (held.size() == 1) return {6};
@@ -304,9 +306,9 @@ class ConfigReader {
         return numbers;
     }
 
-    // Returns the rope with FACTORS. Returns a `llama3` rope if this formula gives FACTORS with its
-    // usual numbers, since the file does not have its numbers; otherwise a rope with FACTORS
-    // themselves.
+    // Returns the rope for FACTORS. The file has the factors, but not the formula. If the formula
+    // of `llama3` with its usual parameters gives FACTORS, returns a rope of type `llama3`.
+    // Otherwise returns a rope that lists FACTORS.
     [[nodiscard]] Json llama3_or_long(const std::vector<float>& factors) const {
         const auto factor = static_cast<double>(std::ranges::max(factors));
         const auto width = 2 * static_cast<double>(factors.size());
@@ -362,7 +364,7 @@ class ConfigReader {
             number("attention.clamp_kqv") > 0)
             json_["clip_qkv"] = number("attention.clamp_kqv");
         if (is("granite")) {
-            // With 0, as without the value, llama.cpp does not scale.
+            // llama.cpp does not scale if the value is 0 or missing.
             const auto scale = [&](const char* name, double otherwise) {
                 const double held = number_or(name, 0);
                 return held == 0 ? otherwise : held;

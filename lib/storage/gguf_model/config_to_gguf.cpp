@@ -188,7 +188,8 @@ class ConfigWriter {
                     "`use_qk_norm`");
     }
 
-    // Writes the factors in the graph, or checks that they are llama.cpp's constants.
+    // Writes the constants by which the model multiplies attention, embeddings and outputs. For
+    // families without such values in the file, checks that llama.cpp has the same constants.
     void write_scales() {
         const auto width = static_cast<double>(config_.head_width);
         double scale = 1 / std::sqrt(width);

@@ -28,7 +28,7 @@ struct GgufFactors {
                                                          const std::string& place,
                                                          GgufValues& values);
 
-// Returns the number of positions up to which llama.cpp computes the same model as CONFIG: the
+// Returns the largest context with which llama.cpp gives the same results as CONFIG: the model's
 // context, or one window if llama.cpp ignores the windows of this family.
 [[nodiscard]] int64_t gguf_context(const TransformerConfig& config, const GgufFamily& family);
 

@@ -28,7 +28,7 @@ GgufForm form_of(GgufFileType type) {
     return std::ranges::find(kTypes, type, &NamedType::type)->form;
 }
 
-// Chooses the forms of one file. The rules and their order are the quantizer's.
+// Chooses the forms of one file by the same rules, in the same order, as llama.cpp's quantizer.
 class Chooser {
   public:
     Chooser(GgufFileType type, const TransformerConfig& config, const GgufFamily& family,
@@ -90,8 +90,8 @@ class Chooser {
         GgufForm form = form_;
         if (type_ == GgufFileType::kQ2K) form = shared_keys_ >= 4 ? GgufForm::kQ4K : GgufForm::kQ3K;
         if (type_ == GgufFileType::kQ4KM && gets_more(layer_of(name))) form = GgufForm::kQ6K;
-        // Several heads share each value of the models with 70 B parameters, but not of Llama 65B,
-        // which has as many layers.
+        // In models with 70 B parameters, several query heads share each value head. Llama 65B has
+        // as many layers, but no shared heads.
         const bool is_70b = layers_ == 80 && (!is_llama_ || shared_keys_ > 1);
         if (is_70b && (form == GgufForm::kQ3K || form == GgufForm::kQ4K)) form = GgufForm::kQ5K;
         return config_.experts == 8 ? GgufForm::kQ8_0 : form;
@@ -116,7 +116,8 @@ class Chooser {
         return type_ == GgufFileType::kQ2K ? GgufForm::kQ3K : form_;
     }
 
-    // Returns FORM, or a form with shorter blocks if a row of ROW elements has no whole blocks.
+    // Returns FORM if a row of ROW elements consists of whole blocks of FORM, else a form with
+    // shorter blocks.
     static GgufForm fitting(GgufForm form, int64_t row) {
         if (row % facts_of(form).numel == 0) return form;
         GgufForm other = GgufForm::kF16;

@@ -48,7 +48,8 @@ struct OpenedModel {
     std::vector<NamedText> texts;
 };
 
-// Throws Error{kInput} naming the tensor if FILE lacks a tensor of the model, or has another one.
+// Throws Error{kInput} naming the tensor if FILE lacks a tensor of the model, or contains a tensor
+// that the model does not have.
 void require_whole(const GgufFile& file, const TransformerConfig& config,
                    std::span<const GgufModuleWeight> found) {
     std::set<std::string, std::less<>> there;
@@ -89,7 +90,8 @@ OpenedModel open(const std::string& path, std::optional<DType> dtype) {
     return model;
 }
 
-// Throws Error{kInput} naming the tensor NAME if STORED, which is NUMBER as DTYPE, is not finite.
+// Throws Error{kInput} if STORED is not finite. NUMBER is an element of the tensor NAME, and STORED
+// is NUMBER converted to DTYPE.
 void require_finite(float number, float stored, DType dtype, const std::string& name) {
     if (std::isfinite(stored)) return;
     if (std::isfinite(number))

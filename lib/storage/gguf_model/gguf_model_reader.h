@@ -32,7 +32,8 @@ int64_t import_gguf(const std::string& path, const std::string& folder,
 // the file in place of weights. It is removed with this object, and if a signal ends the process.
 class GgufFolder {
   public:
-    // Throws Error{kInput} naming the file and what is not supported, Error{kDisk}.
+    // Throws Error{kInput} naming the file and the part that is not supported. Throws Error{kDisk}
+    // if the folder cannot be written.
     explicit GgufFolder(const std::string& path);
     GgufFolder(const GgufFolder&) = delete;
     GgufFolder& operator=(const GgufFolder&) = delete;

@@ -16,9 +16,10 @@ namespace dslaunch::storage {
 // The options of write_gguf().
 struct GgufWriteOptions {
     GgufFileType type = GgufFileType::kQ8_0;
-    // Returns, for the weight NAME of the modules with IN inputs, how much each input matters: the
-    // mean of its squares on real texts. If the list is empty or there is no function, all inputs
-    // matter the same. SHAPE: [in] fp32, at least 0.
+    // Returns the importance of each input of the weight NAME: the mean of the input's squares on
+    // real texts, as [in] fp32 numbers of at least 0. NAME is the name in the modules, and IN is
+    // the number of inputs. If the result is empty or there is no function, all inputs have the
+    // same importance.
     std::function<std::vector<float>(const std::string& name, int64_t in)> importance;
     size_t threads = 1;
     // Called with the count of numbers written so far, and the count of all numbers.

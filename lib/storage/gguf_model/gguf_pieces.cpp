@@ -23,7 +23,7 @@ constexpr const char* kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|)"
     R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// Several names stand for the same way; the first is written.
+// Several names stand for the same way of splitting. The first of them is written to files.
 const std::vector<GgufPieces>& all_pieces() {
     static const std::vector<GgufPieces> all = {
         {"gpt-2", {"gpt2"}},

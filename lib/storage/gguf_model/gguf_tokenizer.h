@@ -31,17 +31,17 @@ struct GgufPieces {
     bool ignores_merges = false;     // a piece that is a token is not split
 };
 
-// Returns the first way with these STEPS and IGNORES_MERGES, or else the first way with these
-// STEPS; null if llama.cpp has none.
+// Returns the first GgufPieces with these STEPS and IGNORES_MERGES. If there is none, returns the
+// first one with these STEPS. Returns null if no GgufPieces have these STEPS.
 [[nodiscard]] const GgufPieces* gguf_pieces_with(const std::vector<std::string>& steps,
                                                  bool ignores_merges);
-// Returns the way that llama.cpp calls NAME; null if it is not known here.
+// Returns the GgufPieces that llama.cpp calls NAME; null if NAME is not known here.
 [[nodiscard]] const GgufPieces* gguf_pieces_named(std::string_view name);
 
 // Adds the tokenizer in FOLDER, with the chat template and the special tokens, to VALUES.
-// VOCABULARY: rows of the embedding. Warns if FOLDER has no tokenizer, or if added tokens have no
-// row. Throws Error{kInput} naming the file if llama.cpp has no such tokenizer, or if the folder's
-// tokenizer has no tokenizer.json.
+// VOCABULARY is the number of rows of the embedding. Warns if FOLDER has no tokenizer, or if added
+// tokens have no row. Throws Error{kInput} naming the file if llama.cpp has no such tokenizer, or
+// if the folder's tokenizer has no tokenizer.json.
 void add_tokenizer_values(const std::string& folder, int64_t vocabulary, GgufValues& values);
 
 // The texts of files for a Hugging Face folder.

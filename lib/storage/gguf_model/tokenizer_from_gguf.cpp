@@ -60,7 +60,8 @@ class TokenizerReader {
             values_.refuse(kKinds, "has another length than tokenizer.ggml.tokens");
         for (size_t id = 0; id < tokens_.size(); ++id) {
             const std::string_view text = tokens_[id];
-            // llama.cpp gives a token without a text a name that occurs in no text.
+            // Marks a token without a text as unused: llama.cpp gives it a name that occurs in no
+            // text.
             if (text.empty()) kinds_[id] = static_cast<int64_t>(GgufTokenKind::kUnused);
             if (is(id, GgufTokenKind::kUnused)) continue;
             if (text.size() > kTokenBytesMax)
@@ -83,8 +84,8 @@ class TokenizerReader {
         return kinds_[id] == static_cast<int64_t>(kind);
     }
 
-    // Returns the token NAME, if the file names one that exists. llama.cpp has the usual numbers
-    // for a SentencePiece vocabulary whose file names none.
+    // Returns the token NAME if the file gives its number and the token exists. If the file gives
+    // no number for a SentencePiece vocabulary, uses llama.cpp's default number.
     [[nodiscard]] std::optional<size_t> special(const char* name) const {
         const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
         if (!values_.has(key)) {

@@ -74,7 +74,8 @@ class TokenizerWriter {
           values_(values) {
         if (!json_.is_object() || !json_.contains("model") || !json_["model"].is_object())
             refuse("has no `model`");
-        // The folder's own tokenizer: a class of transformers may change tokenizer.json.
+        // Changes json_ as transformers does when it loads the tokenizer: the tokenizer class may
+        // change the content of tokenizer.json.
         apply_tokenizer_class({config_, json_of(folder + "/config.json")}, json_);
         read_tokens(vocabulary);
     }
@@ -101,7 +102,7 @@ class TokenizerWriter {
         fail(ExitCode::kInput, "{}: {}", printable(path_), why);
     }
 
-    // Sets a token. A token that the model has no row for is left out if CAN_BE_LEFT.
+    // Sets a token. If the model has no row for the token and CAN_BE_LEFT is true, leaves it out.
     void set(int64_t id, const std::string& text, GgufTokenKind kind, bool can_be_left) {
         if (id >= std::ssize(texts_) && can_be_left) {
             left_out_.insert(text);
@@ -199,8 +200,9 @@ class TokenizerWriter {
         return *found;
     }
 
-    // Throws if a token of the vocabulary is not made by merges alone. If all tokens are, the
-    // result is the same with and without merging a piece that is already a token.
+    // Throws if the merges cannot make every token of the vocabulary from its characters. If they
+    // can make every token, the result does not depend on whether llama.cpp merges pieces that are
+    // tokens already.
     void require_merged_tokens(const GgufPieces& pieces) const {
         std::unordered_map<std::string, size_t> ranks;
         for (const auto& [left, right] : merges_) ranks.emplace(left + ' ' + right, ranks.size());
@@ -267,7 +269,7 @@ class TokenizerWriter {
         values_.add("tokenizer.ggml.token_type", kinds_);
     }
 
-    // Throws if the step Metaspace does something else than SentencePiece.
+    // Throws if the step Metaspace does not treat blanks as SentencePiece does.
     void require_plain_blanks(const Json& step) const {
         if (step.contains("replacement") && text_at(step, "replacement") != kBlank)
             refuse(
@@ -283,8 +285,8 @@ class TokenizerWriter {
                                 printable(texts_[id])));
     }
 
-    // Returns true if a blank is put in front of texts. Refuses steps that do something else than
-    // SentencePiece.
+    // Returns true if a blank is put in front of texts. Refuses steps that do not treat texts as
+    // SentencePiece does.
     [[nodiscard]] bool puts_blank() const {
         bool puts = false;
         for (const Json& step : steps_of(json_.value("normalizer", Json()), "normalizers")) {
@@ -301,7 +303,8 @@ class TokenizerWriter {
         }
         for (const Json& step : steps_of(json_.value("pre_tokenizer", Json()), "pretokenizers")) {
             const std::string type = text_at(step, "type");
-            // Gemma's step finds no blank, because the normalizer has replaced blanks before.
+            // Gemma has a step that splits at blanks. It has no effect, because the normalizer has
+            // already replaced blanks.
             const bool is_idle = type == "Split" && step.contains("pattern") &&
                                  text_at(step["pattern"], "String") == " ";
             if (type == "Metaspace") {
@@ -336,7 +339,8 @@ class TokenizerWriter {
                                                    : -static_cast<float>(ranks.size() + 1 + id)
                          : is(id, GgufTokenKind::kByte) ? 0
                                                         : kControlScore;
-            // llama.cpp looks for these in the text itself, which has blanks.
+            // llama.cpp looks for these tokens before it replaces blanks, so they must have real
+            // blanks.
             if (is(id, GgufTokenKind::kUserDefined)) texts_[id] = with_blanks(texts_[id]);
         }
         values_.add("tokenizer.ggml.model", "llama");
@@ -362,8 +366,9 @@ class TokenizerWriter {
                is(static_cast<size_t>(found->second), GgufTokenKind::kNormal);
     }
 
-    // Returns a score for each token that merges make: SentencePiece joins any two neighbours, the
-    // pair that makes the token with the highest score first. Throws if the merges say otherwise.
+    // Returns a score for each token that a merge can make. SentencePiece always joins the two
+    // neighbours whose joint token has the highest score, so earlier merges get higher scores.
+    // Throws if scores cannot express the order of the merges.
     [[nodiscard]] std::unordered_map<std::string, float> ranks_of_tokens() const {
         std::unordered_map<std::string, float> ranks;
         std::unordered_set<std::string> pairs;

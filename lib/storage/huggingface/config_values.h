@@ -12,8 +12,9 @@ namespace dslaunch::storage {
 // Returns the size at KEY, which must be from 1 to MOST.
 [[nodiscard]] int64_t size_at(const JsonPlace& config, const char* key,
                               int64_t most = int64_t{1} << 29);
-// Return the value at KEY, or OTHERWISE if CONFIG has no value there: a size like size_at(), a
-// finite number, a number above 0, a number from 0 to 1, and a flag.
+// Return the value at KEY, or OTHERWISE if CONFIG has no value there. A size has the bounds of
+// size_at(), and all numbers are finite. positive_or() requires a number above 0, and
+// probability_or() a number of at least 0 and below 1.
 [[nodiscard]] int64_t size_or(const JsonPlace& config, const char* key, int64_t otherwise);
 [[nodiscard]] double number_or(const JsonPlace& config, const char* key, double otherwise);
 [[nodiscard]] double positive_or(const JsonPlace& config, const char* key, double otherwise);

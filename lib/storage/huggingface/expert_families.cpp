@@ -40,8 +40,7 @@ void read_qwen2_moe(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {});
     model.has_projection_bias = flag_or(config, "qkv_bias", true);
     model.has_output_bias = model.has_mlp_bias = false;
-    // Every second layer below max_window_layers, from layer 0 on, has a window, if the config
-    // switches windows on.
+    // If the config switches windows on, layers 0, 2, 4, … below max_window_layers have a window.
     const bool on = flag_or(config, "use_sliding_window", false);
     const int64_t end = max_window_layers(config);
     read_windows(config, model, [&](size_t layer) {

@@ -57,8 +57,9 @@ void read_padding(const JsonPlace& config, TransformerConfig& model, int64_t of_
 // Sets one rope for all layers.
 void read_rope_of_all(const JsonPlace& config, TransformerConfig& model, double theta,
                       std::optional<double> part = std::nullopt);
-// Sets one rope for each type of layer, from rope_parameters or with THETA and WINDOW_THETA. Heads
-// rotate completely.
+// Sets one rope for each type of layer, from rope_parameters. If rope_parameters names no base for
+// a type, its base is THETA, or WINDOW_THETA in layers with a window. All elements of a head
+// rotate.
 void read_ropes_by_type(const JsonPlace& config, TransformerConfig& model, double theta,
                         double window_theta);
 

@@ -44,7 +44,7 @@ FolderWeight in_fp32(const FolderWeight& weight) {
     return made_of(weight, DType::kF32, std::move(made));
 }
 
-// Returns the numbers of ROUNDED as DTYPE. WEIGHT has their name and shape.
+// Returns WEIGHT with the numbers of the quantized weight ROUNDED, converted to DTYPE.
 FolderWeight read_rounded(const FolderWeight& weight, const QuantizedWeight& rounded, DType dtype) {
     const int64_t rows = rounded.shape()[0], columns = rounded.shape()[1];
     std::vector<std::byte> made(static_cast<size_t>(rows * columns * dtype_bytes(dtype)));

@@ -26,15 +26,17 @@ struct FolderWeight {
     std::shared_ptr<const MappedFile> file;  // shared by the weights in it; null if the
                                              // numbers are in `made`
     SafetensorsEntry entry;                  // F32, BF16 or F16; its bytes may lie unaligned
-    // Numbers that the file has as F64, rounded or as GGUF. Shared by the tensors that use them.
+    // The weight's numbers, if they had to be converted from F64, a quantized form or a form of
+    // GGUF. Null for other weights, whose numbers are read in the file. Several tensors may share
+    // the converted numbers.
     std::shared_ptr<const std::vector<std::byte>> made = nullptr;
 };
 
 // All weights of a folder, some of which were taken.
 class FolderWeights {
   public:
-    // FOLDER must outlive this object. Throws Error{kInput} naming the file as parse_safetensors()
-    // does, and if two files have different numbers for the same tensor. REQUIRES: FOLDER has
+    // FOLDER must outlive this object. Throws what parse_safetensors() throws, and Error{kInput}
+    // naming the file if two files have different numbers for the same tensor. REQUIRES: FOLDER has
     // weights.
     FolderWeights(const ModelFolder& folder, MapMode mode);
 
@@ -45,12 +47,12 @@ class FolderWeights {
     [[nodiscard]] FolderWeight take(const std::string& name, std::span<const int64_t> sizes);
 
     // Returns the file's tensor that take(NAME) reads; null if there is none, or if the weight is
-    // stored rounded.
+    // quantized.
     [[nodiscard]] const SafetensorsEntry* stored(const std::string& name);
-    // Returns true if the weight NAME is stored rounded.
+    // Returns true if the weight NAME is quantized.
     [[nodiscard]] bool is_rounded(const std::string& name);
 
-    // Lets the weights stay whose names IS_LEFT returns true for: they need not be taken.
+    // Declares that weights for which IS_LEFT(name) returns true need not be taken.
     void leave(const std::function<bool(const std::string& name)>& is_left);
 
     // Throws Error{kInput} if a weight was never taken, unless it is a buffer that transformers

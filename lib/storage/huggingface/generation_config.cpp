@@ -17,8 +17,8 @@ namespace {
 
 using Json = JsonPlace::Json;
 
-// Keys that have no effect on texts made here: names of caches, settings for beams and assistant
-// models (neither is used here), and forms of the result.
+// Keys that have no effect on the texts that this program makes. They concern caches, the form of
+// the result, and beams and assistant models, which this program does not use.
 constexpr std::array<std::string_view, 40> kWithoutEffect = {
     "_from_model_config",
     "transformers_version",

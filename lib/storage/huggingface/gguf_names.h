@@ -67,10 +67,10 @@ struct GgufModuleWeight {
     std::function<std::vector<float>()> read;  // keeps the file open
 };
 
-// Returns the weights of the decoder CONFIG that FILE contains; each of them keeps FILE open. A
-// tensor that does not belong to the decoder is returned under its own name; tensors that a
-// config.json expresses are left out. Throws Error{kInput} naming the file and the tensor if a
-// shape is not the one that CONFIG requires.
+// Returns the weights of the decoder CONFIG that FILE contains; each of them keeps FILE open. Also
+// returns tensors that do not belong to the decoder, under their own names. Leaves out tensors
+// whose values are in config.json. Throws Error{kInput} naming the file and the tensor if a shape
+// is not the one that CONFIG requires.
 [[nodiscard]] std::vector<GgufModuleWeight> weights_in_gguf(
     const std::shared_ptr<const GgufFile>& file, const TransformerConfig& config);
 

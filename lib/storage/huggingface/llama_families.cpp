@@ -7,7 +7,7 @@ namespace dslaunch::storage {
 
 namespace {
 
-// Combines the gate and the projection that it multiplies in one matrix.
+// Sets an MLP whose gate and up projection are one matrix.
 void fuse_gate(TransformerConfig& model) {
     model.is_gate_fused = true;
     model.has_mlp_bias = false;
@@ -41,8 +41,8 @@ void read_phi3(const JsonPlace& config, TransformerConfig& model) {
     read_window_of_all(config, model);
 }
 
-// Sets the layers without rotary positions: the zeros of no_rope_layers, or else every fourth
-// layer.
+// Reads SmolLM3, where some layers have no rotary positions: every fourth layer, or the layers for
+// which no_rope_layers has a 0.
 void read_smollm3(const JsonPlace& config, TransformerConfig& model) {
     read_like_llama(config, model, {.theta = 2e6, .padding = 128004, .is_tied = true});
     const auto interval = static_cast<size_t>(size_or(config, "no_rope_layer_interval", 4));

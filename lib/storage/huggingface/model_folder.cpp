@@ -123,7 +123,8 @@ std::vector<std::string> ModelFolder::files() const {
 
 namespace {
 
-// Refuses the folder PLACE if some of FILES are missing: the weight files that its index names.
+// Refuses the folder PLACE if one of FILES is missing. FILES are the weight files that its index
+// names.
 void require_shards(const std::string& place, const std::vector<std::string>& files) {
     constexpr size_t kShownMax = 3;
     std::vector<std::string> missing;

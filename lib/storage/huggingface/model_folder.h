@@ -26,9 +26,9 @@ inline constexpr std::string_view kGgufOfFolder = "model.gguf";
 // that names a file outside of FOLDER.
 [[nodiscard]] std::vector<std::string> safetensors_files_of(const std::string& folder);
 
-// Throws Error{kInput} naming the file if FOLDER contains a file that would be read together with a
-// new model.safetensors, or instead of it: the index or a shard of another model, or the config of
-// an adapter. FOLDER may be missing.
+// Throws Error{kInput} naming the file if FOLDER contains a file that belongs to another model and
+// that programs would read together with a new model.safetensors, or instead of it. Such files are
+// an index, a shard, and the config of an adapter. FOLDER may be missing.
 void require_room_for_model(const std::string& folder);
 
 // A model's config and the paths of its files.
@@ -60,8 +60,8 @@ struct ModelFolder {
 // needed.
 void require_weights(const ModelFolder& folder);
 
-// Return the names that the embedding's and the output layer's weights have in the modules of a
-// family.
+// Return the names of two weights in the modules of a family: the embedding's and the output
+// layer's.
 [[nodiscard]] std::string embedding_name(const TransformerConfig& config);
 [[nodiscard]] std::string head_name(const TransformerConfig& config);
 

@@ -129,7 +129,8 @@ bool is_hub_name(const std::string& path, const std::string& folder) {
     const size_t slash = path.find('/');
     if (slash == std::string::npos || path.find('/', slash + 1) != std::string::npos) return false;
     const std::string_view text(path);
-    // If there is a folder with the first part's name, PATH means a file in it.
+    // If a folder has the name before the slash, PATH means a missing file in this folder, not a
+    // model of the hub.
     const std::filesystem::path base(folder);
     return is_word_of_hub(text.substr(0, slash)) && is_word_of_hub(text.substr(slash + 1)) &&
            !ends_as_file(text) && !is_folder(base / path.substr(0, slash)) &&

@@ -31,8 +31,8 @@ namespace dslaunch::storage {
 // ("serve") cannot read.
 [[nodiscard]] std::string folder_model_at(const std::string& path, std::string_view command);
 
-// Returns the words that say how to get a folder in place of ARCHIVE, if `model import` made it or
-// the archive that was trained.
+// Returns advice on how to get a folder in place of ARCHIVE. The advice is for archives that `model
+// import` made, and for results of training such an archive.
 [[nodiscard]] std::string folder_of_archive_text(const std::string& archive);
 
 // Returns the adapter's folder that PATH stands for: PATH itself, or adapter/ in it; empty for an
@@ -43,9 +43,9 @@ namespace dslaunch::storage {
 // does not exist or is a file.
 [[nodiscard]] std::string tokenizer_folder_at(const std::string& path);
 
-// Returns the name in the folder `runs` for runs of the model at PATH, relative to FOLDER: the
-// model's file name without its ending, or the name of its folder. Keeps only letters, digits, `.`,
-// `_` and `-`.
+// Returns the name that runs of the model at PATH (relative to FOLDER) get in the folder `runs`:
+// the model's file name without its ending, or the name of its folder. Keeps only letters, digits,
+// `.`, `_` and `-`.
 [[nodiscard]] std::string run_name(const std::string& path, const std::string& folder = "");
 
 // Returns "; nothing is downloaded; for a data set of the hub: `hf download …" if PATH is not in

@@ -99,8 +99,8 @@ void read_scaling(const JsonPlace& rope, const std::string& type, const RopeDefa
     }
 }
 
-// Throws Error{kInput} if a member of ROPE is an object, which has the numbers for one kind of
-// layers. transformers reads such objects only in families that have a formula for each kind.
+// Throws Error{kInput} if a member of ROPE is an object, that is, settings for one kind of layers.
+// transformers reads such objects only in families that have a formula for each kind.
 void require_flat(const JsonPlace& rope) {
     rope.for_members([&](const std::string& name, const JsonPlace& value) {
         if (value.is_object())
@@ -132,8 +132,8 @@ Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
         rope.theta = positive_or(*place, "rope_theta", rope.theta);
         if (place->has("type")) type = place->at("type").text();
         if (place->has("rope_type")) type = place->at("rope_type").text();
-        // With `proportional`, all elements of a head are in rotating pairs, but some pairs rotate
-        // by an angle of 0.
+        // A partial_rotary_factor of the type `proportional` does not change the width, because
+        // whole heads rotate. It says how many pairs of elements have an angle other than 0.
         if (type != "proportional") part = rotary_share(*place, part);
         if (type == "proportional" && part)
             place->refuse(

@@ -56,10 +56,10 @@ struct RopeDefaults {
     bool original_counts = false;  // original_context counts, not the rope's own value
 };
 
-// Returns the share of a head's elements that rotate: PLACE's partial_rotary_factor, or else
-// AROUND. AROUND is nothing for families that always rotate whole heads. Throws Error{kInput}
-// naming the field if it is not a share. If AROUND is nothing, also throws if the share is not 1,
-// since transformers ignores it there.
+// Returns the share of a head's elements that rotate: partial_rotary_factor in PLACE, or AROUND if
+// PLACE has no such field. Throws Error{kInput} naming the field if its value is not above 0 and at
+// most 1. A family that always rotates whole heads passes no AROUND. For such a family any value
+// but 1 is an error, because transformers would ignore it.
 [[nodiscard]] std::optional<double> rotary_share(const JsonPlace& place,
                                                  std::optional<double> around);
 

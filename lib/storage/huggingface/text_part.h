@@ -19,9 +19,9 @@ namespace dslaunch::storage {
 // model_type belongs to a known family. Nothing else in it is checked.
 [[nodiscard]] nlohmann::json text_config_of(const nlohmann::json& config);
 
-// Adds to CONFIG the fields that it lacks and that the config class of MODEL_TYPE sets. If WHOLE,
-// CONFIG is the config.json of a whole model; the sizes are then not added, since such files always
-// contain them. CONFIG and MODEL_TYPE may be anything.
+// Some fields get a value from the config class of MODEL_TYPE if config.json leaves them out. Adds
+// these fields to CONFIG. If WHOLE, CONFIG is the config.json of a whole model; the sizes are then
+// not added, since such files always contain them. CONFIG and MODEL_TYPE may be anything.
 void add_class_fields(std::string_view model_type, bool whole, nlohmann::json& config);
 
 // Returns the text model's name for the tensor NAME of the whole model; nothing if the tensor

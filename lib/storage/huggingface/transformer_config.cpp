@@ -88,8 +88,8 @@ const Family& family_of(const JsonPlace& config) {
         printable(name.empty() ? type : name), join(known_architectures(), ", ")));
 }
 
-// Returns the number of parameters in all large matrices, in fp64: sizes are up to 2^29 each, and
-// products of three overflow an int64.
+// Returns the number of parameters in all large matrices. The result is a double, because the
+// product of three sizes of up to 2^29 can overflow an int64.
 double parameters_of(const TransformerConfig& model) {
     const auto number = [](int64_t size) { return static_cast<double>(size); };
     const double width = number(model.width), head = number(model.head_width);

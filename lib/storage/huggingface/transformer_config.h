@@ -18,8 +18,9 @@ namespace dslaunch::storage {
                                                          std::string_view text);
 
 // Returns the config.json for weights that have MODEL's names. TEXT is the config.json from which
-// parse_transformer_config() made MODEL. The result is TEXT or only its text part. It says whether
-// the output layer is tied to the embedding, as MODEL does, and has no quantization.
+// parse_transformer_config() made MODEL. The result is TEXT or only its text part, with two
+// changes. It has no settings for quantization. It ties the output layer to the embedding if MODEL
+// does, whatever TEXT says.
 [[nodiscard]] std::string text_of_config(const std::string& text, const TransformerConfig& model);
 
 // Returns the known architectures, for messages and help.

@@ -15,8 +15,8 @@
 
 namespace dslaunch::storage {
 
-// Kinds of norms. A norm divides values by their size and then multiplies them by a factor. Each
-// line names first the values, then the factor.
+// Kinds of norms. A norm divides values by their size and multiplies the result by a factor. The
+// comment beside a kind names the values, then the factor.
 enum class NormKind {
     kLayer,       // the distances from the mean; the weight
     kLayerOfOne,  // like kLayer, but 1 + the weight (Nemotron)
@@ -24,7 +24,7 @@ enum class NormKind {
     kRmsOfOne,    // like kRms, but 1 + the weight (Gemma)
 };
 
-// Norms of queries and keys, applied before these rotate with their position.
+// Norms of queries and keys. They are applied before queries and keys rotate with their position.
 enum class HeadNormKind {
     kNone,
     kShared,  // of each head alone, with one weight for all of them
@@ -33,24 +33,24 @@ enum class HeadNormKind {
     kWhole,   // of all heads together
 };
 
-// The function between the matrices of an MLP.
+// The activation function of an MLP.
 enum class ActivationKind { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSquared };
 
-// The layout of the matrices that make queries, keys and values.
+// The layout of the matrices that compute queries, keys and values.
 enum class ProjectionKind {
     kSeparate,    // queries, keys and values have a matrix each
     kFused,       // one matrix: all queries, then all keys, then all values
     kFusedByKey,  // one matrix: for each key head, its queries, its key and its value
 };
 
-// The switches in which the layers of a model differ.
+// The properties that may differ between the layers of a model.
 struct TransformerLayer {
     bool has_window = false;   // attends only to the last `window` positions
     bool has_experts = false;  // has a router and experts instead of one MLP
     bool turns = true;         // queries and keys rotate with their position
 };
 
-// All sizes and switches of a decoder.
+// All sizes and properties of a decoder.
 struct TransformerConfig {
     std::string architecture;   // "LlamaForCausalLM"
     std::string outer;          // model of texts and images that contains this one; or empty
@@ -108,8 +108,8 @@ struct TransformerConfig {
     int64_t shared_expert_width = 0;      // an expert that computes every token; 0 if none
     bool has_shared_expert_gate = false;  // its output is multiplied by a sigmoid of the token
 
-    // The names, in the family's modules, of the parts that graph/models/transformer.torchscript
-    // calls $embed, $query, …
+    // The names of modules in this family of models, for the placeholders ($embed, $query, …) in
+    // graph/models/transformer.torchscript.
     std::map<std::string, std::string> names;
 
     // Return true if any layer has a window, experts, or positions that rotate.

@@ -24,8 +24,8 @@ namespace {
 
 constexpr int64_t kBytesOfRead = int64_t{1} << 20;  // read from a column at once
 
-// Refuses PATH with the first line of Arrow's message. The other lines name files of Arrow's
-// source.
+// Throws Error{kInput} with PATH and the first line of WHY, Arrow's message. The other lines name
+// files of Arrow's source.
 [[noreturn]] void refuse(const std::string& path, std::string_view why) {
     fail(ExitCode::kInput, "{}: cannot be read as Parquet: {}", printable(path),
          printable(why.substr(0, why.find('\n'))));
@@ -42,8 +42,8 @@ void require(const std::string& path, const arrow::Status& status) {
 }
 
 // Throws Error{kInput} if ARRAY or a part of it refers to an entry that its dictionary does not
-// have: Arrow's reader does not check indices in a damaged file. ValidateFull() is not used,
-// because it also checks UTF-8: here, each row is checked for UTF-8 instead.
+// have. Arrow's reader does not check indices in a damaged file. ValidateFull() would also check
+// UTF-8, which is checked here row by row.
 void require_entries(const std::string& path, const arrow::Array& array) {
     for (const std::shared_ptr<arrow::ArrayData>& child : array.data()->child_data)
         require_entries(path, *arrow::MakeArray(child));
@@ -122,15 +122,15 @@ class ParquetRows final : public TableRows {
         return leaves;
     }
 
-    // Returns a number of rows whose content fits into one block even in the row group whose rows
-    // are the longest on average.
+    // Returns the number of rows in a block: at most kTableRowsOfBlock, and few enough to fit into
+    // the block even in the row group whose rows are the longest on average.
     [[nodiscard]] int64_t rows_of_block(const std::vector<int>& leaves) const {
         const parquet::FileMetaData& facts = *reader_->parquet_reader()->metadata();
         int64_t rows = kTableRowsOfBlock;
         for (int g = 0; g < facts.num_row_groups(); ++g) {
             const auto group = facts.RowGroup(g);
             int64_t bytes = 1;
-            // In a damaged file this number can be anything.
+            // In a damaged file, total_uncompressed_size() can be any number.
             for (const int leaf : leaves)
                 bytes += std::clamp<int64_t>(group->ColumnChunk(leaf)->total_uncompressed_size(), 0,
                                              kTableBytesOfBlock);

@@ -365,7 +365,8 @@ class Unpickler {
         PickleValue* const argument = pop();
         ScriptCall made = script_call(*pop(), *argument);
         if (!made.fault.empty()) bad("{}", made.fault);
-        // A list and its typed form are the same object, to which items may still be added.
+        // Some calls only give a list its type. Their result is the same list and not a copy,
+        // because items may be added to the list later.
         push(made.same != nullptr ? const_cast<PickleValue*>(made.same)
                                   : make(std::move(made.value)));
     }

@@ -19,8 +19,8 @@ namespace dslaunch::storage {
 inline constexpr int64_t kPickleBytesMax = int64_t{256} << 20;
 inline constexpr int64_t kPickleValuesMax = int64_t{4} << 20;  // of values, and of memo entries
 inline constexpr int64_t kPickleDepthMax = 64;                 // how deep values may be nested
-// Each module inside another adds two levels of values. LibTorch destroys nested values
-// recursively.
+// The limit of nesting in pickles of torch.jit.save. Each module inside another adds two levels.
+// There is a limit because LibTorch destroys nested values recursively.
 inline constexpr int64_t kScriptDepthMax = 512;
 
 // The values of a pickle, which it owns.

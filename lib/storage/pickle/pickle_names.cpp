@@ -55,7 +55,7 @@ constexpr std::array kCheckpoint = {
     Known{"deepspeed.runtime.fp16.loss_scaler DynamicLossScaler", PickleUse::kRecord},
     Known{"deepspeed.runtime.zero.config ZeroStageEnum", PickleUse::kRecord},
     Known{"deepspeed.utils.tensor_fragment fragment_address", PickleUse::kRecord},
-    // Client state that people pass to save_checkpoint.
+    // Objects that a user's client_state for save_checkpoint() may contain.
     Known{"argparse Namespace", PickleUse::kRecord},
     Known{"_codecs encode", PickleUse::kRecord},
     Known{"numpy dtype", PickleUse::kRecord},

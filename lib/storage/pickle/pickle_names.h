@@ -12,7 +12,7 @@ namespace dslaunch::storage {
 
 // A value of a pickle: plain data.
 struct PickleValue {
-    // The kinds, and the members that have the value.
+    // The kinds of values. The comments name the members of PickleValue that a kind uses.
     enum class Kind : uint8_t {
         kNone,
         kBool,     // integer
@@ -42,10 +42,12 @@ struct PickleValue {
     [[nodiscard]] const PickleValue* find(std::string_view key) const;
 };
 
-// The writer of a pickle: torch.save or DeepSpeed, or torch.jit.save, whose pickles LibTorch reads.
+// The program that wrote a pickle: torch.save or DeepSpeed (kCheckpoint), or torch.jit.save
+// (kScript). It decides which names the pickle may contain.
 enum class PickleWords : uint8_t { kCheckpoint, kScript };
 
-// The use of a name that a pickle calls or mentions.
+// The meaning of a name in a pickle. If the name is called, its comment has the arguments in
+// parentheses.
 enum class PickleUse : uint8_t {
     kNone,       // refused
     kName,       // a plain name, never called
@@ -66,7 +68,8 @@ enum class PickleUse : uint8_t {
     kObject      // an object of a class of the archive, or an enumerator
 };
 
-// Returns the use of NAME, which is a module and a name separated by a blank: "torch FloatStorage".
+// Returns the meaning of NAME, which is a module and a name separated by a blank: "torch
+// FloatStorage".
 [[nodiscard]] PickleUse use_of(std::string_view name, PickleWords words);
 
 // Returns the size in bytes of an element of the storage class NAME, "torch FloatStorage"; nothing

@@ -41,9 +41,9 @@ bool are_quantizer(const Items& items) {
            items[3]->kind == Kind::kInteger;
 }
 
-// Returns true for a call that makes a tensor with exactly the numbers of its record. Conjugate and
-// negative bits are refused: they would change the numbers, and weights are also read without
-// LibTorch.
+// Returns true for a call that makes a tensor with exactly the numbers of its record. Returns false
+// for conjugate and negative bits: they change the numbers, but readers of weights without LibTorch
+// do not know these bits.
 bool is_tensor_call(const Items& items, PickleUse use) {
     const bool quantized = use == PickleUse::kQuantized;
     if (!has_kinds(items, {Kind::kStorage, Kind::kInteger, Kind::kTuple, Kind::kTuple}) ||
@@ -57,8 +57,8 @@ bool is_tensor_call(const Items& items, PickleUse use) {
     return plain && items[4]->kind == Kind::kBool;
 }
 
-// Returns true if ITEMS is exactly one list, and all items that this list has now are of the type
-// in NAME. LibTorch itself checks items that are added later.
+// Returns true if ITEMS is exactly one list, and all items that the list has so far have the type
+// that NAME demands. LibTorch itself checks items that are added later.
 bool is_list_of(std::string_view name, const Items& items) {
     if (items.size() != 1 || items[0]->kind != Kind::kList) return false;
     if (name.ends_with("build_tensorlist"))

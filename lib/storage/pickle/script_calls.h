@@ -1,7 +1,6 @@
 // Checks the calls in a pickle of torch.jit.save. Allows only calls that LibTorch's unpickler
-// knows, and only with the arguments that it expects, because LibTorch does not check them itself.
-// Used by
-// pickle.h. Pure.
+// knows, and only with the arguments that each call expects, because LibTorch does not check
+// arguments. Used by pickle.h. Pure.
 #pragma once
 
 #include <string>
@@ -17,7 +16,7 @@ struct ScriptCall {
     PickleValue value = {};             // the result, if the call returns no argument
 };
 
-// Returns the result of calling FUNCTION, a value of the pickle, with ARGUMENT.
+// Calls FUNCTION, which is a value of the pickle, with ARGUMENT. Returns the result.
 [[nodiscard]] ScriptCall script_call(const PickleValue& function, const PickleValue& argument);
 
 }  // namespace dslaunch::storage

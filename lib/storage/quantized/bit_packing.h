@@ -1,6 +1,6 @@
-// Codes of 1 to 8 bits in words of 32, without gaps: code i has bits [i * bits, (i + 1) * bits) of
-// the words' bits, counted from the lowest bit of the first word on. compressed-tensors and GPTQ
-// pack so. Threads: pure functions.
+// Codes of 1 to 8 bits, stored without gaps in words of 32 bits. Bits are counted from the lowest
+// bit of the first word on; code i has the bits [i * bits, (i + 1) * bits). compressed-tensors and
+// GPTQ use this layout. Threads: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,8 @@ void refuse_if_given(const JsonPlace& place, const char* key, const char* why) {
     if (!is_empty) given.refuse(why);
 }
 
-// Returns how many inputs share a scale; 0 if all inputs of a row do (the file then has -1).
+// Returns the number of inputs that share a scale. Returns 0 for -1, which means one scale for a
+// whole row.
 int64_t group_or_row(const JsonPlace& group) {
     if (group.integer() != -1 && (group.integer() < 1 || group.integer() > kGroupMax))
         group.refuse("a group has 1 input or more; -1 is the whole row");
@@ -129,8 +130,9 @@ int packed_bits_at(const JsonPlace& place) {
     return bits;
 }
 
-// Adds the schemes of MODULES, settings of single modules by name or pattern. The tensors of a
-// module say which one it has, so names are not compared. Modules of 16 bits are not rounded.
+// Reads MODULES, which has settings for single modules by name or pattern, and adds their schemes
+// to HOW. Does not keep the names, because a module's tensors show its scheme. Skips modules of 16
+// bits, which are not quantized.
 void add_schemes_of_modules(const JsonPlace& modules, int (*bits_of)(const JsonPlace&),
                             Quantization& how) {
     const WeightScheme all = how.schemes.front();
@@ -149,7 +151,7 @@ void add_schemes_of_modules(const JsonPlace& modules, int (*bits_of)(const JsonP
 Quantization read_gptq(const JsonPlace& place) {
     Quantization how;
     how.method = QuantizationMethod::kGptq;
-    // Its files have zero points in any case.
+    // GPTQ's files always have zero points, so the scheme is not symmetric.
     how.schemes = {{gptq_bits_at(place), false, false, group_or_row(place.at("group_size"))}};
     if (place.has("dynamic")) add_schemes_of_modules(place.at("dynamic"), gptq_bits_at, how);
     const std::string format =
@@ -160,7 +162,8 @@ Quantization read_gptq(const JsonPlace& place) {
     return how;
 }
 
-// Refuses settings of auto-round, of the folder or of a module, with which numbers are no integers.
+// Refuses settings of auto-round that produce numbers other than integers, or that round
+// activations. PLACE has the settings of a folder or of one module.
 void require_integers(const JsonPlace& place) {
     if (place.has("data_type") && place.at("data_type").text() != "int")
         place.at("data_type").refuse("of auto-round's numbers, integers (int) are supported");
@@ -169,7 +172,8 @@ void require_integers(const JsonPlace& place) {
 }
 
 Quantization read_auto_round(const JsonPlace& place) {
-    // The name of the layout, GPTQ's or AWQ's; older versions have it in `backend`.
+    // The field `packing_format` says whether the layout comes from GPTQ or from AWQ. Older
+    // versions call this field `backend`.
     const char* const key = place.has("packing_format") ? "packing_format" : "backend";
     const std::string layout = place.has(key) ? place.at(key).text() : "auto_round:auto_gptq";
     const auto is_any_of = [&](std::initializer_list<std::string_view> names) {

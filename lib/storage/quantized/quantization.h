@@ -13,21 +13,22 @@
 
 namespace dslaunch::storage {
 
-// The program whose names and layouts a folder uses; auto-round's folders use GPTQ's or AWQ's.
+// The program whose names and layouts a folder uses. Folders of auto-round use the names and
+// layouts of GPTQ or AWQ.
 enum class QuantizationMethod : uint8_t { kCompressedTensors, kGptq, kAwq };
 
-// The rounding of a layer's inputs before the product. Each row (a token) is rounded by itself: to
-// integers of 8 bits with a scale of the row's largest magnitude / 127.5, or to floats of 8 bits
-// with a scale of the largest magnitude / 448.
+// The rounding of a layer's inputs before the product. Each row (a token) is rounded by itself. If
+// its largest magnitude is m, it becomes integers of 8 bits with the scale m / 127.5, or floats of
+// 8 bits with the scale m / 448.
 enum class InputRounding : uint8_t { kNone, kInt8, kE4m3 };
 
-// Says what a layer's rounded weights are.
+// The format of a layer's quantized weights.
 struct WeightScheme {
     int bits = 8;
     bool is_float = false;  // the 8-bit float of base/float8.h; else integers
     bool is_symmetric = true;
-    // The number of inputs that share a scale; 0 if all inputs of a row do, -1 if the whole weight
-    // has one scale.
+    // The number of inputs that share a scale. 0 means one scale for each row, -1 means one scale
+    // for the whole weight.
     int64_t group = 0;
 
     bool operator==(const WeightScheme&) const = default;
@@ -41,10 +42,10 @@ struct Quantization {
     bool stores_zeros_less_one = false;  // GPTQ's first format: a zero point is stored minus 1
 };
 
-// Reads PLACE, a quantization_config. Returns nothing if PLACE asks for no quantization: it is
-// empty, or has settings of bitsandbytes with neither 4 nor 8 bits. A model that was merged and
-// saved in 16 bits still has these settings. Throws Error{kInput} with the place for a method, a
-// format or a setting that this version does not read.
+// Reads PLACE, a quantization_config. Returns nothing if PLACE is empty, or if it has settings of
+// bitsandbytes without 4 or 8 bits. (A model that was merged and saved in 16 bits still has such
+// settings.) Throws Error{kInput} with the place for a method, a format or a setting that this
+// version does not read.
 [[nodiscard]] std::optional<Quantization> parse_quantization(const JsonPlace& place);
 
 // Returns "compressed-tensors", "gptq" or "awq".

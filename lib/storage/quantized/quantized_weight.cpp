@@ -16,7 +16,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// The column that each 4-bit code of a word has in AWQ's layout, from the lowest bits on.
+// In AWQ's layout, a word of 32 bits contains the codes of 8 columns, 4 bits each. The lowest bit
+// of the code of column i is bit `4 * kAwqPlaces[i]`.
 constexpr int64_t kAwqCodes = 8;
 constexpr int64_t kAwqPlaces[kAwqCodes] = {0, 4, 1, 5, 2, 6, 3, 7};
 
@@ -139,7 +140,7 @@ void QuantizedWeight::check_plain(const Quantization& how) {
     check_scales(how, 8, is_float);
 }
 
-// Checks scales and zero points, which say how large a group is.
+// Checks scales and zero points. Their shapes give the size of a group.
 void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_float) {
     bits_ = bits;
     const SafetensorsEntry& scales = need("weight_scale");
@@ -182,14 +183,17 @@ void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_fl
     require_shape(*zeros_, std::vector<int64_t>{packed_words(shape_[0], bits), groups_});
 }
 
-// Returns the inputs of a weight whose codes of BITS have WORDS rows; 0 if they do not fill them.
+// Returns the number of inputs of a weight with WORDS rows of 32-bit words. In AWQ's layout, each
+// row belongs to one input. In other layouts, a column of words contains the codes of all inputs,
+// BITS bits each. Returns 0 if such codes cannot fill a column exactly.
 int64_t QuantizedWeight::inputs_of(int64_t words, int bits) const {
     if (layout_ == Layout::kAwq) return words;
     return words * 32 % bits == 0 ? words * 32 / bits : 0;
 }
 
-// Returns HOW's scheme that fits the shapes of CODES, ZEROS and SCALES. Returns the first scheme if
-// none fits; the checks then report that. Refuses the weight if two schemes fit.
+// Returns the scheme in HOW that fits the shapes of CODES, ZEROS and SCALES. Returns the first
+// scheme if none fits; later checks then report the mismatch. Refuses the weight if two schemes
+// fit.
 WeightScheme QuantizedWeight::scheme_of_shapes(const Quantization& how,
                                                const SafetensorsEntry& codes,
                                                const SafetensorsEntry& zeros,
@@ -257,7 +261,8 @@ void QuantizedWeight::read_group_index(std::string_view suffix) {
     require_shape(*index, std::vector<int64_t>{shape_[1]});
     own_.resize(static_cast<size_t>(shape_[1]));
     std::memcpy(own_.data(), index->bytes.data(), index->bytes.size());
-    // Some writers store -1 for each input if the inputs are in the order of their groups.
+    // Some writers store -1 as the group of each input if the inputs are in the order of their
+    // groups.
     if (std::ranges::all_of(own_, [](int32_t group) { return group == -1; })) own_.clear();
     for (const int32_t group : own_)
         if (group < 0 || group >= groups_)
@@ -307,7 +312,8 @@ int QuantizedWeight::zero_at(int64_t row, int64_t group) const {
         return code_word(*zeros_,
                          by_row ? group * zeros_->shape[1] + word : word * groups_ + group);
     });
-    // The sum wraps: a zero point of 0 is stored as the largest code.
+    // GPTQ stores each zero point minus 1, so 1 is added here. Subtraction and addition wrap
+    // around: the zero point 0 is stored as the largest code.
     return static_cast<int>(adds_one_ ? (zero + 1) & ((1U << bits_) - 1) : zero);
 }
 

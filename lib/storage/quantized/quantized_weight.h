@@ -17,7 +17,7 @@
 
 namespace dslaunch::storage {
 
-// A tensor that belongs to a rounded weight, and the file that has its bytes.
+// A tensor that belongs to a quantized weight, and the file that has its bytes.
 struct QuantizedPart {
     std::shared_ptr<const MappedFile> file;  // shared by all tensors in it
     SafetensorsEntry entry;
@@ -26,20 +26,21 @@ struct QuantizedPart {
 // The tensors of one layer by the last part of their names: "weight_packed", "weight_scale", …
 using QuantizedParts = std::map<std::string, QuantizedPart, std::less<>>;
 
-// Returns true if a tensor whose name ends with ".SUFFIX" may belong to a rounded weight of METHOD.
+// Returns true if a tensor whose name ends with ".SUFFIX" may belong to a weight quantized by
+// METHOD.
 [[nodiscard]] bool is_quantized_part(QuantizationMethod method, std::string_view suffix);
 
-// A rounded weight, whose tensors have been checked against each other.
+// A quantized weight. The constructor has checked that its tensors fit each other.
 class QuantizedWeight {
   public:
-    // MODULE: the layer, "model.layers.0.mlp.up_proj", for messages. Throws Error{kInput} naming
-    // the file and the tensor if a tensor is missing, has a type or shape that does not fit the
-    // other tensors, or does not fit HOW.
+    // MODULE is the layer's name for messages, such as "model.layers.0.mlp.up_proj". Throws
+    // Error{kInput} naming the file and the tensor if a tensor is missing, has a type or shape that
+    // does not fit the other tensors, or does not fit HOW.
     QuantizedWeight(const Quantization& how, const std::string& module, QuantizedParts parts);
 
     // Returns [outputs, inputs].
     [[nodiscard]] const std::vector<int64_t>& shape() const { return shape_; }
-    // Returns a tensor that has the codes.
+    // Returns the tensor with the weight's codes. Scales and zero points are in other tensors.
     [[nodiscard]] const QuantizedPart& codes() const { return *codes_; }
     // Writes the numbers of ROW, [inputs], to OUT. REQUIRES: 0 <= ROW < outputs.
     void read_row(int64_t row, std::span<float> out) const;

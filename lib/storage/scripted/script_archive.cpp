@@ -15,7 +15,8 @@ namespace dslaunch::storage {
 
 namespace {
 
-// An archive of a few kilobytes may claim gigabytes, which LibTorch would allocate.
+// The limits of script_bytes_max(). Without them, LibTorch would allocate gigabytes if a small
+// archive asks for them.
 constexpr int64_t kExpandedFactorMax = 4;
 constexpr int64_t kExpandedExtraMax = int64_t{256} << 20;
 

@@ -16,9 +16,8 @@
 
 namespace dslaunch::storage {
 
-// Returns the limit for the total size of all tensors of an archive and of the storages that its
-// pickles ask for. Tensors may share elements (an expanded mask), so their total may exceed the
-// file's size.
+// Returns the limit for the total size of all tensors and storages in an archive's pickles. Tensors
+// may share elements (for example in an expanded mask), so their total may exceed the file's size.
 [[nodiscard]] int64_t script_bytes_max(int64_t file_bytes);
 
 // An archive that was checked: its pickles and its code.

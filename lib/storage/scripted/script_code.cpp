@@ -29,11 +29,13 @@ std::string qualifier_of(std::string_view record) {
     return name;
 }
 
-// Counts the parts of a statement that are open, as LibTorch's parser nests them: the tokens since
-// the last comma or bracket, at this level and outside of open brackets.
+// Estimates how deep LibTorch's parser nests the expressions of a statement. Each token counts as
+// an open part until a comma or a closing bracket ends the expression that contains the token.
+// Tokens before an open bracket stay open.
 class OpenParts {
   public:
-    // Adds tokens at this level. Returns the number of parts that are open at all levels.
+    // Counts TOKENS more tokens as open inside the innermost open bracket. Returns the number of
+    // all open parts.
     int64_t add(int64_t tokens) {
         tokens_ += tokens;
         all_tokens_ += tokens;
@@ -59,7 +61,7 @@ class OpenParts {
         add(-tokens_);
         elements_ = 0;
     }
-    // Returns the most parts that were open since the last call.
+    // Returns the largest number of parts that were open at once since the last call.
     int64_t take_deepest() { return std::exchange(deepest_, 0); }
 
   private:
@@ -122,7 +124,7 @@ class CodeScan {
         define(indentation);
     }
 
-    // Begins the class or function whose name is the second word of a line without indentation. All
+    // Begins a class or function. Its name is the second word of a line without indentation. All
     // functions of a class belong to one definition, since they may call each other.
     void define(int64_t indentation) {
         const std::string_view line = text_.substr(at_, text_.find('\n', at_) - at_);
@@ -278,7 +280,7 @@ int64_t ScriptCode::depth() const {
             Open& here = open.back();
             if (here.next != here.definition->needs.end()) {
                 const Definition* const needed = find(*here.next++);
-                // LibTorch itself refuses a definition that needs itself.
+                // Cycles need no check here: LibTorch refuses a definition that needs itself.
                 if (const auto known = depths.find(needed); known != depths.end())
                     here.below = std::max(here.below, known->second);
                 else

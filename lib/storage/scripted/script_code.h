@@ -11,12 +11,12 @@
 
 namespace dslaunch::storage {
 
-// The largest number of parts of an expression that may be open, which limits the depth of its
-// tree.
+// The largest number of open tokens in a statement. A token is open until its expression ends. This
+// limits the depth of the expression's tree.
 inline constexpr int64_t kOpenTokensMax = 2000;
 inline constexpr int64_t kCodeBlocksMax = 100;  // how deep blocks may be nested
-// The largest number of open parts and blocks along a chain of definitions, each of which needs the
-// next.
+// The largest nesting across definitions: the sum of open parts and blocks along a chain in which
+// each definition needs the next.
 inline constexpr int64_t kCodeDepthMax = 40'000;
 // The largest number of list elements in one statement: LibTorch's time grows with the square of
 // this number.
@@ -29,14 +29,14 @@ class ScriptCode {
     // PATH is the beginning of every message; it must outlive this object.
     explicit ScriptCode(const std::string& path) : path_(path) {}
 
-    // Checks TEXT, the record NAME ("code/__torch__/models/gpt.py"). Throws Error{kInput} naming
-    // the record and the line if a limit above is exceeded, and for forms that LibTorch does not
-    // write (comments with quotes, continued lines, brackets that do not match), because their
-    // depth cannot be determined.
+    // Checks TEXT, the content of the record NAME ("code/__torch__/models/gpt.py"). Throws
+    // Error{kInput}, naming the record and the line, if a limit above is exceeded. Also throws for
+    // forms that LibTorch does not write (comments with quotes, continued lines, brackets that do
+    // not match), because their depth cannot be determined.
     void add(std::string_view name, std::string_view text);
 
-    // Returns how deep the code nests, along all chains of definitions that need others. Throws
-    // Error{kInput} if that exceeds the limit. REQUIRES: all records were added.
+    // Returns the largest nesting along any chain of definitions in which each needs the next.
+    // Throws Error{kInput} if it exceeds kCodeDepthMax. REQUIRES: all records were added.
     [[nodiscard]] int64_t depth() const;
 
   private:

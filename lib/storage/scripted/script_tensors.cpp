@@ -126,7 +126,7 @@ int64_t check_script_tensors(const std::string& where, const Pickle& pickle,
 
 namespace {
 
-// The largest number of elements: with 16 bytes each, their size in bytes still does not overflow.
+// The largest number of elements. With 16 bytes each, their size in bytes still fits an int64.
 constexpr int64_t kElementsMax = int64_t{1} << 56;
 
 bool is_countable(int64_t number) {

@@ -23,8 +23,9 @@ using RecordBytes = std::function<std::optional<int64_t>(std::string_view)>;
 [[nodiscard]] int64_t check_script_tensors(const std::string& where, const Pickle& pickle,
                                            const RecordBytes& record_bytes);
 
-// Numbers of elements. The tensor's storage must have at least `reach` elements. The tensor has
-// `numel` elements, which is more than the storage has if elements are shared (stride 0).
+// The extent of a tensor, in elements. The tensor's storage must have at least `reach` elements.
+// The tensor itself has `numel` elements. `numel` may be larger than `reach`, because elements may
+// share memory (stride 0).
 struct TensorExtent {
     int64_t reach = 0;
     int64_t numel = 0;
@@ -33,8 +34,8 @@ struct TensorExtent {
 // LibTorch's operators accept no more dimensions.
 inline constexpr int64_t kTensorDimsMax = 64;
 
-// Returns nothing if a number is negative or too large, if there are not as many strides as sizes,
-// or if there are more dimensions than the limit.
+// Returns the extent of a tensor. Returns nothing if a number is negative or too large, if there
+// are not as many strides as sizes, or if there are more dimensions than the limit.
 [[nodiscard]] std::optional<TensorExtent> tensor_extent(int64_t offset,
                                                         std::span<const int64_t> sizes,
                                                         std::span<const int64_t> strides);

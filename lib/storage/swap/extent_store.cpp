@@ -174,8 +174,8 @@ void ExtentStore::finish_read(std::span<Extent> extents, ExtentTransfer& transfe
             hashed_bytes = until_bytes;
         }
         if (const uint64_t found = checksum.digest(); found != extent.checksum) {
-            // The caller may free the memory after the error, so the transfer must have ended
-            // before it.
+            // First waits for the end of the transfer, because the caller may free the memory after
+            // the error.
             if (!result) static_cast<void>(transfer.ticket.wait());
             fail_checksum(extent, found);
         }

@@ -50,27 +50,27 @@ class ExtentStore {
   public:
     // Extents may occupy the whole of FILE, which must outlive this object and be used for nothing
     // else. Transfers use FILE, or another block file over the same backing files, so that each
-    // thread can have its own.
+    // thread can use its own block file.
     explicit ExtentStore(BlockFile& file) : file_(file) {}
 
     // Adds an empty extent of LENGTH, a multiple of kBlockAlignment. NAME describes its content in
     // messages ("layers.3 exp_avg, rank 1"). REQUIRES: the file has room for it.
     [[nodiscard]] ExtentId add(std::string name, Bytes length);
 
-    // A range of memory, and the extent to which it is written or from which it is read: whole
-    // blocks, aligned to kBlockAlignment. A write is at most as long as the extent; a read is
-    // exactly as long as the last write (content_bytes()).
+    // One piece of a transfer: an extent, and the memory that is written to the extent or read from
+    // it. The memory must be whole blocks, aligned to kBlockAlignment. A write is at most as long
+    // as the extent; a read is exactly as long as the last write (content_bytes()).
     struct Part {
         ExtentId extent;
         std::span<std::byte> memory;
     };
-    // Returns how many of the first PARTS one request can transfer: their extents follow each other
-    // in the file, their memory is contiguous, and all but the last fill their extents. Returns at
-    // least 1.
+    // Returns how many parts at the beginning of PARTS fit in one request; at least 1. The extents
+    // of these parts must follow each other in the file, and their memory must be contiguous. All
+    // of these parts except the last must fill their extents.
     [[nodiscard]] int32_t parts_together(std::span<const Part> parts) const;
-    // Starts the transfer of PARTS in one request, which must be waited for. REQUIRES:
+    // Starts one request that transfers PARTS; wait() must be called for it. REQUIRES:
     // parts_together() accepts all of PARTS; during the transfer, nothing else writes the extents,
-    // and nothing reads them if this is a write; extents that are read have been written before.
+    // and during a write, nothing reads them; extents that are read have been written before.
     // Throws what BlockFile::submit() throws.
     ExtentTransfer read(std::span<const Part> parts, BlockFile* by = nullptr);
     ExtentTransfer write(std::span<const Part> parts, BlockFile* by = nullptr);
@@ -80,7 +80,7 @@ class ExtentStore {
     // used then.
     void wait(ExtentTransfer transfer);
 
-    // Returns the counters; the owner of the transfers may call it.
+    // Returns the counters. Only the code that starts the transfers may call this function.
     [[nodiscard]] const ExtentCounters& counters() const { return counters_; }
     // Returns the offset of the extent in the block file, in bytes.
     [[nodiscard]] int64_t offset_bytes(ExtentId extent) const { return at(extent).offset_bytes; }

@@ -10,8 +10,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// A disk of some GB/s leaves time for this level. Higher levels would hardly save more space. To
-// save more, the bytes would have to be in another order.
+// Level 1 is fast enough for a disk of some GB/s. Higher levels would hardly save more space,
+// unless the bytes were first put in another order.
 constexpr int kLevel = 1;
 
 template <auto Free>

@@ -9,7 +9,7 @@
 
 namespace dslaunch::storage {
 
-// The state of zstd, which is used again for each call.
+// A coder that uses zstd and reuses zstd's memory in each call.
 class LosslessCoder {
   public:
     LosslessCoder();
@@ -19,7 +19,8 @@ class LosslessCoder {
 
     // Returns the number of bytes written to INTO; 0 if they would not fit.
     [[nodiscard]] int64_t compress(std::span<const std::byte> from, std::span<std::byte> into);
-    // Expands FROM into INTO. REQUIRES: compress() made FROM of as many bytes as INTO has.
+    // Expands FROM into INTO. REQUIRES: FROM is a result of compress(), and INTO has the length of
+    // the original bytes.
     void expand(std::span<const std::byte> from, std::span<std::byte> into);
 
   private:

@@ -49,9 +49,9 @@ bool is_swap_folder_name(std::string_view name) {
     return take_number() && name.ends_with("-r");
 }
 
-// Removes FOLDER if it is empty or its process is gone, and returns true if it had a swap file. If
-// two processes try at once, the lock lets only one of them do it. A new folder without its file
-// looks empty and may be removed; its maker then makes it again.
+// Removes FOLDER if it is empty, or if the process that made it is gone. Returns true if FOLDER had
+// a swap file. If two processes try at once, the lock lets only one of them do it. A new folder
+// without its file looks empty and may be removed; its maker then makes it again.
 bool remove_if_dead(const std::string& folder) {
     struct stat info {};
     if (::lstat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||

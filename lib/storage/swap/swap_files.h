@@ -23,11 +23,11 @@ struct SwapPlace {
 // The owner of a rank's files.
 class SwapFiles {
   public:
-    // Removes the leftovers of this user's dead jobs from the folders, then makes
-    // FOLDER/dslaunch-<job id>-r<rank>-<i>/swap (folder 0700, file 0600) in each of them, with room
-    // for CAPACITY in all together. Throws Error{kDisk} if a folder does not exist, if there is too
-    // little room (with need and free space), or if a live process uses that name; then nothing is
-    // left on the disk. Blocks on the disk.
+    // Removes the leftovers of this user's dead jobs from the folders. Then makes
+    // FOLDER/dslaunch-<job id>-r<rank>-<i>/swap (folder 0700, file 0600) in each folder. All files
+    // together have room for CAPACITY. Throws Error{kDisk} if a folder does not exist, if there is
+    // too little room (with need and free space), or if a live process uses the name of a new
+    // folder; then nothing is left on the disk. Blocks on the disk.
     SwapFiles(const SwapPlace& place, Bytes capacity);
     // Removes files and folders, and logs what it cannot remove.
     ~SwapFiles();

@@ -38,7 +38,7 @@ inline constexpr uint32_t kParquetPluginVersion = 1;
 // The plugin is refused unless its `version` is kParquetPluginVersion.
 struct ParquetPlugin {
     uint32_t version = 0;
-    // Does what open_table() does.
+    // The implementation of open_table().
     std::unique_ptr<TableRows> (*open)(const std::string& path,
                                        std::span<const std::string_view> columns) = nullptr;
 };

@@ -36,7 +36,7 @@ uint64_t hash_of(const SafetensorsEntry& entry) {
     return hash;
 }
 
-// Returns a hash of the tensors in FILES, which does not depend on the file of a tensor.
+// Returns a hash of the tensors in FILES. The hash stays the same if tensors move to another file.
 std::string mark_of(const std::vector<std::string>& files) {
     std::vector<uint64_t> hashes;
     for (const std::string& path : files) {
@@ -49,7 +49,7 @@ std::string mark_of(const std::vector<std::string>& files) {
     return fmt::format("{:016x}", all);
 }
 
-// Returns the mark of MODEL; empty if its weights cannot be read.
+// Returns the mark of MODEL, a hash of its tensors; empty if its weights cannot be read.
 std::string mark_of(const ReferenceModel& model) {
     try {
         std::vector<std::string> files = open_model_folder(model.folder).weights;

@@ -14,20 +14,24 @@ struct ReferenceModel {
     std::string adapter;  // empty: without an adapter
     std::string name;     // the name that the user gave; empty: `folder`
 
-    // Returns the name, "NAME with adapter FOLDER" if there is an adapter.
+    // Returns the model's name or, without a name, its folder. Adds " with adapter FOLDER" if there
+    // is an adapter.
     [[nodiscard]] std::string text() const;
 };
 
-// Sets in METADATA that MODEL computed the reference. The mark depends on the name, type, shape and
-// some elements of each tensor, not on the model's place. A model whose weights cannot be read, or
-// are not in .safetensors files, gets no mark.
+// Writes into METADATA that MODEL computed the reference: the name of MODEL and its mark. The mark
+// is a hash of the name, type, shape and some elements of each tensor, so it does not depend on the
+// model's folder. A model whose weights cannot be read, or are not in .safetensors files, gets no
+// mark.
 void set_reference_model(std::map<std::string, std::string>& metadata, const ReferenceModel& model);
 
-// Returns the name in METADATA; empty if there is none.
+// Returns the name of the reference model in METADATA; empty if there is none.
 [[nodiscard]] std::string reference_model_in(const std::map<std::string, std::string>& metadata);
 
-// Returns a warning if another model than MODEL, which is trained on the pairs in the file PATH,
-// computed their reference. Returns an empty text if it was MODEL, or if one of them has no mark.
+// Returns a warning if MODEL is to be trained on the pairs in the file PATH, but another model
+// computed the reference values of these pairs. METADATA is the file's metadata. Compares the marks
+// of the two models (set_reference_model()). Returns an empty text if the marks are equal, or if a
+// mark is missing.
 [[nodiscard]] std::string other_reference_text(const std::map<std::string, std::string>& metadata,
                                                const ReferenceModel& model,
                                                const std::string& path);

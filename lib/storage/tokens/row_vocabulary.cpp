@@ -37,9 +37,9 @@ std::string file_of(const std::string& folder) {
     }
 }
 
-// Returns a hash of the vocabulary in TEXT, a tokenizer.json, in the order of token numbers; empty
-// if it has no vocabulary. Skips added tokens, whose names differ between a model and its chat
-// variants.
+// Returns a hash of the vocabulary in TEXT, the content of a tokenizer.json. Hashes the tokens in
+// the order of their numbers. Returns "" if there is no vocabulary. Skips added tokens, whose names
+// differ between a model and its chat variants.
 std::string vocabulary_of(const std::string& text) {
     const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!file.is_object() || !file.contains("model") || !file["model"].is_object()) return "";

@@ -20,9 +20,9 @@ namespace dslaunch::storage {
 // Returns true if METADATA says which tokenizer made the rows.
 [[nodiscard]] bool has_row_origin(const std::map<std::string, std::string>& metadata);
 
-// Returns a warning if rows with METADATA, which the model in FOLDER will read, have tokens that
-// mean different texts to this model. Returns an empty text if they mean the same texts, or if this
-// cannot be determined.
+// Returns a warning if the model in FOLDER is to read rows with METADATA, but their tokens mean
+// different texts to this model. Returns an empty text if the tokens mean the same texts, or if
+// this cannot be determined.
 [[nodiscard]] std::string other_vocabulary_text(const std::map<std::string, std::string>& metadata,
                                                 const std::string& folder);
 

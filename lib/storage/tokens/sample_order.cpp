@@ -42,8 +42,8 @@ int64_t SampleOrder::sample_at(int64_t position) const {
     const int64_t n = options_.sample_count;
     const int64_t index = position % n;
     if (!options_.shuffle || n == 1) return index;
-    // The network permutes [0, 4^half_bits), and 4^half_bits < 4n. Applying it until the value is
-    // below n gives a permutation of [0, n).
+    // The network permutes the range [0, 4^half_bits), which has fewer than 4n numbers. Repeating
+    // the network until the value is below n gives a permutation of [0, n).
     auto value = static_cast<uint64_t>(index);
     const auto epoch = static_cast<uint64_t>(position / n);
     do value = permute(value, epoch);

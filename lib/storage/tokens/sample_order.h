@@ -20,7 +20,8 @@ struct SampleSplit {
 // Splits SAMPLE_COUNT samples. REQUIRES: 0 <= eval_fraction < 1.
 [[nodiscard]] SampleSplit split_samples(int64_t sample_count, double eval_fraction);
 
-// The place of a row in training. The letters are used in position_of().
+// The place of a row in training. The comments give each member's letter in the formula of
+// position_of().
 struct BatchPlace {
     int64_t step = 0;
     int64_t micro_step = 0;   // a of A

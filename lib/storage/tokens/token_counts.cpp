@@ -11,14 +11,14 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr int64_t kBytes = 256;
-// Smaller vocabularies are not judged: few texts contain their last tokens, so that small tokens
-// alone prove nothing.
+// No warning is given for smaller vocabularies: with them, the model's own tokenizer also makes
+// many texts that contain only small tokens.
 constexpr int64_t kVocabularyMin = 16 * kBytes;
-// The smallest tokens are one part in kPart of a vocabulary: single characters, and the first
+// The first `vocabulary / kPart` tokens count as small. They are single characters and the first
 // merges.
 constexpr int64_t kPart = 100;
 constexpr int64_t kTokensMin = 64;
-// The least number of different characters in a text of a language (small letters, capitals and
+// A text of a language has at least this many different characters (small letters, capitals and
 // punctuation). Sums, games, music and genes have fewer.
 constexpr int64_t kSignsMin = 40;
 
@@ -53,7 +53,9 @@ bool TokenCounts::look_like_bytes() const {
     const int64_t later = sum(0x80, 0xbf);
     const int64_t due = sum(0xc2, 0xdf) + 2 * sum(0xe0, 0xef) + 3 * sum(0xf0, 0xf4);
     const int64_t longer = sum(0x80, 0xf4) - sum(0xc0, 0xc1);
-    // A letter may be cut off at either end.
+    // The first byte of a UTF-8 character announces how many later bytes follow. `due` is the
+    // announced number, and `later` is the actual number. They may differ by up to 3, because the
+    // first and the last character may be cut off.
     return 2 * later >= kTokensMin && std::abs(later - due) <= 3 && ascii + longer == added_;
 }
 

@@ -17,13 +17,14 @@ class TokenCounts {
     // VOCABULARY is the number of tokens that the model knows.
     explicit TokenCounts(int64_t vocabulary);
 
-    // Counts TOKEN. Returns false once no warning is possible: for a small vocabulary, or if TOKEN
-    // is not one of the smallest. Then no more tokens need to be added.
+    // Counts TOKEN. Returns false if a warning is no longer possible, so that the caller need not
+    // add more tokens. No warning is possible if the vocabulary is small, or if a token was added
+    // that does not count as small.
     bool add(int64_t token);
 
-    // Returns the warning that another tokenizer made the added tokens; empty if they may be the
-    // model's own. Texts with only few different characters (sums, moves, bases) have small tokens
-    // too, and cause no warning.
+    // Returns a warning if another tokenizer seems to have made the added tokens, otherwise "".
+    // Texts with only few different characters (sums, moves, bases) have small tokens too, and
+    // cause no warning.
     [[nodiscard]] std::string foreign_text() const;
 
   private:

@@ -72,11 +72,11 @@ std::optional<TokenFile::Place> find_outside(std::span<const Token> tokens, int6
     return std::nullopt;
 }
 
-// The number of 16-bit numbers that are read at each of a few positions in a file.
+// The length of a sample, in 16-bit numbers. A few samples are read from the file.
 constexpr size_t kLookedAt = 4096;
 constexpr size_t kLookedAtMin = 64;
-// The largest upper half of a 32-bit token below 2^20. In a 64-bit token, the two 16-bit numbers
-// above this half are 0.
+// The largest value of the upper 16 bits of a 32-bit token below 2^20. A 64-bit token has two more
+// 16-bit numbers, and both are 0.
 constexpr uint16_t kUpperMax = 15;
 
 struct Looked {
@@ -85,7 +85,8 @@ struct Looked {
     size_t zeros = 0;
 };
 
-// Examines the number at index PLACE of each group of four, at a few positions in the file.
+// Examines the number at index PLACE in each group of four 16-bit numbers, in a few samples of the
+// file.
 Looked look_at(std::span<const uint16_t> numbers, size_t place) {
     Looked looked;
     const size_t step = std::max(numbers.size() / 3, kLookedAt) / 4 * 4;

@@ -22,8 +22,8 @@ class TokenFile {
 
     // DTYPE must be kU16, kU32, kI32 or kI64; anything else is a bug. Throws Error{kInput} if the
     // file is missing or empty, if its length is not a multiple of the token's size, or if its
-    // bytes look like tokens of another width: every second 16-bit number, or three of four, are 0
-    // or nearly so.
+    // bytes look like tokens of another width. For example, zeros in every second 16-bit number
+    // look like tokens of 32 bits.
     TokenFile(const std::string& path, DType dtype);
 
     // Return the number of tokens in the file, and its path.

@@ -40,8 +40,8 @@ constexpr std::array<SpeakerRole, 21> kSpeakers = {{
     {"tool_call", kCaller},
 }};
 
-// The keys with which a message says whether it is learned. One key is OpenAI's, two are axolotl's,
-// one is ms-swift's, and two are verl's.
+// The keys with which a message says whether it is learned. OpenAI uses one of them, axolotl two,
+// ms-swift one, and verl two.
 constexpr std::array<std::string_view, 6> kLearnKeys = {"weight", "train",     "training",
                                                         "loss",   "trainable", "loss_mask"};
 // The keys with which a message says that only a part of it is learned, or that its parts have

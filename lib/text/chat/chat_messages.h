@@ -38,7 +38,7 @@ class RowFault : public std::runtime_error {
 //   strings: the user says the first one, then the two speakers take turns.
 // Throws RowFault.
 [[nodiscard]] jinja::Values messages_of(const jinja::Value& value, const std::string& where);
-// Returns VALUE, a list of earlier turns, as messages. Each turn is a list [question, answer].
+// Converts VALUE, a list of earlier turns, to messages. Each turn is a list [question, answer].
 // Throws RowFault.
 [[nodiscard]] jinja::Values history_of(const jinja::Value& value, const std::string& where);
 

@@ -41,12 +41,12 @@ struct ChatSample {
     // assistant.
     size_t prompt_messages = 0;
 
-    // The row has strings and no messages, so it can be rendered without a template too.
+    // True if the row has strings and no messages. It can then also be rendered without a template.
     bool is_plain = false;
-    // The answer continues the prompt's text, as in {"prompt", "completion"} and {"prompt",
+    // True if the answer continues the prompt's text, as in {"prompt", "completion"} and {"prompt",
     // "chosen", "rejected"}. A template is then used only on request.
     bool is_continued = false;
-    // A learned answer has no text and calls no tool, so only its end is learned.
+    // True if a learned answer has no text and calls no tool. Only its end is then learned.
     bool has_empty_answer = false;
     std::string instruction, input;  // kInstruction: as given
 

@@ -18,7 +18,8 @@ namespace {
 using jinja::Value;
 using jinja::ValueKind;
 
-// The condition under which an unread column with a value changes what the row teaches.
+// The cases in which a column changes what the row teaches, if the column has a value but is not
+// read.
 enum class Counts {
     kNever,
     kAlways,
@@ -32,8 +33,8 @@ enum class Counts {
     kAsFlag,        // if it is false or 0
 };
 
-// A condition, the reason why a row is refused if the condition holds, and the names of the columns
-// with this condition, separated by blanks.
+// Columns that share a condition. If the condition holds for one of them, the row is refused for
+// the reason `why`. The names are separated by blanks.
 struct ColumnGroup {
     Counts counts;
     std::string_view why;
@@ -117,7 +118,8 @@ class Said {
         for (const jinja::Values* side : {&sample.messages, &sample.rejected})
             for (const Value& message : *side) {
                 add(texts_, content_text(message));
-                // The instruction and its input were added as two pieces.
+                // In an instruction row, the user's message consists of the instruction and its
+                // input. pieces_ already has both texts.
                 if (!is_instruction || role_of(message) != "user")
                     add(pieces_, content_text(message));
             }

@@ -51,9 +51,9 @@ class RowColumns {
     // Marks column NAME as read.
     void count_as_read(std::string_view name) { read_.emplace(name); }
 
-    // Returns the unread columns, without empty columns and copies of SAMPLE's texts. REQUIRES:
-    // SAMPLE was made from this row. Throws RowFault if an unread column would change what the row
-    // teaches; the message names the first such column.
+    // Returns the unread columns. Leaves out columns that are empty or only repeat SAMPLE's texts.
+    // REQUIRES: SAMPLE was made from this row. Throws RowFault if an unread column would change
+    // what the row teaches; the message names the first such column.
     [[nodiscard]] std::vector<std::string> unread(const ChatSample& sample) const;
 
   private:

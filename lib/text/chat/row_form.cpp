@@ -125,7 +125,7 @@ class RowReader {
         return columns_.present(kAnswerColumns).empty() ? found : "";
     }
 
-    // Returns true if the row may be complete except for column NAME.
+    // Returns true if a value in column NAME might make the row complete.
     [[nodiscard]] bool may_be_needed(std::string_view name) const {
         const auto is_one_of = [&](std::span<const std::string_view> names) {
             return std::ranges::find(names, name) != names.end();
@@ -186,9 +186,9 @@ class RowReader {
         sample_.messages = messages_of(columns_.read(column), std::string(column));
     }
 
-    // Returns the column of NAMES to read. If several columns have a value, returns the column
-    // whose text contains the other columns' texts: a row may have a final answer in one column,
-    // and the same answer with its reasoning in another.
+    // Chooses one of the columns NAMES to read, and returns its name. If several columns have a
+    // value, chooses the column whose text contains the texts of the others: a row may have a final
+    // answer in one column, and the same answer with its reasoning in another.
     [[nodiscard]] std::string_view one_of(std::span<const std::string_view> names, bool is_answer) {
         std::vector<std::string_view> held(names.begin(), names.end());
         std::erase_if(held, [&](auto name) { return !columns_.has_more_than_nothing(name); });
@@ -214,9 +214,9 @@ class RowReader {
                         held[0], held[1], is_answer ? "answer" : "question"));
     }
 
-    // Returns the columns that may hold the question. In a row with an instruction, `input` is not
-    // one of them. A prompt that ends with ANSWER is not one either, because it is the whole
-    // rendered row.
+    // Returns the columns that may hold the question. Leaves out `input` if the row has an
+    // instruction. Also leaves out a prompt that ends with ANSWER, because such a prompt is the
+    // whole rendered row.
     [[nodiscard]] std::vector<std::string_view> question_columns(const Value* answer) const {
         std::vector<std::string_view> names = columns_.present(kQuestionColumns);
         const bool is_instruction = columns_.has("instruction");
@@ -276,8 +276,8 @@ class RowReader {
                                                 : ChatFormat::kQuery;
         sample_.is_plain = is_asked_by_text_;
         sample_.is_continued = sample_.is_plain && is_continued_;
-        // Answers of earlier turns in `history` are learned, as in LLaMA-Factory and ms-swift;
-        // answers in a prompt of messages are not.
+        // The answers of the earlier turns in `history` are learned, as in LLaMA-Factory and
+        // ms-swift. If the prompt is a list of messages, the answers in it are not learned.
         sample_.prompt_messages =
             columns_.has_more_than_nothing("history") ? 0 : sample_.messages.size();
         const jinja::Values rest = of_role(answer, "assistant", std::string(name));
@@ -332,7 +332,7 @@ class RowReader {
         sample_.rejected = of_role(worse, "assistant", worse_);
         const size_t shared = shared_messages();
         sample_.prompt_messages = shared;
-        // Both answers may already begin with the prompt.
+        // Adds no prompt if both answers already begin with it.
         const bool is_held =
             shared >= prompt.size() && is_same(prompt, sample_.messages, prompt.size());
         if (is_held) return;
@@ -454,7 +454,7 @@ class RowReader {
         throw RowFault(where + ": the answer is empty");
     }
 
-    // Returns VALUE, which is a list or, in some data sets, a string with the list as JSON. Returns
+    // Returns VALUE as a list. In some data sets, VALUE is a string with the list as JSON. Returns
     // none for an empty list.
     [[nodiscard]] static Value list_of(const Value& value, const std::string& where) {
         Value held = value;

@@ -196,8 +196,8 @@ class AnswerFinder {
         return outer.begin_bytes <= inner.begin_bytes && inner.end_bytes <= outer.end_bytes;
     }
 
-    // Returns the range that the template's loops print for message INDEX alone. Returns nothing if
-    // there is no such range, or more than one.
+    // Returns the range that the template's loops print for message INDEX and for no other message.
+    // Returns nothing if there is no such range, or more than one.
     [[nodiscard]] static std::optional<TextRange> turn_of(const RenderedChat& chat, size_t index) {
         std::optional<TextRange> turn;
         for (const MessageRange& one : chat.by_message) {
@@ -247,7 +247,8 @@ class AnswerFinder {
         return ranges;
     }
 
-    // Returns the length of the first COUNT messages' text if the whole text begins with this text.
+    // Renders only the first COUNT messages. Returns the length of the rendered text if the text of
+    // the whole conversation begins with it, otherwise nothing.
     [[nodiscard]] std::optional<size_t> beginning(size_t count, bool add_generation_prompt) const {
         if (count == messages_.size()) return whole_.text.size();
         const auto chat = try_rendered(count, add_generation_prompt);
@@ -281,7 +282,8 @@ class AnswerFinder {
         return ranges;
     }
 
-    // Adds RANGE, which belongs to message INDEX, without the parts that belong to other messages.
+    // Adds RANGE, which belongs to message INDEX. Leaves out the parts of RANGE that other messages
+    // have.
     void add_without_others(Ranges& ranges, TextRange range, size_t index) const {
         Ranges others;
         for (const MessageRange& one : whole_.by_message)
@@ -310,7 +312,8 @@ class AnswerFinder {
             if (!header) return std::nullopt;
             range.begin_bytes += *header;
         }
-        // The text that follows the last message of a conversation may also follow this turn.
+        // A template may write text after the last message, for example an end token. If the same
+        // text follows the turn, it belongs to the turn.
         const auto alone = index + 1 == messages_.size()
                                ? std::optional(whole_)
                                : try_rendered(index + 1, /*add_generation_prompt=*/false);
@@ -322,14 +325,14 @@ class AnswerFinder {
         return range;
     }
 
-    // Returns the length of the prompt for an answer at the beginning of TURN. TURN is the text of
-    // message INDEX, and the text ASKED ends with this prompt. Returns nothing if the length is not
-    // known.
+    // Finds the prompt for an answer at the beginning of TURN, and returns the length of this
+    // prompt. TURN is the text of message INDEX. The text ASKED ends with the same prompt. Returns
+    // nothing if the length is not known.
     [[nodiscard]] std::optional<size_t> header_bytes(size_t index,
                                                      const std::optional<RenderedChat>& asked,
                                                      std::string_view turn) const {
         if (!asked) {
-            // Use the prompt for an answer to a user's first message.
+            // Takes the prompt from another conversation, with only one message of a user.
             try {
                 const jinja::Values other = {message_of("user", "a")};
                 const std::string before = rendered(other, 1, false).text;
@@ -350,10 +353,10 @@ class AnswerFinder {
         return shared > 0 ? shared : overlap(text, turn);
     }
 
-    // Returns the length of the empty block of reasoning that the template writes at the beginning
-    // of RANGE, the answer of message INDEX. If the block begins in the prompt, returns the length
-    // of the rest. Returns 0 if there is no such block. Templates write this block in the prompt
-    // for an answer without thinking.
+    // Returns the length of the empty block of reasoning at the beginning of RANGE, the answer of
+    // message INDEX. Templates write such a block in the prompt for an answer without thinking. If
+    // the block begins before RANGE, counts only its part in RANGE. Returns 0 if there is no such
+    // block.
     [[nodiscard]] size_t own_block_bytes(size_t index, TextRange range) const {
         const std::string_view answer = part(range);
         const size_t block = empty_block_bytes(part({0, range.begin_bytes}), answer);
@@ -377,7 +380,8 @@ class AnswerFinder {
         const auto end = begin ? beginning(index + 1, false) : std::nullopt;
         if (!end || *end <= *begin) return std::nullopt;
         const std::string content = content_text(messages_[index]);
-        // The prompt for a different answer may be a prefix of the text by chance.
+        // Checks that the range contains the answer, because the prompt for a different answer may
+        // be a prefix of the text by chance.
         if (part({*begin, *end}).find(final_part(content)) == std::string_view::npos)
             return std::nullopt;
         if (!result_.prompt_bytes) result_.prompt_bytes = *begin;
@@ -422,8 +426,9 @@ class AnswerFinder {
         return TextRange{has_lead ? at - lead.size() : at, turn_end(index, part, at + part.size())};
     }
 
-    // Returns the end of the turn of message INDEX. PART, the end of its content, ends at END. Text
-    // that the template writes after the last message belongs to the turn if it follows END.
+    // Returns the end of the turn of message INDEX. PART is the last part of the message's content,
+    // and ends at offset END of the text. If a template writes text after a last message, and this
+    // text follows END, it belongs to the turn.
     [[nodiscard]] size_t turn_end(size_t index, std::string_view part, size_t end) const {
         std::string alone;
         try {

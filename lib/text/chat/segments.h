@@ -17,7 +17,8 @@ namespace dslaunch::text {
 struct [[nodiscard]] SegmentedText {
     std::string text;
     std::vector<TextRange> answers;
-    // The offset at which the first answer begins. The text before it asks a model for this answer.
+    // The offset at which the first answer begins. The text before this offset is the answer's
+    // prompt.
     std::optional<size_t> prompt_bytes;
     bool has_marks = false;  // the answers are the ranges that the template marks
     std::string reason;

@@ -32,9 +32,9 @@ std::tm local_now() {
     return now;
 }
 
-// Returns MESSAGE with two changes. Keys whose value is none are removed; but if the message also
-// has calls, in_form() decides about its content. The message's reasoning, which clients send under
-// several names, is stored under the names that templates read.
+// Returns MESSAGE with two changes. First, keys whose value is none are removed; only the key
+// `content` of a message with calls stays, because in_form() handles it. Second, the reasoning,
+// which clients send under several names, is stored under the names that templates read.
 Value prepared_message(const Value& message) {
     std::vector<jinja::Entry> entries = message.dict().entries;
     const Value* calls = jinja::member(message, "tool_calls");
@@ -94,8 +94,8 @@ jinja::Values prepared_messages(const std::string& name, const Value& messages,
     return prepared;
 }
 
-// Returns CONTENT with the tag after its last text, and sets FINAL to this text. Returns nothing if
-// CONTENT has no text.
+// Appends kContinueTag to the last text in CONTENT, and returns the changed content. Sets FINAL to
+// the last text without the tag. Returns nothing if CONTENT has no text.
 std::optional<Value> tagged_content(const Value& content, std::string& final) {
     if (content.is(ValueKind::kText)) {
         final = content.text();
@@ -173,7 +173,7 @@ ChatTemplate ChatTemplate::parse(std::string_view source, std::string name,
     return made;
 }
 
-// Renders small conversations with low limits, so that this does not take long, whatever the
+// Finds the forms by rendering small conversations. Low limits keep the time short, whatever the
 // template does.
 void ChatTemplate::find_forms() {
     TemplateOptions options;
@@ -194,7 +194,8 @@ void ChatTemplate::find_forms() {
             return std::nullopt;
         }
     };
-    // Up to here every form is accepted, so that the probes reach the template unchanged.
+    // parts_->forms still accepts every form here, so apply() passes the probes to the template
+    // unchanged.
     const MessageForms found = find_message_forms(parts_->source, render);
     parts_->forms = found;
 }

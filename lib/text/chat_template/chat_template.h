@@ -17,7 +17,8 @@
 
 namespace dslaunch::text {
 
-// Variables of a template, by name. Their values must not belong to the meter of another rendering.
+// Variables of a template, by name. A value must not come from another rendering, because the meter
+// of the other rendering counts the value.
 using TemplateVariables = std::vector<std::pair<std::string, jinja::Value>>;
 
 // The arguments of apply_chat_template(). REQUIRES: messages is a list of dicts; tools and

@@ -276,8 +276,8 @@ Value calls_in_form(const Value& calls, const MessageForms& forms) {
     return jinja::plain_list(std::move(changed));
 }
 
-// Changes the content of the message ENTRIES, which calls tools and has no text, so that the
-// template writes the calls.
+// Gives a message that calls tools and has no text a content with which the template writes the
+// calls: absent, null or empty. ENTRIES are the message's entries.
 void settle_bare_content(std::vector<Entry>& entries, const MessageForms& forms) {
     if (!forms.bare_calls) return;
     const auto become = [&](BareContent content) {

@@ -42,19 +42,20 @@ struct MessageForms {
 using ProbeRendering = std::function<std::optional<std::string>(const jinja::Value& messages,
                                                                 const jinja::Value& tools)>;
 
-// Returns the forms that the template SOURCE reads. If its text shows neither of two forms, both
-// are allowed, so that in_form() changes nothing.
+// Returns the forms that the template with the text SOURCE reads. Finds them by rendering test
+// messages with RENDER. If the template prints a content neither as a string nor as parts, the
+// result allows both forms, so that in_form() does not change it.
 [[nodiscard]] MessageForms find_message_forms(std::string_view source,
                                               const ProbeRendering& render);
 
-// Returns MESSAGE in a form that FORMS allows. Parts are joined to one string, or a string becomes
-// a part. The arguments of calls become objects or JSON strings. The empty content of a message
-// with calls becomes an empty content with which the template writes them. An empty list of calls
-// is removed, and an answer without content gets an empty content. The role `developer` becomes
-// `system`. A message that already has such a form does not change. Throws Fault if an object is
-// required and the arguments are not a JSON object. Also throws Fault for a message with calls and
-// no text, if the template refuses its content and leaves out the calls with each empty content
-// that it accepts.
+// Returns MESSAGE in a form that FORMS allows; a message in such a form does not change. Parts are
+// joined to one string, or a string becomes a part. The arguments of calls become objects or JSON
+// strings. If a message has calls and no text, its content becomes absent, null or empty, so that
+// the template writes the calls. An empty list of calls is removed, and an answer without content
+// gets an empty content. The role `developer` becomes `system`. Throws Fault if the template
+// requires an object, but the arguments are not a JSON object. Also throws Fault for a message with
+// calls and no text, if the template refuses the message's content and writes the calls with no
+// other content.
 [[nodiscard]] jinja::Value in_form(const jinja::Value& message, const MessageForms& forms);
 
 }  // namespace dslaunch::text

@@ -1,5 +1,5 @@
-// The chat templates and the special tokens of a model, from the files of its folder that Hugging
-// Face uses.
+// The chat templates and the special tokens of a model. They are read from the same files of the
+// model's folder as in Hugging Face's libraries.
 #pragma once
 
 #include <optional>
@@ -35,13 +35,13 @@ class ChatTemplates {
     // mistake.
     [[nodiscard]] static std::optional<ChatTemplates> parse(const std::string& folder,
                                                             const TemplateSources& sources);
-    // Does the same with the files in FOLDER. Throws Error{kInput} for the same reasons. Blocks for
-    // the disk.
+    // Reads the files in FOLDER and calls parse(). Throws the errors of parse(). Blocks for the
+    // disk.
     [[nodiscard]] static std::optional<ChatTemplates> read(const std::string& folder);
 
-    // Returns the template NAME. If NAME is empty, returns "tool_use" for a conversation with
-    // tools, else "default", or the only template, whatever its name is. Throws Error{kInput} if
-    // there is no such template.
+    // Returns the template NAME. If NAME is empty, returns the first that exists: "tool_use" for a
+    // conversation with tools, "default", or the only template, whatever its name is. Throws
+    // Error{kInput} if there is no such template.
     [[nodiscard]] const ChatTemplate& choose(bool with_tools, const std::string& name = "") const;
     // Returns the names of all templates.
     [[nodiscard]] std::vector<std::string> names() const;

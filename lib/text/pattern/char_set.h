@@ -35,8 +35,8 @@ class CharSet {
     [[nodiscard]] bool has_ascii(char32_t point) const { return ascii_[point]; }
     // REQUIRES: INDEX is the index of a class.
     [[nodiscard]] bool has_class(size_t index) const { return classes_[index]; }
-    // Returns the ranges beyond ASCII. The bits of classes do not apply to code points in these
-    // ranges.
+    // Returns the exceptions to the classes: for a code point in one of these ranges, the bit of
+    // its class does not count.
     [[nodiscard]] const std::vector<CharRange>& ranges() const { return ranges_; }
     // Returns true if POINT is in the set.
     [[nodiscard]] bool has(char32_t point) const;
@@ -51,14 +51,14 @@ class CharSet {
     bool ranges_are_in_ = true;
 };
 
-// Returns a function that takes the flags of a code point, and returns true if the code point is in
-// the category, or group of categories, NAME ("L", "Lu", "Letter"). Returns nothing if NAME is
-// unknown.
+// Returns a test for the category NAME, such as "Lu", or for the group of categories NAME, such as
+// "L" or "Letter". The test takes the flags of a code point, and returns true if the code point is
+// in the category or group. Returns nothing if NAME is unknown.
 [[nodiscard]] std::optional<std::function<bool(uint32_t)>> category_named(std::string_view name);
-// Returns the code points of the script NAME; no ranges if the script is not known here.
+// Returns the code points of the script NAME, or no ranges if the script is not known here.
 [[nodiscard]] std::vector<CharRange> script_named(std::string_view name);
-// Returns all code points for which WANTED is true, as ranges. REQUIRES: from U+2100 on, WANTED is
-// the same for all code points of a class.
+// Returns the ranges of all code points for which WANTED returns true. REQUIRES: from U+2100 on,
+// WANTED returns the same for any two code points of one class (unicode/code_points.h).
 [[nodiscard]] std::vector<CharRange> ranges_of(const std::function<bool(char32_t)>& wanted);
 // Return true for the characters of Oniguruma's \w. Outside a character class, these include six
 // numbers of Latin-1 (such as ²).

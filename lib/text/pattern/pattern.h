@@ -28,7 +28,8 @@ class Pattern {
 
 // Compiles EXPRESSION. Throws Error{kInput} that says what is wrong with it.
 [[nodiscard]] std::unique_ptr<const Pattern> compile_pattern(std::string_view expression);
-// Does the same, but always uses the library, for comparison in tests.
+// Compiles EXPRESSION so that it always runs on the library. Tests compare its matches with the
+// matches of compile_pattern().
 [[nodiscard]] std::unique_ptr<const Pattern> compile_library_pattern(std::string_view expression);
 // Returns a pattern that finds TEXT literally. REQUIRES: TEXT is not empty.
 [[nodiscard]] std::unique_ptr<const Pattern> literal_pattern(std::string_view text);

@@ -1,5 +1,5 @@
-// Compiles an expression to the steps of simple_pattern.h; expressions that it does not support are
-// left to the library.
+// Compiles expressions to the steps of simple_pattern.h. Expressions that these steps cannot
+// express run on Oniguruma.
 #include <algorithm>
 #include <optional>
 
@@ -13,7 +13,8 @@ constexpr size_t kSetsMax = 32;          // each set has a bit in uint32_t
 constexpr size_t kAlternativesMax = 32;  // each alternative has a bit in uint32_t
 constexpr size_t kPatternStepsMax = 256;
 constexpr int kPatternDepthMax = 4;
-// Pairs of letters to which a single character folds: the library matches that character too.
+// Pairs of letters that Oniguruma also finds in one character if it ignores case: for example, "ss"
+// in ß. This engine cannot do so.
 constexpr std::string_view kFoldedPairs[] = {"ss", "ff", "fi", "fl", "st"};
 
 struct BeyondEngine {};  // thrown if this engine does not support the expression
@@ -198,8 +199,8 @@ class ExpressionParser {
         return set;
     }
 
-    // Reads an escape and adds its code points to SET. Returns the code point if the escape stands
-    // for a single one.
+    // Reads an escape and adds its code points to SET. If the escape stands for exactly one code
+    // point, returns this code point.
     std::optional<char32_t> add_escape(CharSet& set) {
         need(at_ + 1 < text_.size());
         const char letter = text_[at_ + 1];
@@ -264,8 +265,8 @@ class ExpressionParser {
         return number;
     }
 
-    // Checks, for sequences that ignore case, that no two letters are a pair to which a single
-    // character folds.
+    // Throws BeyondEngine if the letters of SEQUENCE, which ignores case, may contain a pair of
+    // kFoldedPairs.
     void check_folding(const PatternSequence& sequence) const {
         std::string letters;
         for (const PatternNode& node : sequence) {
@@ -308,8 +309,9 @@ class ExpressionParser {
         return next;
     }
 
-    // Returns false if fewer repetitions cannot help the rest to match: at the end of the pattern,
-    // and before a character that is not in the set.
+    // Returns true if STEP may have to give back characters so that the rest of the pattern
+    // matches. Returns false if STEP is the last step, or if the next step needs a character that
+    // STEP cannot match.
     [[nodiscard]] bool gives_back(const SimpleStep& step, uint16_t accept) const {
         if (step.is_possessive || step.next == accept) return false;
         const SimpleStep& next = program_.steps[step.next];

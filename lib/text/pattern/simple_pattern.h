@@ -1,6 +1,6 @@
-// Runs, without a library, the patterns with which tokenizers split text. These are alternatives of
-// sequences of character sets, with repetitions, groups and lookahead at the next character.
-// Matches are the same as with Oniguruma.
+// Runs the patterns with which tokenizers split text, without a library. A pattern is a list of
+// alternatives. An alternative is a sequence of character sets, with repetitions, groups, and
+// lookahead at the next character. Matches are the same as with Oniguruma.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct SimpleStep {
     std::vector<uint16_t> heads;  // kGroup: the first step of each alternative
 };
 
-// A compiled expression: its steps, and the character sets that they name by index.
+// A compiled expression: its steps, and its character sets. Steps refer to sets by their indices.
 struct SimpleProgram {
     std::vector<SimpleStep> steps;
     std::vector<CharSet> sets;
@@ -54,8 +54,8 @@ class SimplePattern : public Pattern {
     [[nodiscard]] size_t end_of(Run& run, uint16_t step, size_t at) const;
     [[nodiscard]] size_t end_of_set(Run& run, const SimpleStep& step, size_t at) const;
     [[nodiscard]] uint32_t alternatives_at(std::string_view text, size_t at) const;
-    // Collects the sets that contain the first character of a match of the steps from STEP on.
-    // Returns false if a match may begin with any character.
+    // Collects the character sets with which a match of the steps from STEP on may begin. Returns
+    // false if a match may begin with any character.
     bool collect_first(uint16_t step, std::vector<uint8_t>& sets) const;
 
     SimpleProgram program_;

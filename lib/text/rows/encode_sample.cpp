@@ -24,8 +24,8 @@ struct TokenRange {
     size_t begin = 0, end = 0;
 };
 
-// Returns the tokens of RANGE. Looks for them from token FROM on. If FIRST_OF_LAST is true, only
-// the first token of RANGE's last character is included.
+// Returns the tokens of RANGE. Looks only at tokens from number FROM on. If RANGE's last character
+// has several tokens and FIRST_OF_LAST is true, includes only the first of these tokens.
 TokenRange tokens_of(const EncodedText& encoded, TextRange range, size_t from, bool first_of_last) {
     const std::vector<TokenSpan>& spans = encoded.spans;
     TokenRange found{from, from};
@@ -38,7 +38,7 @@ TokenRange tokens_of(const EncodedText& encoded, TextRange range, size_t from, b
     };
     if (is_in(found.end)) ++found.end;
     while (!first_of_last && is_in(found.end)) ++found.end;
-    // A token that the tokenizer adds after the text is included in a range that ends there.
+    // Tokens that the tokenizer adds at the end of the range are included. They cover no text.
     while (found.end < spans.size() && spans[found.end].begin_bytes == range.end_bytes &&
            spans[found.end].end_bytes == range.end_bytes)
         ++found.end;
@@ -49,7 +49,7 @@ bool holds(const std::vector<int32_t>& ids, int32_t id) {
     return std::ranges::find(ids, id) != ids.end();
 }
 
-// Gives MADE the tokens of ENCODED, and marks the learned tokens.
+// Stores the tokens of ENCODED in MADE, and marks the tokens that training learns.
 void mark_answers(EncodedSample& made, const EncodedText& encoded, const SegmentedText& text,
                   const EncodeRules& rules, EncodeOptions options) {
     TokenDocument& document = made.document;

@@ -42,12 +42,11 @@ struct [[nodiscard]] EncodedSample {
     std::string reason;  // why there is no sample; empty if there is one
 };
 
-// Returns the tokens of the whole text. A token is learned if it contains a byte of an answer, so a
-// token across the border of an answer is learned. If the template marks an answer, the last
-// learned token is the first token that contains a byte of the answer's last character, as in
-// transformers. The first answer begins after prompt_tokens, as TRL separates prompts from
-// completions. If a template leaves the end of a turn to the next message, an end token directly
-// after an answer is learned.
+// Returns the tokens of the whole text. A token is learned if it contains a byte of an answer, even
+// if it also contains bytes outside the answer. If the template marks an answer, the last learned
+// token is the first token that contains a byte of the answer's last character, as in transformers.
+// The first answer begins after prompt_tokens tokens, as in TRL. Without marks, an end token
+// directly after an answer is learned too, unless the answer contains an end token itself.
 EncodedSample encode_sample(const ChatSample& sample, const EncodeRules& rules,
                             PreferenceSide side = PreferenceSide::kChosen);
 

@@ -26,7 +26,8 @@ bool has_one(const Value& message, std::span<const std::string_view> keys) {
     return false;
 }
 
-// Returns the name of TOOL, which has one of two forms, or "" if it has no name.
+// Returns the name of TOOL, or "" if it has no name. The name is a member of TOOL's member
+// `function`, or of TOOL itself.
 std::string name_of(const Value& tool) {
     const Value* function = jinja::member(tool, "function");
     const bool is_inner = function != nullptr && function->is(ValueKind::kDict);
@@ -66,7 +67,8 @@ class LossFinder {
     }
 
   private:
-    // Returns true if messages from FIRST on have KEYS, and the text is the same without them.
+    // Returns true if messages from FIRST on have one of KEYS, but the text stays the same if KEYS
+    // are removed from them.
     [[nodiscard]] bool is_lost(size_t first, std::span<const std::string_view> keys) {
         jinja::Values messages = messages_;
         bool has_keys = false;
@@ -85,7 +87,7 @@ class LossFinder {
         try {
             return chat_.apply(input).text == text();
         } catch (const Error&) {
-            // The template requires the part.
+            // The template fails without this part, so it does use the part.
             return false;
         }
     }

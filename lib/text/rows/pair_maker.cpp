@@ -8,8 +8,8 @@ namespace dslaunch::text {
 
 namespace {
 
-// A row with the beginning of a document, the number of its tokens, and the number of its targets
-// that count.
+// A row with the beginning of one document. `tokens` is the number of the document's tokens in the
+// row, and `learned` is the number of targets that training learns.
 struct FilledRow {
     TokenRow row;
     int64_t tokens = 0, learned = 0;

@@ -18,7 +18,8 @@ struct PairRules {
     int32_t padding = 0;  // the token after the end of a text
 };
 
-// Counts of the pairs so far, by the treatment that they got, and the sizes of their rows.
+// Counts of all pairs so far: the pairs that were made, cut or left out, and the tokens of their
+// rows.
 struct PairCounts {
     int64_t pairs = 0;                // made
     int64_t cut = 0, dropped = 0;     // pairs with a text longer than a row

@@ -41,8 +41,8 @@ void RowPacker::add(const TokenDocument& document) {
     switch (rules_.long_documents) {
         case LongDocuments::kSplit:
             ++counts_.split;
-            // The last token of a piece is also the first of the next one, so that each token is
-            // learned once.
+            // The last token of a piece is also the first token of the next piece, so that each
+            // token is learned once.
             for (size_t begin = 0; begin + 1 < length; begin += row - 1)
                 add_piece(document, begin, std::min(begin + row, length));
             return;
@@ -82,7 +82,7 @@ void RowPacker::close(std::list<OpenRow>::iterator at) {
     const auto row = static_cast<size_t>(rules_.length);
     const auto counts = [](int32_t target) { return target != kNotLearned; };
     if (std::ranges::none_of(at->row.targets, counts)) {
-        // The mean loss over no targets is not a number.
+        // A row without targets is dropped, because its mean loss would not be a number.
         ++counts_.unlearned_rows;
         counts_.tokens -= std::ssize(at->row.tokens);
         open_.erase(at);

@@ -29,7 +29,7 @@ struct DocumentPart {
     int32_t number = 0;
 };
 
-// Appends PART of DOCUMENT to ROW. Returns how many of its targets count.
+// Appends PART of DOCUMENT to ROW. Returns how many of the appended targets count.
 int64_t append_part(TokenRow& row, const TokenDocument& document, const DocumentPart& part);
 
 // The tokens that fill a row after its last document.
@@ -56,7 +56,8 @@ struct PackRules {
     int32_t padding = 0;  // the token after the last document of a row
 };
 
-// Counts of the documents so far, by the treatment that they got, and the sizes of their rows.
+// Counts of all documents so far: the documents that were cut, split or left out, and the rows and
+// tokens that were made.
 struct PackCounts {
     int64_t documents = 0, rows = 0;
     int64_t cut = 0, dropped = 0, split = 0;  // documents longer than a row

@@ -288,8 +288,8 @@ bool has_inner_meta(std::string_view text) {
     return false;
 }
 
-// Returns TEXT as bytes: if pieces are bytes, the prefix and the suffix of their characters must be
-// bytes too.
+// Returns the bytes for which the characters of TEXT stand; TEXT is the prefix or suffix of
+// subwords. Refuses the file at PLACE if a character stands for no byte.
 std::string as_bytes(const JsonPlace& place, const std::string& text) {
     const std::optional<std::string> bytes = bytes_of_characters(text);
     if (!bytes)

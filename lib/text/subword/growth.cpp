@@ -8,8 +8,8 @@
 namespace dslaunch::text {
 
 size_t grown_max(size_t bytes) {
-    // A character of three bytes may become 33 bytes in NFKD, and a byte-level step may write each
-    // of these in two bytes.
+    // In the worst case, NFKD turns a character of 3 bytes into 33 bytes, and a byte-level step
+    // then writes 2 bytes for each of them, which is 22 times the size.
     constexpr size_t kFactor = 64, kLeast = size_t{64} << 10, kMost = INT32_MAX;
     if (bytes > kMost / kFactor) return kMost;
     return std::min(kLeast + kFactor * bytes, kMost);

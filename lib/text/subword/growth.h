@@ -1,6 +1,6 @@
 // The limit to which a text may grow while a tokenizer prepares it, and while tokens are converted
-// back to text. Real tokenizers make a text a few times larger; a tokenizer.json may ask for many
-// steps that each double it. Pure.
+// back to text. Real tokenizers make a text a few times larger, but a tokenizer.json may ask for
+// many steps, each of which doubles the text. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace dslaunch::text {
 
-// The longest string, in bytes, that a step may look for, or write for a match. In the worst case,
-// finding and writing such strings takes this many operations per byte of the text.
+// The largest size of a string that a step looks for or writes. In the worst case, finding and
+// writing such strings takes this many operations per byte of the text.
 inline constexpr size_t kTokenBytesMax = 1024;
 
 // Returns the size to which a text of BYTES bytes may grow: some tens of times BYTES, and below 2

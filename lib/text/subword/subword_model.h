@@ -15,7 +15,8 @@ namespace dslaunch::text {
 
 // Memory that is reused from piece to piece.
 struct ModelScratch {
-    // A token that BPE may still merge, in a list that is linked by indices; -1 ends the list.
+    // A token of the piece that BPE may still merge. `previous` and `next` are the indices of its
+    // neighbours, or -1 if there is none.
     struct Symbol {
         int32_t id = kNoToken;
         int32_t previous = -1;
@@ -27,8 +28,8 @@ struct ModelScratch {
         uint64_t order = 0;  // rank, then place
         int32_t id = kNoToken;
     };
-    // The best way to cut the piece's bytes before some place into tokens (Unigram): the sum of the
-    // tokens' scores, and the place and the number of the last token.
+    // The best division of the piece's first bytes into tokens (Unigram). `score` is the sum of the
+    // tokens' scores; `begin` and `id` belong to the last token.
     struct Node {
         double score = 0;
         int64_t begin = -1;
@@ -54,24 +55,24 @@ struct ModelScratch {
 class SubwordModel {
   public:
     virtual ~SubwordModel() = default;
-    // Appends the tokens of PIECE to OUT, and sets `ends` of SCRATCH to the places in PIECE where
-    // the tokens end; each token begins where the one before it ends. REQUIRES: PIECE is not empty;
-    // it consists of bytes of UTF-8 text if the model takes bytes, otherwise of whole characters.
+    // Appends the tokens of PIECE to OUT. Sets `ends` of SCRATCH to the places in PIECE where the
+    // tokens end; each token begins where the previous token ends. REQUIRES: PIECE is not empty. If
+    // the model takes bytes, PIECE consists of bytes of UTF-8 text, otherwise of whole characters.
     // Throws Error{kInput} if the model has no token for a part of PIECE, not even an unknown
     // token.
     virtual void encode(std::string_view piece, ModelScratch& scratch,
                         std::vector<int32_t>& out) const = 0;
     // Returns all tokens of the model; the added tokens are not among them.
     [[nodiscard]] virtual const Vocabulary& vocabulary() const = 0;
-    // Returns true if a piece keeps its tokens when it is cut at each U+2581 that follows another
-    // character.
+    // Returns true if cutting a piece does not change its tokens. Cuts are made at each U+2581 that
+    // follows another character.
     [[nodiscard]] virtual bool may_cut_words() const { return false; }
 };
 
 // The options of reading a model; only BPE uses them.
 struct ModelReading {
-    // If true, pieces are the bytes that a ByteLevel pre-tokenizer would otherwise write as
-    // characters.
+    // If true, the pieces of a ByteLevel pre-tokenizer are raw bytes. If false, they contain one
+    // character for each byte.
     bool takes_bytes = false;
 };
 
@@ -79,8 +80,8 @@ struct ModelReading {
 [[nodiscard]] std::unique_ptr<const SubwordModel> read_model(const JsonPlace& place,
                                                              ModelReading reading);
 
-// Returns the `type` of the model at PLACE, also for files of the first versions, which do not
-// contain it.
+// Returns the `type` of the model at PLACE. Files of the first versions have no `type`; the other
+// fields of the model then show its type.
 [[nodiscard]] std::string model_type(const JsonPlace& place);
 
 // Return the model at PLACE. Each function reads models of one `type`.

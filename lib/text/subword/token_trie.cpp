@@ -21,7 +21,7 @@ TokenTrie::TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens) {
     nodes_.resize(1);
     labels_.resize(1);
     std::vector<Open> open = {{0, tokens.size(), 0, 0}};
-    // Breadth first, so that the children of a node are next to each other.
+    // Builds the trie breadth first, so that the children of a node are next to each other.
     for (size_t next = 0; next < open.size(); ++next) {
         const auto [first, end, depth, node] = open[next];
         size_t begin = first;

@@ -16,7 +16,7 @@ namespace dslaunch::text {
 // The trie of a set of tokens.
 class TokenTrie {
   public:
-    // If a text occurs twice, its last number counts. Empty texts are left out.
+    // If TOKENS contains a text twice, the trie keeps the last number. Empty texts are left out.
     explicit TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens);
 
     // Calls VISIT(length, id) for each token that TEXT begins with, the shortest first.

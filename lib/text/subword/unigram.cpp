@@ -28,8 +28,8 @@ double power_of_ten(int exponent) {
     return power;
 }
 
-// Returns the number that Rust's serde_json reads from the shortest text for the double NEAREST. It
-// rounds twice, so for one text in eight it reads a neighbour of the nearest double. This may swap
+// Returns the number that Rust's serde_json reads from the shortest text of NEAREST. serde_json
+// rounds twice, so for one text in eight it reads a double next to NEAREST. The difference may swap
 // two ways of cutting a text that have nearly equal scores. REQUIRES: NEAREST is finite.
 double as_serde_reads(double nearest) {
     std::array<char, 32> buffer;
@@ -102,7 +102,7 @@ class Unigram : public SubwordModel {
             } else {
                 out.push_back(nodes[end].id);
             }
-            // If a text is encoded as several bytes, all of them end where the text ends.
+            // An unknown text may become several byte tokens. All of them end where the text ends.
             scratch.ends.resize(out.size() - first, static_cast<uint32_t>(end));
             end = begin;
         }
@@ -139,7 +139,8 @@ class Unigram : public SubwordModel {
         return next;
     }
 
-    // Appends in reverse order the tokens of TEXT, which the best path covers by an unknown token.
+    // Appends the tokens of TEXT in reverse order. TEXT is a part of the piece that is unknown on
+    // the best path.
     void append_unknown(std::string_view text, std::vector<int32_t>& out) const {
         const int32_t id = vocabulary_.find(text);
         if (id != kNoToken) return out.push_back(id);

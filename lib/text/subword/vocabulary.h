@@ -20,7 +20,7 @@ class Vocabulary {
   public:
     // Returns false if TEXT or ID was added before. REQUIRES: 0 <= ID <= kTokenIdMax.
     [[nodiscard]] bool add(std::string_view text, int32_t id);
-    // Does the same, but TEXT may have been added before; find() then returns the last ID.
+    // Adds TEXT with ID, even if TEXT was added before; find() then returns the last ID.
     void add_again(std::string_view text, int32_t id);
 
     // Returns the number of the token TEXT, or kNoToken if there is no such token.

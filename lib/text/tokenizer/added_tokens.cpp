@@ -25,7 +25,7 @@ bool is_word_after(std::string_view text, size_t at) {
     return at < text.size() && (flags_at(text, at) & kWordFlag) != 0;
 }
 
-// Returns the beginning of the blanks that end at AT, or LEAST if they begin before it.
+// Returns the beginning of the run of blanks that ends at AT. Does not look at bytes before LEAST.
 size_t before_spaces(std::string_view text, size_t at, size_t least) {
     while (at > least) {
         const size_t begin = previous_begin(text, at);
@@ -91,11 +91,13 @@ void TokenFinder::split(std::string_view text, std::vector<TextPart>& parts) con
         at = end;  // the search goes on here, whatever blanks belong to this token
         if (token.is_single_word && (is_word_before(text, begin) || is_word_after(text, end)))
             continue;
-        // Each blank is checked once: blanks that belong to the last token are skipped.
+        // The search for blanks stays within the text from `done` on. So no blank is checked twice,
+        // even if both this token and the previous one strip blanks.
         if (token.strips_left) begin = before_spaces(text, std::max(begin, done), done);
         if (token.strips_right) end = after_spaces(text, std::max(end, done));
         if (done < begin) parts.push_back({done, begin, kNoToken});
-        // A token inside blanks that belong to the last token is skipped, as in the package.
+        // A token inside the blanks that the previous token has stripped is skipped, as in the
+        // Python package `tokenizers`.
         if (begin < end) parts.push_back({begin, end, token.id});
         done = end;
     }

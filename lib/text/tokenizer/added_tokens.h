@@ -1,6 +1,5 @@
-// The `added_tokens` of a tokenizer.json. The finder looks for some in the text as it is, before
-// anything else happens to it, and for the others in the normalized text. Built once, then only
-// read: any threads.
+// The `added_tokens` of a tokenizer.json. Some of these tokens are looked for in the original text,
+// the others in the normalized text. Built once, then only read: any threads.
 #pragma once
 
 #include <array>
@@ -19,7 +18,7 @@
 
 namespace dslaunch::text {
 
-// A token of the list, with the fields that the file gives it.
+// A token of the list `added_tokens`, with the fields that the file gives it.
 struct AddedToken {
     std::string text;
     std::string normal;  // its form in normalized text; `text` if is_normalized is false
@@ -41,8 +40,9 @@ struct TextPart {
 // Finds the longest token at each place, from left to right.
 class TokenFinder {
   public:
-    // TOKENS must outlive the finder. If NORMALIZED is true, the finder looks for the tokens that
-    // are matched in normalized text, in their normal form; otherwise for the other tokens.
+    // TOKENS must outlive the finder. If NORMALIZED is false, the finder looks for the tokens that
+    // are matched in the original text. If NORMALIZED is true, it looks for the other tokens: for
+    // their normal forms in normalized text.
     TokenFinder(const std::vector<AddedToken>& tokens, bool normalized);
     // Appends the parts of TEXT; no part is empty.
     void split(std::string_view text, std::vector<TextPart>& parts) const;
@@ -54,7 +54,7 @@ class TokenFinder {
     bool is_empty_ = true;
 };
 
-// The tokens of the list, by text and by number.
+// The tokens of the list `added_tokens`. They can be found by text or by number.
 class AddedTokens {
   public:
     // Reads the list at PLACE, and gives each token the number that the Python package would give

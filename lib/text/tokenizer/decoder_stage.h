@@ -34,8 +34,8 @@ class StageOutput {
 class DecoderStage {
   public:
     virtual ~DecoderStage() = default;
-    // Processes TEXT, the next part of a token. A token comes in one or more parts, each of whole
-    // characters; ENDS is true for the last one.
+    // Processes TEXT, the next part of a token. A token comes in one or more parts, and each part
+    // has whole characters. ENDS is true for the last part.
     virtual void push(StageState& state, std::string_view text, bool ends,
                       StageOutput& out) const = 0;
     // Processes the end of the tokens.
@@ -46,7 +46,7 @@ using DecoderStages = std::vector<std::unique_ptr<const DecoderStage>>;
 
 // Reads the decoder. Throws Error{kInput} that names the place of a wrong or unknown part.
 [[nodiscard]] DecoderStages read_decoder(const JsonPlace& place);
-// Returns the decoder for a file that has none: tokens with blanks between them.
+// Returns the decoder for a file that has no `decoder`. It writes a blank between tokens.
 [[nodiscard]] DecoderStages blank_decoder();
 
 // The decoding of one sequence of tokens.
@@ -54,8 +54,8 @@ class DecoderRun {
   public:
     // STAGES must outlive the run.
     explicit DecoderRun(const DecoderStages& stages) : stages_(&stages), states_(stages.size()) {}
-    // Appends to OUT the text that one more token makes final. Throws Error{kInput} as require_room
-    // does.
+    // Appends to OUT the text that can no longer change once TOKEN is known. Throws Error{kInput}
+    // if the text grows too long.
     void push(std::string_view token, std::string& out);
     // Appends the rest of the text, and throws like push(). REQUIRES: called once, at the end.
     void finish(std::string& out);

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::string_view kWordMark = "\u2581";
 
-// Appends the span, in the original text, of the bytes from BEGIN to END. FROM has the original
-// places of the bytes.
+// Appends the span that the bytes from BEGIN to END have in the original text. FROM contains the
+// place in the original text for each byte.
 void append_span(EncodeScratch& scratch, std::span<const uint32_t> from, size_t begin, size_t end) {
     if (!scratch.wants_spans) return;
     if (begin == end) return scratch.spans.push_back(scratch.spans.back());  // as the last token

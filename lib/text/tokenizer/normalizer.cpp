@@ -116,8 +116,9 @@ class Replace : public Normalizer {
         };
         for (const Match& match : matches) {
             keep(match.begin);
-            // A text that replaces characters gets the place of the last of them; a text that is
-            // inserted at an empty match gets the place of the character before it.
+            // If characters are replaced, the new text gets the place of the last replaced
+            // character. If the match is empty, the new text gets the place of the character before
+            // it.
             const size_t last_byte = match.end > 0 ? match.end - 1 : 0;
             out.append(content_, from.empty() ? 0 : from[last_byte]);
             require_room(out.text.size(), normal.bytes_max);

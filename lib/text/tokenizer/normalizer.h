@@ -26,12 +26,12 @@ class Normalizer {
   public:
     virtual ~Normalizer() = default;
     // Normalizes the text. REQUIRES: the text is valid UTF-8, and it stays valid. Throws
-    // Error{kInput} as Pattern::find_all and require_room do.
+    // Error{kInput} if finding the matches takes too long, or if the text grows too large.
     virtual void apply(NormalText& normal) const = 0;
 };
 
-// Appends the steps at PLACE; if it is a Sequence, its steps in order. Throws Error{kInput} that
-// names the place of a wrong or unknown part.
+// Appends the step at PLACE, or the steps of a Sequence in order. Throws Error{kInput} that names
+// the place of a wrong or unknown part.
 void read_normalizers(const JsonPlace& place,
                       std::vector<std::unique_ptr<const Normalizer>>& steps);
 
@@ -39,7 +39,7 @@ void read_normalizers(const JsonPlace& place,
 // Error{kInput} that names PLACE.
 [[nodiscard]] std::unique_ptr<const Normalizer> read_precompiled(const JsonPlace& place);
 
-// Returns TEXT unchanged, as a text that begins at BEGIN of the original.
+// Returns TEXT without changes as a NormalText. TEXT begins at byte BEGIN of the original text.
 [[nodiscard]] NormalText normal_text(std::string_view text, uint32_t begin, size_t bytes_max);
 
 }  // namespace dslaunch::text

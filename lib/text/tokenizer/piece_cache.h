@@ -39,8 +39,8 @@ class PieceCache {
         uint64_t hash = 0;
     };
 
-    // Returns the key of PIECE, which is followed by BYTES_AFTER more bytes of its text. REQUIRES:
-    // PIECE has at most kPieceBytesMax bytes.
+    // Returns the key of PIECE. BYTES_AFTER is the number of bytes that follow PIECE in its text
+    // and that may be read. REQUIRES: PIECE has at most kPieceBytesMax bytes.
     [[nodiscard]] static Key key_of(std::string_view piece, size_t bytes_after) {
         Key key;
         const size_t length = piece.size();
@@ -110,8 +110,8 @@ class PieceCache {
         bits_ = std::min(bits_ + 2, kBitsMax);
         std::vector<Entry> before = std::exchange(entries_, std::vector<Entry>(size_t{2} << bits_));
         stored_count_ = 0;
-        // Entries are inserted from the oldest to the newest, so that the newest entry of a bucket
-        // is at its front again. Entries without a piece are unused, because no piece is empty.
+        // Inserts entries from the oldest to the newest, so that the newest entry of a bucket comes
+        // first again. Leaves out unused entries: their length is 0, and no piece is empty.
         for (auto entry = before.rbegin(); entry != before.rend(); ++entry)
             if (entry->key[3] != 0) put(hash_of(entry->key), *entry);
     }

@@ -9,7 +9,7 @@
 
 namespace dslaunch::text {
 
-// One part of the result; the parts are in order.
+// A part of the token sequence that the post-processor makes.
 struct PostPart {
     bool is_text = false;      // true for the tokens of the text
     std::vector<int32_t> ids;  // otherwise these tokens, if special tokens are wanted

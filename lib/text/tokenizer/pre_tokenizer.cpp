@@ -26,7 +26,7 @@ struct PieceText {
 };
 
 // Rewrites the text piece by piece. WRITE(out, piece) appends the new text of the piece to `out`,
-// and adds the new pieces to the spare list.
+// and adds the new pieces to PIECES.spare_list.
 template <typename Write>
 void rewrite_pieces(SplitText& pieces, const Write& write) {
     AlignedText& out = pieces.spare;
@@ -116,7 +116,8 @@ class Metaspace : public PreTokenizer {
     }
 
   private:
-    // Adds the words of OUT from FIRST on to LIST; a piece begins at each replacement character.
+    // Adds the words of OUT, from byte FIRST on, to LIST. If splits_ is true, a word begins at each
+    // replacement character; otherwise there is only one word.
     void add_words(const std::string& out, size_t first, std::vector<PieceRange>& list) const {
         size_t begin = first;
         while (begin < out.size()) {
@@ -153,8 +154,9 @@ class FixedLength : public PreTokenizer {
     size_t characters_;
 };
 
-// Returns a pattern that matches runs of characters whose flags are WANTED, or each of these
-// characters alone.
+// Returns a pattern with one alternative for each function in WANTED. An alternative matches a
+// character if the function returns true for the flags of the character. If TAKES_RUNS is true, it
+// matches a run of such characters.
 std::unique_ptr<const Pattern> flag_pattern(
     bool takes_runs, const std::vector<std::function<bool(uint32_t)>>& wanted) {
     SimpleProgram program;

@@ -25,8 +25,8 @@ struct PreTokenizerReading {
     bool leaves_bytes = false;
 };
 
-// Reads the steps at PLACE; if it is a Sequence, its steps in order. Throws Error{kInput} that
-// names the place of a wrong or unknown part.
+// Reads the step at PLACE, or the steps of a Sequence in order. Throws Error{kInput} that names the
+// place of a wrong or unknown part.
 [[nodiscard]] PreTokenizers read_pre_tokenizers(const JsonPlace& place,
                                                 PreTokenizerReading reading);
 

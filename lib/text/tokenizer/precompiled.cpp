@@ -59,8 +59,8 @@ class Precompiled : public Normalizer {
             i = append_part(normal, i, out);
             require_room(out.text.size(), normal.bytes_max);
         }
-        // The first character gets the place of the first original one, as in the package, even if
-        // characters before it were dropped.
+        // The first character of the result gets the place of the first original character, as in
+        // the Python package, even if that character was dropped.
         if (!out.text.empty()) {
             size_t first = 0;
             (void)next_point(out.text, first);
@@ -70,7 +70,7 @@ class Precompiled : public Normalizer {
     }
 
   private:
-    // Appends the replacement of the cluster at BEGIN; returns its end.
+    // Appends the replacement of the cluster that begins at BEGIN. Returns the cluster's end.
     size_t append_part(const NormalText& normal, size_t begin, AlignedText& out) const {
         const std::string_view text = normal.text;
         const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
@@ -97,9 +97,9 @@ class Precompiled : public Normalizer {
         return end;
     }
 
-    // Appends WRITTEN in place of the characters of NORMAL from BEGIN to END. Each character of
-    // WRITTEN gets the place of one of these characters. Surplus characters get the place of the
-    // last one.
+    // Appends WRITTEN to OUT in place of NORMAL's characters from BEGIN to END. Each character of
+    // WRITTEN gets the place of one replaced character, in order. If WRITTEN has more characters,
+    // the rest get the place of the last replaced character.
     static void append_aligned(std::string_view written, const NormalText& normal, size_t begin,
                                size_t end, AlignedText& out) {
         size_t at = begin;

@@ -45,8 +45,8 @@ struct SplitText {
 class PreTokenizer {
   public:
     virtual ~PreTokenizer() = default;
-    // Replaces the pieces by smaller ones, and possibly rewrites the text. Throws Error{kInput} as
-    // Pattern::find_all and require_room do.
+    // Replaces the pieces by smaller ones, and possibly rewrites the text. Throws Error{kInput} if
+    // finding the matches takes too long, or if the text grows too large.
     virtual void apply(SplitText& pieces) const = 0;
 };
 

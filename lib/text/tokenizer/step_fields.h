@@ -18,8 +18,8 @@ namespace dslaunch::text {
 // ByteLevel.
 void expect_step_fields(const JsonPlace& place, std::initializer_list<std::string_view> known);
 
-// Calls USE(step, its type) for PLACE or, if it is a Sequence, for each step in its list LIST. A
-// Sequence may contain other Sequences.
+// Calls USE(step, type) for the step at PLACE or, if this step is a Sequence, for each step in its
+// field LIST. A Sequence may contain other Sequences.
 void for_steps(const JsonPlace& place, const char* list,
                const std::function<void(const JsonPlace&, const std::string&)>& use);
 

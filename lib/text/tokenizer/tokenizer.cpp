@@ -52,7 +52,8 @@ Tokenizer Tokenizer::of_folder(const std::string& folder) {
         const std::string path = fmt::format("{}/{}", folder, name);
         std::error_code unreadable;
         if (!std::filesystem::exists(path, unreadable)) return nullptr;
-        // If the file is not valid JSON, this is reported when its other fields are read.
+        // If the JSON is not valid, the error is reported later, when other fields of the file are
+        // read.
         return JsonPlace::Json::parse(read_file(path, kFileBytesMax), nullptr,
                                       /*allow_exceptions=*/false);
     };

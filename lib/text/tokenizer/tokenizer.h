@@ -1,7 +1,7 @@
 // The conversion of text to token numbers and back, as a tokenizer.json of Hugging Face describes
 // it, with the same numbers as the Python package `tokenizers`. When the file is read, parts that
-// this version does not support are refused, even if the package supports them. Threads: const,
-// any; several share one Tokenizer.
+// this version does not support are refused, even if the package supports them. Several threads may
+// use one Tokenizer at the same time.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,11 @@ class Tokenizer {
     // and what to do. The sections `truncation` and `padding` are ignored, because dslaunch does
     // both itself.
     [[nodiscard]] static Tokenizer load(const std::string& path);
-    // Does the same for FOLDER's tokenizer.json, with the changes that its tokenizer_config.json
-    // and config.json require (base/text/tokenizer_class.h).
+    // Reads the tokenizer.json in FOLDER like load(), and makes the changes that FOLDER's
+    // tokenizer_config.json and config.json require (base/text/tokenizer_class.h).
     [[nodiscard]] static Tokenizer of_folder(const std::string& folder);
-    // Does the same for TEXT; NAME replaces the path in messages.
+    // Reads a tokenizer.json whose contents are TEXT. Error messages contain NAME instead of a
+    // path.
     [[nodiscard]] static Tokenizer parse(std::string_view text, const std::string& name);
 
     Tokenizer(Tokenizer&&) noexcept;
@@ -51,9 +52,9 @@ class Tokenizer {
     // for a part of it, or if a pattern takes too long.
     [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                               EncodeOptions options = {}) const;
-    // Does the same, and returns the span of each token. The span covers each character that has a
-    // byte in the token, so several tokens for one character have equal spans.
-    // A mark that a normalizer puts before a text belongs to the first character, and dropped
+    // Returns the same tokens as encode(), and the span of each token. The span covers each
+    // character that has a byte in the token, so several tokens for one character have equal spans.
+    // If a normalizer puts a mark before a text, the mark belongs to the first character. Dropped
     // characters belong to no token. Tokens that are added around the text have empty spans.
     // REQUIRES: valid UTF-8.
     [[nodiscard]] EncodedText encode_spans(std::string_view text, EncodeOptions options = {}) const;

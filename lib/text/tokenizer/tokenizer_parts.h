@@ -32,8 +32,8 @@ struct EncodeScratch {
     size_t bytes_left = 0;         // bytes that the parts of a text may still need, in total
 };
 
-// The scratch memories that no call uses at the moment. The pool has at most as many memories as
-// the largest number of calls that ran at the same time.
+// The scratch memories that no call uses at the moment. Their number is at most the largest number
+// of calls that ran at the same time.
 class ScratchPool {
   public:
     // Returns a memory for one call. The call gives it back when it ends.
@@ -58,12 +58,12 @@ class ScratchPool {
     std::vector<std::unique_ptr<EncodeScratch>> free_;
 };
 
-// Everything that is read from a tokenizer.json. Only the pool changes later.
+// Everything that is read from a tokenizer.json. Later, only the pool of scratch memories changes.
 struct TokenizerParts {
     explicit TokenizerParts(const JsonPlace& place);
 
-    // Appends the tokens of TEXT to SCRATCH, without the tokens added around it, and their spans if
-    // they are wanted. REQUIRES: valid UTF-8.
+    // Appends the tokens of TEXT to SCRATCH, and their spans if SCRATCH.wants_spans is true. Does
+    // not add the tokens of the post-processor. REQUIRES: valid UTF-8.
     void encode_text(std::string_view text, EncodeScratch& scratch) const;
     // Returns the text that the decoder receives for ID, or nothing if there is none.
     [[nodiscard]] std::optional<std::string_view> text_of(int32_t id) const;

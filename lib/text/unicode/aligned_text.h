@@ -17,10 +17,11 @@ struct TokenSpan {
     bool operator==(const TokenSpan&) const = default;
 };
 
-// A rewritten text, and the places of its bytes; both have the same length, except before settle().
+// A rewritten text, and the place of each of its bytes in the original text. While a part of the
+// text is being written, its places may be missing until settle() adds them.
 struct AlignedText {
     std::string text;
-    // For each byte, the place in the original where the character that it stands for begins.
+    // For each byte of `text`, where its character begins in the original text.
     std::vector<uint32_t> from;
 
     // Clear the text and the places, or reserve memory for BYTES bytes of text and their places.
@@ -46,8 +47,8 @@ struct AlignedText {
     }
 };
 
-// Appends to PLACES the place of each byte of TEXT, which is valid UTF-8 and begins at BEGIN of the
-// original.
+// Appends to PLACES one place for each byte of TEXT: the beginning of the byte's character in the
+// original text. TEXT is valid UTF-8 and begins at byte BEGIN of the original text.
 inline void append_places(std::string_view text, uint32_t begin, std::vector<uint32_t>& places) {
     places.reserve(places.size() + text.size());
     uint32_t place = begin;

@@ -27,8 +27,8 @@ constexpr LowerRun kLowerRuns[] = {
 };
 constexpr char32_t kDottedI = 0x130;
 
-// Returns the length of the valid UTF-8 sequence at TEXT[I]. If there is none, returns the negative
-// length of the longest beginning of a sequence there.
+// Returns the length of the valid UTF-8 sequence at TEXT[I]. If the sequence is not valid, returns
+// `-n`: the caller then replaces n bytes by one U+FFFD.
 int sequence_length(std::string_view text, size_t i) {
     const auto byte = [&](size_t at) -> unsigned {
         return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;

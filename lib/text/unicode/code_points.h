@@ -34,8 +34,8 @@ enum class Cluster : uint8_t {
     kRegional
 };
 
-// The flags of one code point. They are the bits above its category (5 bits, in the order of
-// make_code_point_runs.py) and its class of clusters (4 bits).
+// The flags of one code point. The 9 bits below them are its category (5 bits, in the order of
+// make_code_point_runs.py) and its class of grapheme clusters (4 bits).
 constexpr uint32_t kSpaceFlag = 1u << 9;           // White_Space
 constexpr uint32_t kNumericFlag = 1u << 10;        // Rust's char::is_numeric
 constexpr uint32_t kWordFlag = 1u << 11;           // \w of Rust's regex
@@ -52,7 +52,7 @@ constexpr uint32_t kClusterExtendFlag = 1u << 20;  // InCB=Extend
 // The table of all code points.
 class CodePoints {
   public:
-    // Returns the only table, which the first call makes.
+    // Returns the table. There is only one, which the first call builds.
     [[nodiscard]] static const CodePoints& table();
 
     // Returns POINT's class; code points with equal properties have the same class. REQUIRES: POINT
@@ -119,8 +119,8 @@ class CodePoints {
     for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
     return count;
 }
-// Returns where code point number POINTS begins, or the text's length if there are fewer. REQUIRES:
-// valid UTF-8.
+// Returns the byte at which the code point with index POINTS begins, or the length of TEXT if there
+// are not so many code points. REQUIRES: valid UTF-8.
 [[nodiscard]] inline size_t point_offset(std::string_view text, int64_t points) {
     size_t at = 0;
     for (; points > 0 && at < text.size(); --points) at += point_bytes(text[at]);
@@ -143,10 +143,11 @@ void append_point(std::string& text, char32_t point);
 // Returns TEXT with U+FFFD for each maximal part that is not UTF-8, as with Python's
 // errors="replace".
 [[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
-// Returns the length of TEXT without an incomplete character at its end that could still become
-// valid.
+// Returns the length of TEXT without the incomplete character at its end, if there is one. A
+// character is incomplete if further bytes could make it valid.
 [[nodiscard]] size_t whole_characters(std::string_view text);
-// Returns the simple lower case of POINT; append_lower writes U+0130 as two code points.
+// Returns the lower case of POINT as a single code point. Only append_lower() writes the two code
+// points for U+0130.
 [[nodiscard]] char32_t lower_point(char32_t point);
 // Appends the lower case of POINT, one or two code points, to TEXT.
 void append_lower(std::string& text, char32_t point);

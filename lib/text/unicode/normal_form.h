@@ -12,9 +12,9 @@ namespace dslaunch::text {
 // The four forms of annex 15.
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Returns TEXT in FORM. If PLACES is not null, it receives one place in TEXT for each byte of the
-// result: the beginning of the byte's character, or of the first of several composed characters.
-// REQUIRES: valid UTF-8.
+// Returns TEXT in FORM. If PLACES is not null, sets it to one place for each byte of the result:
+// the byte of TEXT at which the original character begins. If several characters were composed to
+// one, the place is the beginning of the first one. REQUIRES: valid UTF-8.
 [[nodiscard]] std::string to_normal_form(std::string_view text, NormalForm form,
                                          std::vector<uint32_t>* places = nullptr);
 

@@ -95,7 +95,7 @@ void CompressedExchange::exchange(int bucket) {
         in_[to].resize(static_cast<size_t>(plan::sign_message_bytes(own)));
     }
     swap(out_, in_);
-    // Adds in the order of the hosts, as every sum does.
+    // Adds the messages in the order of the hosts. All sums over hosts use this order.
     for (int from = 0; from < nodes(); ++from)
         expand(own, from == node() ? out_[from] : in_[from], /*adds=*/from > 0, all);
     compress(own, 1.0F / static_cast<float>(nodes()), all, part.server.values().data(),
@@ -110,8 +110,8 @@ void CompressedExchange::exchange(int bucket) {
                /*adds=*/false, all);
 }
 
-// Compresses the elements BLOCKS of VALUES, a bucket, into the message INTO. ERRORS points to the
-// errors of these blocks, one block after the other.
+// Compresses the elements BLOCKS of a bucket into the message INTO. VALUES has all elements of the
+// bucket. ERRORS points to the errors of BLOCKS, one block after the other.
 void CompressedExchange::compress(Blocks blocks, float factor, std::span<const float> values,
                                   float* errors, Message& into) {
     into.resize(static_cast<size_t>(plan::sign_message_bytes(blocks)));

@@ -45,10 +45,10 @@ class CompressedExchange {
 
     // These calls make up the exchange of one bucket. Every rank makes them in this order, and all
     // ranks take the buckets in the same order. begin() waits until no rank of this host reads the
-    // values of the last exchange, and returns the memory for the next one, [numel]. Each of its
-    // elements is written by one rank. average() reports that this rank has written its elements;
-    // on a bridge it also exchanges the bridge's part. averaged() waits for all bridges and returns
-    // the averages, which are valid until end().
+    // values of the last exchange, and returns the memory for the next values, [numel]. Each value
+    // is written by one rank. average() reports that this rank has written its values; on a bridge
+    // it also exchanges the bridge's part. averaged() waits for all bridges and returns the
+    // averages, which are valid until end().
     [[nodiscard]] std::span<float> begin(int bucket);
     void average(int bucket);
     [[nodiscard]] std::span<const float> averaged(int bucket);
@@ -61,8 +61,8 @@ class CompressedExchange {
     // "server_error", the rounding error of the averages, then for each host H "worker_error.H",
     // the rounding error of the values that it sends. Returns no names while all errors are 0.
     [[nodiscard]] std::vector<std::string> state_names() const;
-    // Adds this rank's pieces of these states. The first state has the number FIRST. The pieces of
-    // bucket B are in unit UNIT + B.
+    // Adds this rank's pieces of the states in state_names(), which are numbered from FIRST on. The
+    // pieces of bucket B are in unit UNIT + B.
     void add_pieces(int first, int unit, std::vector<runtime::SavedPiece>& pieces) const;
     // Reads the errors from SAVED. If SAVED comes from another number of hosts, every host takes
     // the mean of the hosts' errors, so that the sum of the errors over hosts stays the same.

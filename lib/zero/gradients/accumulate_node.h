@@ -1,5 +1,5 @@
-// Finds the parameter at the end of an autograd graph. It is a file of its own because the header
-// of AccumulateGrad includes every operator, which takes 15 s to compile.
+// Finds the parameter at the end of an autograd graph. This file is separate because the header of
+// AccumulateGrad includes every operator, which takes 15 s to compile.
 #pragma once
 
 #include <c10/core/TensorImpl.h>

@@ -48,8 +48,8 @@ ChunkNorm::ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states
     }
 }
 
-// Notes the blocks whose squares a stream sums: it sums all blocks at once, so the host waits for
-// it only once.
+// Notes the blocks of chunk C. Later the stream sums the squares of all noted blocks at once, so
+// that the host waits only once for the stream.
 void ChunkNorm::sum_later(int c, const float* sums) {
     later_.resize(blocks_.size());
     for (const Share& share : shares_[c]) {

@@ -20,8 +20,9 @@ class ChunkNorm {
     ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states,
               const plan::FlatLayout& layout, device::Queue& queue);
 
-    // Adds SUMS, the complete gradient sums of chunk C from its first element on. REQUIRES: the
-    // chunks of a bucket come in order, one bucket after the other.
+    // Adds the gradient sums of chunk C. SUMS points to the sum of the chunk's first element.
+    // REQUIRES: the sums are complete, and the chunks of a bucket come in order, one bucket after
+    // the other.
     void add(int c, const float* sums);
     // Returns the sum of squares of each block, after all chunks were added. Then the next step may
     // begin.

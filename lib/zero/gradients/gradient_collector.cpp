@@ -16,7 +16,8 @@ class GradientCollector::Hook final : public torch::autograd::PostAccumulateGrad
     void operator()(const torch::autograd::Variable& parameter) override {
         at::Tensor gradient = std::move(parameter.mutable_grad());
         parameter.mutable_grad().reset();
-        // Autograd also calls the hook if a node says that its result has no gradient.
+        // Autograd calls the hook even if a node returns no gradient. The gradient is then
+        // undefined.
         if (gradient.defined()) collector_.receive(slice_, std::move(gradient));
     }
 
@@ -70,8 +71,9 @@ void GradientCollector::add(size_t index, const at::Tensor& gradient) {
     copied_bytes_ += static_cast<int64_t>(slice.view.nbytes());
 }
 
-// Returns true if GRADIENT may be added to SLICE at once. Sums over several segments are computed
-// in the dtype of the gradients, as autograd does, so the dtypes must be equal.
+// Returns true if GRADIENT may be added to SLICE at once, and false if it must wait for the end of
+// the segment. If several segments use the parameter, GRADIENT must have the slice's dtype, because
+// autograd would sum the gradients in their own dtype.
 bool GradientCollector::adds_at_once(const Slice& slice, const at::Tensor& gradient) {
     return slice.in_place &&
            (!slice.shared_by_segments || gradient.scalar_type() == slice.view.scalar_type());

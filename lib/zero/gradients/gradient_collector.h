@@ -1,7 +1,7 @@
 // The collector puts the gradients that autograd computes into the bucket slices. Autograd computes
 // most gradients directly in a slice, because the lender gives it the slice's memory. A hook on
-// every trainable parameter receives its gradient as soon as it is complete, copies it into the
-// slice if it is elsewhere, and frees it. Thread: the compute lane only.
+// every trainable parameter receives the complete gradient, copies it into the slice unless it is
+// there already, and frees it. Thread: the compute lane only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ namespace dslaunch::zero {
 // Collects gradients; see the top of this file.
 class GradientCollector {
   public:
-    // VIEWS[i] is the place in the bucket where the gradient of layout.slices[i], a trained slice,
+    // VIEWS[i] is the place in the bucket where the gradient of the trained slice layout.slices[i]
     // is summed. It has the shape and strides of the parameter. REQUIRES: the views are aligned to
     // 64 bytes if the lender is used.
     GradientCollector(const graph::Model& model, const plan::FlatLayout& layout,
@@ -29,21 +29,22 @@ class GradientCollector {
     GradientCollector& operator=(const GradientCollector&) = delete;
     ~GradientCollector();
 
-    // Returns the lender, from which a LendingScope takes memory during the backward of each
-    // segment; end_segment must follow. Without a LendingScope every gradient is copied.
+    // Returns the lender for the backward pass of a segment: a LendingScope takes memory from it.
+    // After the scope, call end_segment(). Without a LendingScope every gradient is copied.
     [[nodiscard]] runtime::MemoryLender& lender() { return lender_; }
 
     // Begins a backward pass of MICRO_STEP. If several parts of a stage use a parameter, its
     // gradients are summed outside of the slice for each micro step, because the backward passes of
     // several micro steps interleave.
     void begin_backward(int micro_step) { micro_step_ = micro_step; }
-    // Begins a generation of BUCKET: the next gradient of each slice overwrites the slice instead
-    // of being added.
+    // Begins a new generation of BUCKET, that is, a new sum of gradients: the next gradient of each
+    // slice overwrites the slice instead of being added.
     void claim(const plan::Bucket& bucket);
-    // Ends the backward pass of SEGMENT in one micro step. REQUIRES: no gradient that the segment
-    // passes on is in lent memory. For a parameter used in several segments, adds its sum over this
-    // micro step to the slice. The first micro step of a generation sums in the slice itself. Later
-    // micro steps must not, because it would change the order of the sums.
+    // Ends the backward pass of SEGMENT in one micro step. If several segments use a parameter,
+    // adds the sum of its gradients in this micro step to the slice. In the first micro step of a
+    // generation, these gradients are summed in the slice itself. In later micro steps, they are
+    // summed in other memory, because summing in the slice would change the order of the sums.
+    // REQUIRES: no gradient that SEGMENT gives to other segments is in lent memory.
     void end_segment(int segment);
     // Completes the generation of BUCKET: sets slices that got no gradient to zero. Sets USED[i] to
     // 1 if slice first_slice + i got a gradient, else to 0. REQUIRES: used.size() == end_slice -
@@ -60,8 +61,9 @@ class GradientCollector {
   private:
     struct Slice {
         at::Tensor view;
-        // The sum over the micro step for a parameter of several segments, or a gradient that waits
-        // until the end of the segment because the slice's memory is lent.
+        // The sum of the parameter's gradients in this micro step, if several segments use the
+        // parameter. Otherwise the gradient that waits for the end of the segment, because the
+        // slice's memory is lent.
         at::Tensor scratch;
         bool shared_by_segments = false;
         bool over_parts = false;

@@ -14,15 +14,16 @@ using torch::autograd::Node;
 namespace {
 
 constexpr int kAgreementsMin = 2;
-// The result of a weight's operator reaches the weight through one transposition or a few views.
+// The largest number of edges in autograd's graph between an operator's node and its weight. At
+// most one transposition or a few views lie between the two.
 constexpr int kHopsMax = 4;
 // While the hook runs, two owners hold a gradient's storage: autograd's tensor, and the tensor that
 // we took from .grad.
 constexpr size_t kOwnersInHook = 2;
 
-// Returns the leaf to which NODE's result goes, directly or through views and the like. Returns
-// nullptr if no leaf is within kHopsMax edges, or if the result also goes elsewhere. Sets HOPS to
-// the number of edges from NODE to the leaf's AccumulateGrad.
+// Returns the leaf that receives NODE's result, directly or through nodes such as views. Returns
+// nullptr if the leaf is more than kHopsMax edges away, or if the result may also go elsewhere.
+// Sets HOPS to the number of edges from NODE to the leaf's AccumulateGrad.
 const c10::TensorImpl* follow(Node* node, int& hops) {
     for (hops = 0; node != nullptr && hops <= kHopsMax; ++hops) {
         if (const c10::TensorImpl* leaf = leaf_of(*node)) return leaf;
@@ -58,7 +59,8 @@ void GradientLender::enter(Node& node) {
         const auto found = slice_of_.find(leaf);
         if (found != slice_of_.end()) targets_.push_back({node_index_, found->second, hops});
     };
-    // AccumulateGrad itself allocates memory when it clones.
+    // NODE itself may be the AccumulateGrad of a leaf: such a node allocates memory when it clones
+    // a gradient.
     lead_to(leaf_of(node), -1);
     for (const torch::autograd::Edge& edge : node.next_edges()) {
         int hops = 0;
@@ -94,8 +96,8 @@ void GradientLender::note(const void* memory) {
 }
 
 bool GradientLender::find_position(size_t slice, const void* memory, Position& position) const {
-    // The last allocation at this address is the right one: an address is used again after its
-    // block is freed.
+    // Freed memory is used again, so several allocations may have this address. The gradient is in
+    // the last one.
     const auto made =
         std::find_if(allocations_.rbegin(), allocations_.rend(),
                      [&](const Allocation& allocation) { return allocation.memory == memory; });

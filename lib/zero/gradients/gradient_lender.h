@@ -63,7 +63,8 @@ class GradientLender final : public runtime::MemoryLender {
     [[nodiscard]] void* lend(size_t bytes) override;
     void note(const void* memory) override;
 
-    // Handles GRADIENT, the slice's gradient, as autograd passes it to the parameter's hook.
+    // Takes GRADIENT, which autograd passes to the hook of the slice's parameter, and returns
+    // whether it must be copied into the slice.
     [[nodiscard]] Arrival arrive(size_t slice, const at::Tensor& gradient);
     // Ends a backward pass. REQUIRES: all tensors that outlive it were moved to memory of their
     // own.

@@ -21,10 +21,11 @@ NormSlices GradientNorm::add_slices(const plan::FlatLayout& layout, const ShardM
     int64_t blocks = 0;
     for (int b = 0; b < layout.trained_buckets; ++b) {
         blocks += std::ssize(plan::blocks_of(layout, b));
-        // A shard that ends within a block divides it.
+        // A shard that ends within a block cuts the block in two.
         if (map.stage() > 0) blocks += std::ssize(map.node_ranges(b));
     }
-    // With sharding by rows, every parameter may be divided once for each rank.
+    // With sharding by rows, the border of a rank's share may cut a slice, and each cut adds a
+    // block.
     blocks += static_cast<int64_t>(layout.trained_slices) * map.topology().world_size();
     return {arena.add_per_rank("norm partials", Bytes{std::max<int64_t>(blocks, 1) * 8}),
             arena.add_signal("norm partials")};
@@ -112,7 +113,8 @@ std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double>
     return partials;
 }
 
-// Replaces the partial sums by their mean over hosts, added in the same order on all ranks.
+// Replaces the partial sums of squares by their means over the hosts. All ranks add the hosts' sums
+// in the same order.
 void GradientNorm::average_over_hosts(std::vector<double>& partials) {
     const runtime::Topology& topology = collectives_.topology();
     const std::string_view mine(reinterpret_cast<const char*>(partials.data()),
@@ -135,7 +137,7 @@ void GradientNorm::average_over_hosts(std::vector<double>& partials) {
 
 namespace {
 
-// A block's sum of squares, and the block's position among all blocks of the model.
+// The sum of squares of one block. `parameter` and `begin` are the block's place in the model.
 struct Term {
     int parameter = 0;
     int64_t begin = 0;
@@ -147,8 +149,8 @@ struct StageTerms {
     std::vector<Term> terms;
 };
 
-// Returns the terms of all stages, in order. TERMS are the terms of this rank's stage, given by one
-// rank of the stage; on its other ranks TERMS is empty.
+// Returns the terms of all stages, in the order of the model. One rank of each stage passes the
+// stage's TERMS; the other ranks pass none.
 std::vector<Term> of_all_stages(runtime::Collectives& job, std::span<const Term> terms) {
     std::vector<Term> all;
     for (const std::string& bytes :

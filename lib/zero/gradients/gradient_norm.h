@@ -17,7 +17,7 @@ struct TensorRank;
 
 namespace dslaunch::zero {
 
-// Neighbouring elements of a slice whose squares one rank sums.
+// Neighbouring elements of a slice. One rank computes the sum of their squares.
 struct NormBlock {
     int slice = 0;
     int bucket = 0;
@@ -33,8 +33,8 @@ struct NormSlices {
 // The pipeline to which the state's stage belongs.
 struct PipelineScope {
     runtime::Collectives* job = nullptr;  // the ranks of all stages; null: no pipeline
-    // The parameters that an earlier stage also has. The norm and checkpoints use that stage's
-    // copy.
+    // The parameters of this stage that an earlier stage has too. The norm and checkpoints use the
+    // earlier stage's copy.
     std::vector<int> counted_elsewhere;
 };
 
@@ -57,10 +57,10 @@ class GradientNorm {
     // Returns this rank's blocks, ordered by parameter, then by position in it.
     [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
     // Returns the square of the norm. SQUARES[i] is the sum of squares of blocks()[i]. STEP counts
-    // from 1. Every rank calls it, in all stages of a pipeline and in the TENSOR group. TENSOR is
-    // null if there is no group. A parameter that is whole on all ranks of the group is counted
-    // once. If OVER_HOSTS, each host has different gradients, and the result is the mean of the
-    // hosts' squares.
+    // from 1. All ranks of all pipeline stages and of the tensor group must call it. TENSOR is null
+    // if there is no tensor group. A parameter that is whole on all ranks of the group is counted
+    // once. If OVER_HOSTS is true, the hosts have different gradients, and the result is the mean
+    // of the hosts' results.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
                                  const PipelineScope& pipeline, const graph::TensorRank* tensor,
                                  bool over_hosts);

@@ -122,8 +122,9 @@ void GradientSums::post(int b) {
     collectives_.post(held.id, held.generation);
 }
 
-// Sums a bucket's gradients over the tensor ranks, if each rank has only a summand of the gradient.
-// One collective sums all of them. A rank without a gradient gives zeros.
+// Sums the gradients of kind TensorGradient::kSummand in bucket B over the tensor ranks: each rank
+// has computed one summand. One collective sums all these gradients. A rank without a gradient
+// sends zeros.
 void GradientSums::sum_over_tensor_ranks(int b) const {
     constexpr int64_t kGradientSites = int64_t{1} << 32;  // above the sites of any graph
     std::vector<at::Tensor> mine;
@@ -175,8 +176,8 @@ void GradientSums::reduce(const plan::Instruction& reduce, int64_t step) {
     }
     held.sources = collectives_.await_sources(held.id, held.generation);
     if (held.sources.size() == 1) return;  // this source is the sum
-    // This rank owns these elements. No other rank reads them here, so sums may overwrite
-    // gradients.
+    // This rank owns these elements, and no other rank reads its gradients now, so the sums may
+    // overwrite the gradients.
     for (const OwnedPiece& piece : map_.pieces(b)) {
         std::vector<const float*> terms;
         for (const float* source : held.sources) terms.push_back(source + piece.range.begin);
@@ -284,7 +285,8 @@ void GradientSums::end_accumulate(int b) {
     held.sources.clear();
 }
 
-// Fills a bucket with -0. One rank writes each element, so the sum over ranks equals that element.
+// Fills this rank's memory of a bucket with -0. Later only one rank writes each element, so the sum
+// over ranks equals the written value.
 std::span<float> GradientSums::begin_collect(int b) {
     begin_generation(b);
     const std::span<float> mine = own(b);
@@ -298,8 +300,8 @@ void GradientSums::post_collected(int b) {
     const auto blank = [&](const Range& range) {
         queue().fill(mine.data() + range.begin, -0.0F, range.numel);
     };
-    // The ranks of the first copy provide the values; at stage 0, the rank that writes a piece
-    // does.
+    // Only one rank sends the value of an element: a rank of the first copy or, at stage 0, the
+    // rank that writes the piece. All other ranks send -0.
     for (const OwnedPiece& piece : map_.pieces(b))
         if (!piece.writes || map_.copy() != 0) blank(piece.range);
     collectives_.post(held.id, held.generation);

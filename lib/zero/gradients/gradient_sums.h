@@ -24,8 +24,8 @@ namespace dslaunch::zero {
 
 // The settings of the sums.
 struct GradientOptions {
-    // True if Accumulate keeps the reduced gradients of this rank's pieces, or adds them up over
-    // micro steps (StepPlanOptions::keeps_reduced), in memory of the caller.
+    // True if Accumulate writes the reduced gradients of this rank's pieces to memory of the
+    // caller, and adds later micro steps to them (StepPlanOptions::keeps_reduced).
     bool keep = false;
     // True if a branch or loop of the model may use a parameter in one step and not in another.
     // Ranks with devices then exchange in every step which parameters got a gradient, otherwise
@@ -38,18 +38,19 @@ struct GradientOptions {
     WirePacking packing = WirePacking::kNone;
     bool keeps_errors = false;
     double predivide = 1;  // HostWire::predivide
-    // True if the gradients of the ranks are added, not averaged. REQUIRES then: no SumScope sets
-    // on_host.
+    // True if the gradients of the ranks are added, not averaged. SumScope::on_host must then be
+    // false.
     bool adds_ranks = false;
 };
 
 // The ranks over which a step's gradients are summed, and the code that sums them.
 struct SumScope {
-    // True if the plan has no Reduce: the reader of the sums computes them from the gradients of
-    // the host's ranks.
+    // True if the plan has no Reduce. The reader of the sums then computes them from the gradients
+    // of the host's ranks.
     bool fused = false;
-    // True if sums are over the ranks of this host only, times the number of hosts, so that their
-    // mean over hosts is the mean over all ranks. The usage flags are not summed then.
+    // True if gradients are summed over the ranks of this host only. The sums are then multiplied
+    // by the number of hosts, so that their mean over the hosts is the result over all ranks. The
+    // usage flags are not summed then.
     bool on_host = false;
 };
 
@@ -57,7 +58,7 @@ struct SumScope {
 class GradientSums {
   public:
     // Adds the buckets and their memory to an arena. BUFFER_OF_BUCKET and BUFFER_NUMEL are the
-    // StepPlan's. If they are empty, every bucket has memory of its own.
+    // members of StepPlan with these names. If they are empty, every bucket has memory of its own.
     [[nodiscard]] static std::vector<runtime::BucketId> add_slices(
         const plan::FlatLayout& layout, std::span<const int> buffer_of_bucket,
         std::span<const int64_t> buffer_numel, runtime::ArenaLayout& arena);
@@ -82,10 +83,9 @@ class GradientSums {
     void reduce(const plan::Instruction& reduce, int64_t step);
     // Returns the bytes of the rounding errors that are kept.
     [[nodiscard]] Bytes error_bytes() const;
-    // begin_accumulate() and end_accumulate() enclose the calls that handle a bucket's reduced
-    // gradients of one micro step. Between the two, accumulate() writes the elements of RANGE,
-    // which lies in one of this rank's pieces, to INTO; after the step's first micro step it adds
-    // to the values there.
+    // These three calls handle a bucket's reduced gradients of one micro step, in this order.
+    // accumulate() is called for each RANGE, which must lie in one of this rank's pieces. It writes
+    // the gradients of RANGE to INTO or, after the step's first micro step, adds them to INTO.
     void begin_accumulate(int bucket);
     void accumulate(int bucket, const Range& range, float* into) const;
     void end_accumulate(int bucket);
@@ -122,8 +122,8 @@ class GradientSums {
 
     // Gathers fp32 values from all ranks' pieces, bucket by bucket. put(bucket, whole) writes this
     // rank's pieces at their places in WHOLE, in the device's memory. use(bucket, whole) gets the
-    // whole bucket, in the host's memory, on every rank. If BUCKETS is given, only these are
-    // gathered. Every rank calls it, outside of a step.
+    // whole bucket, in the host's memory, on every rank. If BUCKETS is given, gathers only these
+    // buckets. Every rank calls this function, outside of a step.
     template <typename Put, typename Use>
     void collect(Put&& put, Use&& use, const std::set<int>* buckets = nullptr);
 
@@ -139,8 +139,8 @@ class GradientSums {
     [[nodiscard]] std::vector<at::Tensor> views(const graph::Model& model) const;
     void begin_generation(int bucket);
     void sum_over_tensor_ranks(int bucket) const;
-    // Returns true if a Reduce leaves the sums of each owner's elements where its gradients were:
-    // at stage 1 on one host.
+    // Returns true if a Reduce overwrites the gradients of a rank's own elements by their sums over
+    // the ranks. This needs stage 1 or higher, and only one host.
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !scope_.fused && !scope_.on_host;
     }
@@ -151,7 +151,7 @@ class GradientSums {
     void complete(int bucket);
     [[nodiscard]] std::vector<float> take_whole(int bucket);
 
-    // The usage flags of a bucket on a device, as far as they are known.
+    // The usage flags of a bucket on a device. `sums` is empty before the first exchange.
     struct Usage {
         std::vector<float> mine;         // this rank's flags in this generation
         std::vector<float> mine_before;  // this rank's flags at the ranks' first exchange

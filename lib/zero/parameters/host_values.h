@@ -23,7 +23,8 @@ void write_from_host(device::Device& device, void* into, int64_t bytes, const Wr
     device.compute().finish();  // before STAGING is destroyed
 }
 
-// The present VALUES in DEVICE's memory, readable by the host. REQUIRES: no queued work uses them.
+// A view of VALUES for the host. If VALUES are in the memory of a GPU, it is a view of a copy.
+// REQUIRES: no queued work uses VALUES.
 class HostValues {
   public:
     HostValues(device::Device& device, std::span<const float> values) : values_(values) {

@@ -152,7 +152,8 @@ at::Tensor ParameterStore::frozen_values(int slice, const at::Tensor& tensor) co
     return frozen_as_read_[i].defined() ? frozen_as_read_[i] : tensor;
 }
 
-// Fills a bucket. Each local rank fills a part: an equal part of a whole bucket, or its own shards.
+// Fills a bucket. Each local rank fills its own shards of a gathered bucket, or an equal part of a
+// bucket that the host keeps whole.
 void ParameterStore::fill(int b, const Values& values) {
     if (!map_.is_gathered(b)) {
         const int64_t numel = map_.layout().buckets[b].numel;
@@ -220,7 +221,7 @@ void ParameterStore::gather_in_place(int b, int64_t step) {
     group_.post(slices_.gathered[b], static_cast<uint32_t>(step));
 }
 
-// Starts a use of BUFFER once all readers have released its previous content.
+// Waits until all readers have released the previous contents of BUFFER, and returns its memory.
 std::byte* ParameterStore::begin_use(int buffer) {
     const auto k = static_cast<size_t>(buffer);
     group_.await_all(slices_.released[k], buffer_uses_[k]++);
@@ -288,7 +289,8 @@ void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool ke
             if (!keep) return;
             const Bytes bytes{std::ssize(values)};
             held_.push_back({b, device_.device->allocate(bytes, "parameters to evaluate")});
-            // Copies on the queue that zeroes new memory, so that the copy comes after the zeros.
+            // Copies on the queue that has zeroed the new memory, so that the zeros cannot
+            // overwrite the copy.
             device::Queue& compute = device_.device->compute();
             compute.copy(held_.back().values.bytes().data(), values.data(), bytes.value);
             compute.finish();

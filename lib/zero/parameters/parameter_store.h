@@ -66,8 +66,8 @@ class ParameterStore {
     ParameterStore(const ParameterStore&) = delete;
     ParameterStore& operator=(const ParameterStore&) = delete;
 
-    // Returns the memory of an element of a bucket, for its owner to write. REQUIRES: this host
-    // keeps the element.
+    // Returns the memory of an element of a bucket. Only the element's owner may write there.
+    // REQUIRES: this host keeps the element.
     [[nodiscard]] std::byte* kept(int bucket, int64_t element) const;
 
     // Reports that this rank has written its part of a bucket in STEP.
@@ -75,8 +75,8 @@ class ParameterStore {
     // Waits until a bucket that is not gathered has all values of the end of STEP. STEP 0 stands
     // for the loaded values.
     void await_whole(int bucket, int64_t step);
-    // Gets the other hosts' parts of a bucket that is kept whole, in place, after the update of
-    // STEP.
+    // Completes a bucket that every host keeps whole: after the update of STEP, brings the parts
+    // that other hosts have updated into this host's copy.
     void gather_in_place(int bucket, int64_t step);
     // gather() brings a bucket, as it was after STEP, into a buffer, and release() gives the buffer
     // back. If parameters are offloaded, bring() must be called first: it reads this rank's part
@@ -87,9 +87,9 @@ class ParameterStore {
     void gather(int bucket, int buffer, int64_t step, WirePacking packing = WirePacking::kNone);
     void release(int bucket, int buffer);
 
-    // hold() is called outside of a step. All ranks together gather PARAMETERS as they were after
-    // STEP. A rank that passes KEEP can then read them through the model's tensors, from private
-    // memory, until let_go(). Buckets that are not gathered can always be read.
+    // Gathers PARAMETERS as they were after STEP. Called by all ranks, outside of a step. On a rank
+    // that sets KEEP, the model's tensors then point to private copies of PARAMETERS until
+    // let_go(). Buckets that are not gathered can always be read.
     void hold(std::span<const int> parameters, int64_t step, bool keep);
     void let_go();
     // Gathers one bucket as hold() does, without a copy. If USE is not empty, it gets the bucket's
@@ -104,7 +104,8 @@ class ParameterStore {
     [[nodiscard]] at::Tensor frozen_values(int slice, const at::Tensor& tensor) const;
 
   private:
-    // The parameters' first values: LOADED by slice, and SAVED for the trained ones.
+    // The first values of the parameters. `loaded` has them by slice. If `saved` is not null,
+    // trained parameters get their values from `saved` instead.
     struct Values {
         const graph::Model& model;
         std::vector<at::Tensor> loaded;
@@ -112,7 +113,8 @@ class ParameterStore {
     };
     // The place of a bucket.
     struct Home {
-        // Offset in the slice of whole buckets, in elements, if the bucket is not gathered.
+        // The bucket's offset in the arena's slice `whole`, in elements. Unused if the bucket is
+        // gathered.
         int64_t whole_offset = 0;
         int buffer = -1;  // buffer for a gathered bucket; -1 if it has no elements
     };
@@ -121,7 +123,8 @@ class ParameterStore {
         int bucket = 0;
         device::Memory values;
     };
-    // Memory that no code may access: parameters that are released point to it.
+    // Address space that cannot be accessed. Released parameters point to it, so that any use of
+    // them fails at once.
     class Tripwire {
       public:
         Tripwire() = default;

@@ -6,8 +6,8 @@ namespace dslaunch::zero {
 
 using runtime::CopiedValues;
 
-// Passes VALUES to USE, with the BYTES bytes at MEMORY as its values. MEMORY is in the device's
-// memory.
+// Calls USE with VALUES, after setting `values.values` to the BYTES bytes at MEMORY. MEMORY is on
+// the device; if the device is a GPU, copies the bytes to the host first.
 void StateValues::give_copied(CopiedValues values, const void* memory, int64_t bytes,
                               const UseCopied& use) {
     std::vector<std::byte> staging;
@@ -74,7 +74,8 @@ void StateValues::visit_copied(const UseCopied& use) {
         for (int b = 0; b < parts_.place().layout->trained_buckets; ++b)
             for (const int c : parts_.states().chunks_of(b)) visit(c);
     };
-    // Ranks may divide the same elements into different chunks, so all must be in memory.
+    // Ranks may divide the same elements into different chunks. So a rank visits its chunks only if
+    // all of them are in memory.
     bool are_in_memory = true;
     for_chunks([&](int c) {
         are_in_memory = are_in_memory && parts_.states().view_at_rest(c).has_value();

@@ -43,7 +43,8 @@ void StateValues::hand_over(int b, std::span<const float> values, const UseWeigh
     }
 }
 
-// Gathers the buckets of parameters that no tensor on the host contains.
+// Calls USE for each bucket whose values are not in the host's memory as tensors: for the gathered
+// buckets and, if the arena is on a device, for all buckets.
 void StateValues::bring_fp32(const UseWeights& use) {
     device::Device& device = parts_.device();
     const auto give = [&](int b, std::span<const std::byte> bytes) {
@@ -104,8 +105,8 @@ std::vector<StateValues::Numbered> StateValues::numbered_paths() const {
     return numbered;
 }
 
-// Adds the pieces of chunk C to PIECES. VIEW is the chunk's view; null means that the chunk is not
-// in memory.
+// Adds the pieces of chunk C to PIECES. VIEW is the chunk's view, or null if the chunk is not in
+// memory.
 void StateValues::add_pieces(int c, const ChunkView* view, std::vector<SavedPiece>& pieces) {
     const int b = parts_.states().chunk(c).bucket;
     const ShardMap& map = *parts_.place().map;
@@ -114,7 +115,7 @@ void StateValues::add_pieces(int c, const ChunkView* view, std::vector<SavedPiec
     const bool kept = view != nullptr && !parts_.half() && chunk.parameters == nullptr;
     for (const ChunkPart& part : parts_.states().parts(c)) {
         if (!parts_.writes(b, part)) continue;
-        // The hosts or groups that hold a copy divide the saving among them.
+        // If several hosts or groups hold a copy, each of them saves an equal part of it.
         const Range range =
             intersect(part.range, part_range(parts_.bucket(b).numel, {map.copy(), map.copies()}));
         const auto add_slice = [&](int i, const Range& elements, int64_t begin) {
@@ -181,8 +182,8 @@ std::vector<SavedPiece> StateValues::saved_pieces() {
     return in_whole(std::move(pieces));
 }
 
-// Turns PIECES of this rank's shares into pieces of whole parameters. A parameter that is whole on
-// all tensor ranks is saved by the first rank.
+// Converts PIECES, which are ranges of this rank's tensor shares, to ranges of whole parameters. If
+// all tensor ranks have the whole parameter, only the first rank saves it.
 std::vector<SavedPiece> StateValues::in_whole(std::vector<SavedPiece> pieces) const {
     if (parts_.options().tensor == nullptr) return pieces;
     const graph::TensorRank& tensor = *parts_.options().tensor;
@@ -221,7 +222,7 @@ void StateValues::bring_saved(int c, const UsePieces& use) {
         }
         add_pieces(c, &whole, pieces);
         use(in_whole(std::move(pieces)));
-        // Otherwise the values of all chunks would be in memory together.
+        // Frees these values now, so that only one chunk's values are in memory at a time.
         for (UpdatePath* path : paths_) path->forget_saved(c);
     });
 }
@@ -271,7 +272,7 @@ std::vector<at::Tensor> StateValues::whole_values(std::span<const int> parameter
     return values;
 }
 
-// Writes this rank's part of VALUES, which are the values of RANGE of a bucket.
+// Writes the part of VALUES that this rank keeps. VALUES are the values of RANGE of a bucket.
 void StateValues::store_elements(int b, const Range& range, const float* values) {
     const auto write = [&](const Range& part, void* into, at::ScalarType as) {
         const int64_t bytes = part.numel * static_cast<int64_t>(c10::elementSize(as));

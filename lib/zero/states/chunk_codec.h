@@ -27,11 +27,12 @@ struct ChunkSection {
     [[nodiscard]] int64_t length_bytes() const { return numel * element_bytes; }
 };
 
-// The bytes of each section in an image. They are kept in memory, like the image's checksum.
+// The number of bytes of each section in an image. The numbers are kept in memory, like the image's
+// checksum.
 using SectionLengths = std::array<int64_t, kMomentsMax + 1>;
 
-// The error of packing the moments in a step, and the bytes that compressing the other parts has
-// saved since the start.
+// The errors of packing the moments in one step. Also the size of all compressed data since the
+// start, before and after compression, without the moments.
 struct PackingAccount {
     // The errors of packing one moment.
     struct Errors {
@@ -50,9 +51,9 @@ class ChunkCodec {
     // SCRATCH is PackingRoom::section_bytes long and must outlive the codec.
     ChunkCodec(const plan::ChunkFormat& format, std::span<std::byte> scratch);
 
-    // Packs SECTIONS of MEMORY, one after the other, into IMAGE from its start on. IMAGE has the
-    // length of the extent. Sets LENGTHS to the bytes of each section. Returns the bytes used, in
-    // whole pages. SEED determines the rounding.
+    // Packs SECTIONS of MEMORY one after the other into IMAGE, from its start on. IMAGE is as long
+    // as the extent. Sets LENGTHS to the number of bytes of each packed section. Returns the number
+    // of bytes used, rounded up to whole pages. SEED determines how values are rounded.
     [[nodiscard]] int64_t pack(std::span<const ChunkSection> sections,
                                std::span<const std::byte> memory, std::span<std::byte> image,
                                SectionLengths& lengths, uint32_t seed);
@@ -60,8 +61,9 @@ class ChunkCodec {
     void unpack(std::span<const ChunkSection> sections, const SectionLengths& lengths,
                 std::span<const std::byte> image, std::span<std::byte> memory);
 
-    // Starts to measure the packing errors from 0, or stops. While errors are measured, everything
-    // that is packed is also unpacked.
+    // Starts a new measurement of the packing errors if ON is true, otherwise stops the
+    // measurement. A measurement starts with all errors at 0. While it runs, everything that is
+    // packed is also unpacked.
     void measure(bool on);
     // Returns the errors of the last step that was measured, and the bytes saved so far.
     [[nodiscard]] const PackingAccount& account() const { return account_; }

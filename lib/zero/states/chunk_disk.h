@@ -15,8 +15,8 @@
 
 namespace dslaunch::zero {
 
-// The part of a chunk in one extent: an image of its sections if it is packed, otherwise its bytes
-// as in memory.
+// The part of a chunk in one extent. If the part is packed, the extent contains an image of the
+// part's sections. Otherwise it contains the same bytes as in memory.
 struct StoredPart {
     storage::ExtentId extent;
     std::vector<ChunkSection> sections;
@@ -27,8 +27,8 @@ struct StoredPart {
 // Moves parts of chunks; see the top of this file.
 class ChunkDisk {
   public:
-    // FILE is null if nothing is on disk. It must outlive this object. RANK is the plan's rank,
-    // part of the seed for rounding.
+    // FILE is null if nothing is on disk; it must outlive this object. RANK is the plan's rank,
+    // which is a part of the seed for rounding.
     ChunkDisk(const plan::ChunkFormat& format, int rank, OffloadFile* file)
         : format_(format), rank_(rank), file_(file) {}
 
@@ -41,8 +41,8 @@ class ChunkDisk {
         StoredPart* part = nullptr;
         std::span<std::byte> memory;
     };
-    // load() and save() transfer the parts TRANSFERS, and the parts AS_IT_IS, which are never
-    // packed. Both block and throw the errors of OffloadFile.
+    // load() reads parts from disk, and save() writes them. Parts in TRANSFERS may be packed on
+    // disk, parts in AS_IT_IS never are. Both calls block, and throw the errors of OffloadFile.
     void load(std::span<const Transfer> transfers,
               std::span<const OffloadFile::Part> as_it_is = {});
     void save(std::span<const Transfer> transfers,

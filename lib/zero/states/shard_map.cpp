@@ -8,7 +8,7 @@ namespace dslaunch::zero {
 
 namespace {
 
-// Returns the place of this rank among its group's RANKS neighbouring ranks.
+// Returns the topology of this rank's group, which consists of RANKS neighbouring ranks.
 runtime::Topology group_of(const runtime::Topology& topology, int ranks) {
     std::vector<int> members(static_cast<size_t>(ranks));
     std::iota(members.begin(), members.end(), topology.rank() / ranks * ranks);

@@ -46,7 +46,6 @@ class ShardMap {
              const runtime::Topology& topology, bool parameters_offloaded, int shard_group = 0,
              bool whole_tensors = false);
 
-    // The facts that the map was made from.
     [[nodiscard]] const plan::FlatLayout& layout() const { return layout_; }
     [[nodiscard]] const runtime::Topology& topology() const { return topology_; }
     [[nodiscard]] int stage() const { return stage_; }
@@ -55,8 +54,7 @@ class ShardMap {
     [[nodiscard]] const runtime::Topology& owners() const { return owners_; }
     // Returns the global rank of the first of owners().
     [[nodiscard]] int first_owner() const { return topology_.rank() - owners_.rank(); }
-    // Returns the number of copies, each held by a host or a group of ranks. copy() is the index of
-    // this rank's copy.
+    // Returns the number of copies of the state. Each copy is held by a host or a group of ranks.
     [[nodiscard]] int copies() const {
         if (stage_ == 0) return topology_.node_count();
         return topology_.world_size() / owners_.world_size();
@@ -75,28 +73,28 @@ class ShardMap {
     [[nodiscard]] const std::vector<OwnedPiece>& pieces(int bucket) const {
         return pieces_[bucket];
     }
-    // Returns the elements whose optimizer states this rank owns, with padding.
+    // Returns the number of elements, including padding, whose optimizer states this rank owns.
     [[nodiscard]] int64_t state_numel() const { return state_numel_; }
     // Returns the offset of a trained bucket's states among all states of this rank.
     [[nodiscard]] int64_t state_begin(int bucket) const { return state_begins_[bucket]; }
 
     // Returns true if each rank keeps its parameters on disk.
     [[nodiscard]] bool parameters_offloaded() const { return parameters_offloaded_; }
-    // Returns true if this host has a bucket's parameters as a whole only while they are gathered.
+    // Returns true if this host keeps a bucket's parameters only in part, and has all of them only
+    // while the bucket is gathered.
     [[nodiscard]] bool is_gathered(int bucket) const;
     // Returns the hosts that keep each range of a bucket, numbered as in owners(). REQUIRES: stage
     // >= 1.
     [[nodiscard]] const std::vector<runtime::NodeRange>& node_ranges(int bucket) const {
         return node_ranges_[bucket];
     }
-    // Returns the hosts that need each range of a bucket's reduced gradients: node_ranges(), and
-    // every host for the flags that follow the gradients. An empty list means that all hosts need
-    // everything.
+    // Returns the hosts that need each range of a bucket's reduced gradients. For the gradients,
+    // they are the hosts of node_ranges(). The usage flags are stored after the gradients, and all
+    // hosts need them. An empty list means that all hosts need everything.
     [[nodiscard]] std::vector<runtime::NodeRange> gradient_destinations(int bucket) const;
 
-    // shard_numel() returns the number of elements of all gathered buckets that this host keeps,
-    // and shard_offset() the position of an element among them. REQUIRES: this host keeps the
-    // element.
+    // shard_numel() returns how many elements of all gathered buckets this host keeps.
+    // shard_offset() returns the position of ELEMENT among them. REQUIRES: this host keeps ELEMENT.
     [[nodiscard]] int64_t shard_numel() const { return shard_numel_; }
     [[nodiscard]] int64_t shard_offset(int bucket, int64_t element) const;
     // Returns the ranges of a gathered bucket that this rank copies into the buffer.

@@ -23,32 +23,33 @@ class ShardOptimizer {
     ShardOptimizer(const config::OptimizerConfig& config, device::Queue& queue)
         : config_(config), queue_(queue) {}
 
-    // Returns the number of fp32 values per parameter that CONFIG needs: 2 for Adam (3 with
-    // amsgrad) and LAMB; 2 for Muon, whose matrices use only the first; 1 for Adagrad and Lion; 1
-    // for SGD with momentum, else 0; 1 for Adafactor with a first moment, else 0. tensor_states.h
-    // adds states of whole tensors.
+    // Returns the number of fp32 state values per parameter that CONFIG needs. 3: Adam with
+    // amsgrad. 2: Adam without amsgrad, LAMB, and Muon, whose matrices use only the first value. 1:
+    // Adagrad, Lion, SGD with momentum, and Adafactor with a first moment. 0: SGD without momentum,
+    // and Adafactor without a first moment. tensor_states.h adds the states of whole tensors.
     [[nodiscard]] static int64_t states_per_parameter(const config::OptimizerConfig& config);
     // Returns the optimizer's name, such as "adamw".
     [[nodiscard]] static std::string name(const config::OptimizerConfig& config);
-    // Returns torch.optim's names, such as "exp_avg", of all states that a resumed run needs.
+    // Returns the names of all states that a resumed run needs, as in torch.optim: "exp_avg", …
     [[nodiscard]] static std::vector<std::string> state_names(
         const config::OptimizerConfig& config);
     // Returns true if value K (0 to 2) is a mean or a sum of squares. Such values are never
     // negative and are used as divisors.
     [[nodiscard]] static bool is_square(const config::OptimizerConfig& config, size_t k);
-    // Returns the first state's value before the first step. The second state starts at 0.
+    // Returns the initial value of a parameter's first state. The second state starts at 0.
     [[nodiscard]] static float initial_state(const config::OptimizerConfig& config);
 
     // Updates the elements of RANGE and their states, with the learning rate LR. This is the
-    // slice's update number STEP (from 1). BETAS, if given, replace the config's. EXCHANGE is the
-    // step's exchange between hosts: unless it is kExact, 1-bit Adam and 0/1 Adam leave the
-    // variance unchanged, and with kMomentum the gradients are the next momentum. One thread at a
-    // time may call it. REQUIRES: the config needs no whole tensors.
+    // slice's update number STEP (from 1). BETAS, if given, replace the betas of the config.
+    // EXCHANGE is the step's exchange between hosts. Unless it is kExact, 1-bit Adam and 0/1 Adam
+    // leave the variance unchanged. If it is kMomentum, RANGE has the next momentum in place of
+    // gradients. One thread at a time may call it. REQUIRES: the config needs no whole tensors.
     void update(kernels::FlatRange range, double lr, int64_t step,
                 const std::optional<config::Betas>& betas = {},
                 plan::Exchange exchange = plan::Exchange::kExact);
-    // Returns an Adam or AdamW step like update()'s, but for the mean gradient of STEPS steps, of
-    // which STEP is the last. REQUIRES: the optimizer is Adam or AdamW.
+    // Returns the arguments for the Adam or AdamW step that update() would make with the mean
+    // gradient of STEPS steps. STEP is the last of these steps. REQUIRES: the optimizer is Adam or
+    // AdamW.
     [[nodiscard]] kernels::AdamStep adam(double lr, int64_t step,
                                          const std::optional<config::Betas>& betas,
                                          int64_t steps = 1) const;

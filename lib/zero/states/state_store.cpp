@@ -224,7 +224,8 @@ void StateStore::begin() {
     fill_buffers();
 }
 
-// Allocates the memory of moment K, packed, and writes its first values. Zeros are packed as zeros.
+// Allocates memory for moment K in packed form, and packs its first values into it. Values of 0
+// need no packing, because their packed form is 0 too.
 void StateStore::take_packed_moments(size_t k) {
     DSL_CHECK(device_.is_host(), "moments of a device must be fp32");
     const StatePacking packing = format_.packings[k];
@@ -245,8 +246,8 @@ void StateStore::take_packed_moments(size_t k) {
     }
 }
 
-// Reads into the swap buffers the chunks that a step of the plan expects there. A chunk that is
-// already in another buffer is not moved: the two buffers swap their places.
+// Reads the chunks that a step of the plan expects in the swap buffers. A chunk that is already in
+// another buffer is not moved: the two buffers swap their places.
 void StateStore::fill_buffers() {
     std::vector<int> last(static_cast<size_t>(plan_->swap_buffers));
     for (size_t t = 0; t < plan_->buffer_of_turn.size(); ++t)
@@ -280,7 +281,8 @@ void StateStore::change_plan(const plan::StepPlan& plan) {
     const auto differ = [&](int c, bool kept) {
         return chunk(c).kept() != kept && plan.chunks.all[c].kept() == kept;
     };
-    // Chunks that are no longer kept go first, since the others may need their memory.
+    // First writes the chunks that are no longer kept, because the newly kept chunks may need their
+    // memory.
     for (int c = 0; c < std::ssize(chunks_); ++c) {
         if (!differ(c, false)) continue;
         disk_.save(transfers(c, std::as_writable_bytes(chunks_[c].own.values()), true));
@@ -401,8 +403,8 @@ ChunkView StateStore::view_in(int c, std::byte* memory) const {
 
 ChunkView StateStore::view(const plan::Instruction& update) {
     const int c = update.chunk;
-    // If an update has no buffer, the parts that otherwise pass through a buffer stay on disk. At
-    // that time another lane may use the chunk's buffer.
+    // If an update has no buffer, its view contains only the parts of the chunk that stay in
+    // memory, because another lane may be using the chunk's buffer at that time.
     const bool in_buffer = chunk(c).turn >= 0 && update.buffer >= 0;
     const Place place = in_buffer || chunk(c).kept() ? place_of(c) : Place{};
     DSL_CHECK(place.kind != Place::Kind::kDisk, "chunk {} is not in its swap buffer", c);
@@ -454,9 +456,9 @@ void StateStore::take_bounce_memory() {
     bounce_ = storage::IoArena(Bytes{2 * bytes});
 }
 
-// Reads the parameters of one chunk into one half of the bounce memory while the previous chunk's
-// are copied from the other half. Packed chunks are read one after the other, since they share an
-// image.
+// Reads the parameters of one chunk into one half of the bounce memory. At the same time, copies
+// the parameters of the previous chunk from the other half. Packed chunks are read one after the
+// other, because they share the memory of an image.
 void StateStore::read_parameters(int bucket, std::byte* base) {
     struct Coming {
         int chunk = -1;

@@ -51,9 +51,9 @@ class StateStore {
     // Without this function, moments start at 0.
     using FillMoments =
         std::function<void(int bucket, size_t k, const Range& elements, float* into)>;
-    // Memory that stays under every plan is allocated on DEVICE. FILE is null if bytes_on_disk() is
-    // 0. All references must outlive the store; PLAN only until it is replaced. REQUIRES: the
-    // device is the host if chunks move through swap buffers.
+    // Allocates on DEVICE the memory that is needed under every plan. FILE is null if
+    // bytes_on_disk() is 0. PLAN must live until it is replaced, and everything else must outlive
+    // the store. REQUIRES: the device is the host if chunks move through swap buffers.
     StateStore(const plan::StepPlan& plan, const plan::StepPlanOptions& options,
                const ShardMap& map, device::Device& device, OffloadFile* file,
                FillMoments first_moments);
@@ -63,7 +63,8 @@ class StateStore {
     [[nodiscard]] static Bytes bytes_on_disk(const plan::StepPlan& plan,
                                              const plan::ChunkFormat& format);
 
-    // The plan's data of a chunk, the elements that it holds, and the numbers of a bucket's chunks.
+    // chunk() returns the plan's data of a chunk, parts() the elements that the chunk holds, and
+    // chunks_of() the indices of a bucket's chunks.
     [[nodiscard]] const plan::StateChunk& chunk(int c) const { return plan_->chunks.all[c]; }
     [[nodiscard]] const std::vector<ChunkPart>& parts(int c) const { return chunks_[c].parts; }
     [[nodiscard]] std::ranges::iota_view<int, int> chunks_of(int bucket) const;
@@ -73,17 +74,17 @@ class StateStore {
     // values. Called before the first step.
     using Fill = std::function<void(const Range& elements, std::byte* into, DType dtype)>;
     void put(int c, DType parameter_dtype, const Fill& fill);
-    // Allocates the memory of the moments, and reads into the swap buffers the chunks that a step
-    // expects there. Called after put() for all chunks, once the memory of their sources is freed.
+    // Allocates the memory of the moments, and reads the chunks that a step expects in the swap
+    // buffers. Called after put() for all chunks, once the memory of their sources is freed.
     void begin();
 
-    // Replaces the plan by PLAN, outside of a step. PLAN may differ only in which chunks are kept
-    // in memory and in what its updates use, and must outlive the store. If the same chunks are
-    // kept, nothing moves. Otherwise, changed swap buffers are written, as the next step would do.
-    // Chunks that are no longer kept are written, and their memory is freed. Chunks that are now
-    // kept are read into memory of their own. The buffers get the chunks that the next step expects
-    // there. Nothing else moves. Blocks until all is done. Called by the thread that made FILE.
-    // Throws Error{kDisk}, and Error{kSetup} if memory runs out.
+    // Replaces the plan by PLAN, outside of a step. PLAN may differ only in which chunks it keeps
+    // in memory and in which data its updates use, and must outlive the store. If the same chunks
+    // are kept, nothing moves. Otherwise, changed swap buffers are written, as the next step would
+    // do. Chunks that are no longer kept are written, and their memory is freed. Chunks that are
+    // now kept are read into memory of their own. The buffers get the chunks that the next step
+    // expects there. Nothing else moves. Blocks until all is done. Called by the thread that made
+    // FILE. Throws Error{kDisk}, and Error{kSetup} if memory runs out.
     void change_plan(const plan::StepPlan& plan);
 
     // Discards the sums of gradients. MEASURED is true if packing errors are measured in this step.
@@ -103,23 +104,23 @@ class StateStore {
     // Reports that the chunk in BUFFER was updated and must be written.
     void set_changed(int buffer) { buffers_[buffer].changed = buffers_[buffer].updated = true; }
 
-    // Returns the places of a chunk's parts in memory, valid until the plan changes, or nullopt if
-    // some are on disk or packed. Called outside of a step.
+    // Returns the places of a chunk's parts in memory, which are valid until the plan changes.
+    // Returns nullopt if a part is on disk or packed. Called outside of a step.
     [[nodiscard]] std::optional<ChunkView> view_at_rest(int c);
-    // Passes the parts of chunk C to USE, wherever they are kept, in memory that is valid until USE
-    // returns. Sums are left out, and 16-bit parameters too, since only their master copies are
-    // certain to be current. Called outside of a step.
+    // Calls USE with a view of chunk C. Parts that are on disk or packed are first brought into
+    // memory that is valid until USE returns. The view has no sums, and no 16-bit parameters, since
+    // only their master copies are certain to be current. Called outside of a step.
     void visit(int c, const std::function<void(const ChunkView&)>& use);
 
-    // Sets a function that sees chunks before visit()'s caller does. visit() calls it first with
-    // each view of a chunk that is not in memory at rest.
+    // Sets a function that may change the view of a chunk before visit() passes it on. visit()
+    // calls it for each chunk that is not in memory between steps.
     void set_overlay(std::function<void(int c, const ChunkView&)> use) {
         overlay_ = std::move(use);
     }
 
-    // Copies this rank's elements of BUCKET, whose parameters are offloaded, from disk or from the
-    // swap buffers that contain them. Each element goes to its position in the bucket, counted from
-    // BASE.
+    // Copies this rank's elements of BUCKET to memory. The parameters of BUCKET must be offloaded:
+    // the elements come from disk, or from swap buffers that contain them. Each element goes to its
+    // position in the bucket, counted from BASE.
     void read_parameters(int bucket, std::byte* base);
     // Copies the master copy of a bucket's pieces, from memory or disk. Each piece goes to position
     // piece.range.begin after BASE, which is in the device's memory. REQUIRES: there are master
@@ -131,8 +132,8 @@ class StateStore {
         return disk_.describe_packing();
     }
 
-    // Adds the bytes in memory, and separately the swap buffers with the memory for packing.
-    // Includes the sums of gradients if SUMS.
+    // Adds the bytes in memory to ACCOUNT. ACCOUNT's swap_buffers include the memory for packing.
+    // Counts the sums of gradients only if SUMS is true.
     void add_memory(runtime::MemoryAccount& account, bool sums) const;
 
   private:
@@ -144,8 +145,8 @@ class StateStore {
         StoredPart parameters;
         StoredPart states;
         storage::ExtentId sums;
-        // The chunk's memory while it is kept: the layout of a swap buffer, then the sums of its
-        // gradients.
+        // The chunk's own memory while a plan keeps the chunk in memory. It begins with the chunk's
+        // parts, in the layout of a swap buffer. Then come the sums of the chunk's gradients.
         ZeroedFloats own;
         // The chunk's offset in the arrays of resident_; -1 if the chunk has no part in them.
         int64_t resident_states = -1;                                    // elements
@@ -164,7 +165,8 @@ class StateStore {
         std::span<std::byte> memory;
         int chunk = -1;  // the chunk whose sums it holds
     };
-    // The memory that stays under every plan, with all chunks one after the other.
+    // The parts of chunks that are in memory under every plan. In each array, the parts of all
+    // chunks follow each other.
     struct Resident {
         int64_t states_numel = 0;
         device::Memory master;

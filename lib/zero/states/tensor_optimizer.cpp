@@ -17,9 +17,10 @@ namespace dslaunch::zero {
 namespace {
 
 constexpr int kNewtonSchulzSteps = 5;
-// The coefficients of the quintic a x + b x^3 + c x^5 that is steepest at 0.
+// The coefficients of the polynomial `a x + b x^3 + c x^5` in the Newton-Schulz iteration. They
+// make it as steep as possible at 0, so that few steps are enough.
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
-// The Gram matrix is computed again before this step, because errors grow in it.
+// Rounding errors in the Gram matrix grow, so before this step the matrix is computed again.
 constexpr int kGramRestart = 2;
 
 device::Memory take(device::Device& device, int64_t numel) {
@@ -118,8 +119,8 @@ void TensorOptimizer::move(const kernels::FlatRange& range, const kernels::SgdSt
     queue_.sgd_step(moved, step);
 }
 
-// Adds the weight decay to the direction. Returns the ratio of the parameters' norm to the
-// direction's.
+// Adds the weight decay to the direction. Returns the norm of the parameters divided by the norm of
+// the direction.
 TensorOptimizer::Ratio TensorOptimizer::decayed(const kernels::FlatRange& range,
                                                 const config::OptimizerConfig& config) {
     const float* const parameters = range.parameters.data();
@@ -133,9 +134,9 @@ TensorOptimizer::Ratio TensorOptimizer::decayed(const kernels::FlatRange& range,
     return {std::clamp(weights / update, config.min_coeff, config.max_coeff), true};
 }
 
-// Sets the direction to m / (sqrt(v) + eps) + decay * p, or m / sqrt(v + eps) + decay * p. Its
-// first term is the result of an Adam step with rate -1, applied to zeros, which also updates the
-// states.
+// Updates m and v, and sets the direction to `m / (sqrt(v) + eps) + decay * p` or, if eps is inside
+// the root, to `m / sqrt(v + eps) + decay * p`. To compute the first term, makes an Adam step with
+// the rate -1 on parameters that are all 0.
 TensorOptimizer::Ratio TensorOptimizer::mix_for_lamb(const kernels::FlatRange& range,
                                                      const config::OptimizerConfig& config,
                                                      int64_t step) {
@@ -166,7 +167,8 @@ void TensorOptimizer::lamb(const kernels::FlatRange& range, const config::Optimi
     move(range, {.lr = lr * correction * ratio});
 }
 
-// Updates as LAMB does while gradients are exchanged in full, and stores the mean of its ratios.
+// Makes a step of 1-bit LAMB. While gradients are exchanged in full, it is a step of LAMB, which
+// also adds its ratio to the tensor's mean ratio.
 void TensorOptimizer::one_bit_lamb(const kernels::FlatRange& range,
                                    const config::OptimizerConfig& config, const TensorStep& step) {
     DSL_CHECK(queue_.stream() == nullptr, "1-bit LAMB is not supported on a device");
@@ -194,8 +196,8 @@ const float* TensorOptimizer::mixed(const kernels::FlatRange& range, double beta
     return into;
 }
 
-// Updates with the variance of the first phase. A factor for the whole tensor corrects for the
-// change of the gradients' squares since that phase.
+// Makes a step with the variance of the first phase. Since that phase, the squares of the gradients
+// have changed; one factor for the whole tensor corrects the step for this.
 void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
                                   const config::OptimizerConfig& config, const TensorStep& step) {
     const float* const momentum = step.exchange == plan::Exchange::kNone
@@ -233,7 +235,7 @@ void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
     }
     const double update = norm_of(states.parameters.data(), range.numel);
     const config::OneBitConfig& one_bit = config.one_bit;
-    // The factor is 0 if no element has had a gradient.
+    // The factor is 0 if no element has had a gradient. Then the previous factor stays in use.
     if (factor == 0) factor = last;
     if (config.weight_decay > 0 && update > 0) {
         const double share = std::min(1.0, without_decay / update);
@@ -248,7 +250,7 @@ void TensorOptimizer::frozen_lamb(const kernels::FlatRange& range,
     move(range, {.lr = step.lr * mean * factor});
 }
 
-// Keeps direction_ in row-major order until the direction is complete.
+// Makes a step of Adafactor. direction_ is in row-major order until the direction is complete.
 void TensorOptimizer::adafactor(const kernels::FlatRange& range, const at::Tensor& like,
                                 const config::OptimizerConfig& config, const TensorStep& step) {
     DSL_CHECK(queue_.stream() == nullptr, "Adafactor is not supported on a device");

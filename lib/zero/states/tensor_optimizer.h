@@ -27,7 +27,7 @@ struct TensorStep {
     int64_t step = 1;
     std::optional<config::Betas> betas = {};  // replace the config's betas if set
     // 1-bit LAMB: the step's exchange between hosts. Unless it is kExact, the variance does not
-    // change, and with kMomentum the gradients are the next momentum.
+    // change. If it is kMomentum, update() gets the next momentum in place of gradients.
     plan::Exchange exchange = plan::Exchange::kExact;
     TensorStates::Values states = {};  // in addition to moments
 };
@@ -43,9 +43,9 @@ class TensorOptimizer {
     // overwrites it.
     [[nodiscard]] float* gradients() { return gradients_.floats().data(); }
 
-    // Updates a whole tensor, RANGE, which has one array of gradients. LIKE has the tensor's sizes
-    // and strides. Does nothing if range.parameters is empty: another rank writes the parameters
-    // then.
+    // Updates the whole tensor RANGE. Its gradients must be in one array. LIKE has the tensor's
+    // sizes and strides. If range.parameters is empty, another rank writes the parameters, and this
+    // call does nothing.
     void update(const kernels::FlatRange& range, const at::Tensor& like, const TensorStep& step);
 
   private:
@@ -75,9 +75,9 @@ class TensorOptimizer {
     device::Memory direction_;
 };
 
-// Returns the orthogonal matrix nearest to X, approximately (singular values from 0.7 to 1.2), by
-// five steps of a quintic iteration, for each matrix in X's last two dimensions. Both methods
-// compute the same, up to rounding.
+// Returns the nearest orthogonal matrix for each matrix in X's last two dimensions. The result is
+// approximate, with singular values from 0.7 to 1.2. Makes five steps of a quintic iteration. Both
+// methods give the same result, up to rounding.
 [[nodiscard]] at::Tensor orthogonal(const at::Tensor& x, config::NewtonSchulz method);
 
 }  // namespace dslaunch::zero

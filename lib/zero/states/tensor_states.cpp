@@ -101,7 +101,7 @@ void TensorStates::add_pieces(int bucket, int first, int unit,
                               std::vector<runtime::SavedPiece>& pieces) {
     if (tensor_state_names(config_).empty()) return;
     for_each_slice(bucket, /*writes=*/true, [&](int slice) {
-        // The hosts or groups that hold a copy divide the saving among them.
+        // If several hosts or groups hold a copy, only one of them saves this slice.
         if (slice % map_.copies() != map_.copy()) return;
         int state = first;
         for (const std::span<float> values : of(slice)) {

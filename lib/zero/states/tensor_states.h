@@ -22,14 +22,14 @@ namespace dslaunch::zero {
 
 inline constexpr size_t kTensorStatesMax = 3;
 
-// Returns the names of whole tensors' states in the order of saving. Adafactor: "exp_avg_sq_row"
-// and "exp_avg_sq_col" for tensors of two and more dimensions, "exp_avg_sq" for others. 1-bit LAMB:
-// storage's kFreshVariance, of the tensor's shape, and kLambCoefficient, [3] (LambNumbers). Other
-// optimizers: no names.
+// Returns the names of whole tensors' states, in the order of saving. Adafactor has
+// "exp_avg_sq_row" and "exp_avg_sq_col" for tensors of two or more dimensions, and "exp_avg_sq" for
+// other tensors. 1-bit LAMB has kFreshVariance, which has the tensor's shape, and kLambCoefficient,
+// which has 3 elements (LambNumbers). Other optimizers have no such states.
 [[nodiscard]] std::vector<std::string> tensor_state_names(const config::OptimizerConfig& config);
 
-// Returns, for each name of tensor_state_names(), the number of fp32 values for a tensor of SHAPE;
-// 0 if the tensor lacks the state.
+// Returns the numbers of fp32 values in the states of a tensor of SHAPE, in the order of
+// tensor_state_names(). A state that the tensor lacks has 0 values.
 [[nodiscard]] std::vector<int64_t> tensor_state_numel(const config::OptimizerConfig& config,
                                                       std::span<const int64_t> shape);
 

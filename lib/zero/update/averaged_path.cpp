@@ -17,7 +17,8 @@ AveragedPath::AveragedPath(RankParts& parts, const runtime::Arena& arena)
     if (parts.options().saved != nullptr) exchange_.load(*parts.options().saved);
 }
 
-// Adds the learning rate of the last step to the sum, unless the step was skipped.
+// Updates rates_since_ for the last step: adds the step's learning rate if hosts stepped alone, or
+// sets rates_since_ to 0 if they exchanged moves. Does nothing if the step was skipped.
 void AveragedPath::settle_rates() {
     const Exchange last = std::exchange(last_exchange_, Exchange::kExact);
     if (parts_.now().overflow) return;
@@ -39,8 +40,8 @@ void AveragedPath::begin_step(const runtime::StepSettings& next) {
     if (alone && meeting_.empty()) remember_meeting();
 }
 
-// Stores the parameters while they are equal on all hosts: before hosts step alone for the first
-// time since the state was made.
+// Stores the parameters while they are still equal on all hosts. Called before the first step that
+// hosts take alone.
 void AveragedPath::remember_meeting() {
     const ShardMap& map = *parts_.place().map;
     for (int b = 0; b < parts_.place().layout->trained_buckets; ++b) {
@@ -65,7 +66,7 @@ int AveragedPath::error_unit(int b) const {
     return static_cast<int>(std::ssize(parts_.place().plan->chunks.all)) + b;
 }
 
-// Waits until the states and errors of a bucket may be changed.
+// Waits until the states and errors of a bucket may change. A save may still need their old values.
 void AveragedPath::allow_changes(int b) {
     if (parts_.guard() == nullptr) return;
     for (const int c : parts_.states().chunks_of(b)) parts_.guard()->before_update(c);
@@ -116,7 +117,8 @@ void AveragedPath::fill_values(int b, const ChunkPart& part, const Range& range,
         kernels::FlatRange update = parts_.arrays_of(b, part, view, here);
         update.gradients = gradients;
         update.gradient_scale = factor;
-        // Before a host sends its moves, it does this step on its own.
+        // A host first makes this step on its own. Then give_moves() gives its moves to the
+        // exchange.
         if (exchange == Exchange::kMoves)
             return optimizer.update(update, parts_.now().settings.lr, 1, betas, Exchange::kNone);
         std::ranges::copy(update.first, into.begin());

@@ -13,7 +13,7 @@ struct LocalMoves;
 
 namespace dslaunch::zero {
 
-// Updates from averages over hosts that were sent in 1 bit; see the top of this file.
+// Updates from averages of values that hosts exchange in 1 bit each; see the top of this file.
 class AveragedPath final : public UpdatePath {
   public:
     AveragedPath(RankParts& parts, const runtime::Arena& arena);
@@ -54,7 +54,7 @@ class AveragedPath final : public UpdatePath {
     // until the hosts take their first step without an exchange.
     std::vector<std::vector<ZeroedFloats>> meeting_;
     double rates_since_ = 0;  // sum of the learning rates since meeting_ was stored
-    // The exchange of the last step, until the step's rate has been counted.
+    // The exchange of the last step. settle_rates() sets it to kExact when it has counted the step.
     plan::Exchange last_exchange_ = plan::Exchange::kExact;
 };
 

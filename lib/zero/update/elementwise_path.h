@@ -1,5 +1,6 @@
-// The update of elements that do not depend on each other, by the optimizer of their run: Adam, SGD
-// and the like. It also finds the runs of every bucket, including the runs for whole tensors.
+// The update of elements that do not depend on each other, for example by Adam or SGD. Each run of
+// elements may have a different optimizer. The path also finds the runs of every bucket, including
+// the runs for whole tensors.
 #pragma once
 
 #include "zero/update/update_path.h"

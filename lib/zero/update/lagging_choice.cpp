@@ -71,8 +71,8 @@ void LaggingPath::add_squares_in_order() {
     }
 }
 
-// Chooses the units with the largest sums of squares; of units with equal sums, the first. A chunk
-// uses the new choice from its next take_choice() on.
+// Chooses the units with the largest sums of squares. If sums are equal, the first unit wins. A
+// chunk uses the new choice from its next take_choice() on.
 void LaggingPath::choose() {
     const plan::LagPlan& lag = parts_.place().plan_options->lag;
     const int64_t in_block = parts_.place().layout->block_numel / lag.unit_numel;
@@ -102,7 +102,8 @@ std::vector<LaggingPath::Span> LaggingPath::make_spans(int c) const {
     const int64_t unit_numel = parts_.place().plan_options->lag.unit_numel;
     StateStore& states = parts_.states();
     std::vector<Span> spans;
-    // If no plan keeps a chunk in memory, all of its parts pass through a swap buffer.
+    // If the chunk is not in memory between steps, the path keeps the states of the chunk's
+    // important spans. All parts of such a chunk pass through a swap buffer.
     int64_t kept_at = states.view_at_rest(c).has_value() ? -1 : 0;
     const std::vector<ChunkPart>& parts = states.parts(c);
     for (int p = 0; p < static_cast<int>(parts.size()); ++p) {
@@ -157,8 +158,9 @@ void LaggingPath::overlay(int c, const ChunkView& view) const {
     }
 }
 
-// Divides the chunk into spans by the last choice: copies the kept states back to VIEW, which then
-// has all states, and keeps the states of the new important spans. REQUIRES: no gradient waits.
+// Divides the chunk into spans by the last choice. First copies the kept states back to VIEW, so
+// that VIEW has all states, then keeps the states of the new important spans. REQUIRES: no gradient
+// waits.
 void LaggingPath::take_choice(int c, const ChunkView& view) {
     Chunk& chunk = chunks_[c];
     if (chunk.choice_number == choice_number_) return;

@@ -51,8 +51,8 @@ void LaggingPath::for_each_chunk(Use&& use) const {
         for (const int c : parts_.states().chunks_of(b)) use(c);
 }
 
-// Reads the waiting gradients from SAVED, and the choice under which they wait: -0 marks important
-// units.
+// Reads the waiting gradients from SAVED. They also contain the choice of units that was in use
+// while they were collected: -0 marks important units.
 void LaggingPath::load(runtime::SavedState& saved) {
     const std::vector<std::string>& names = saved.checkpoint().states;
     const auto index_of = [&](std::string_view begin) {
@@ -132,7 +132,7 @@ void LaggingPath::run(const plan::Instruction& instruction) {
 // Replaces the bucket's parameters by the results of its late updates.
 void LaggingPath::begin_bucket(int b) {
     land(b);
-    // The updates read parameters that other ranks have just replaced in this way.
+    // The updates read parameters that other ranks have just replaced in their begin_bucket().
     if (parts_.reads_replicas()) parts_.meet(b, 2 * parts_.now().number);
     if (parts_.now().overflow) return;
     parts_.open_runs(b);

@@ -1,9 +1,10 @@
 // Updates that lag: important units are updated in every step. The gradients of the other units
 // wait, and their mean updates these units later. The path keeps the choice of units, the waiting
-// gradients, the states of important units whose chunks are on disk, and the parameters that late
-// updates have computed, until they replace the old ones. Threads: the lane of late updates from a
-// step's begin to its norm, then the communication lane; between steps any one thread. Source: Lan
-// et al. 2025 (ZenFlow), arXiv:2505.12242; decisions: docs/decisions/018-updates-that-lag.md.
+// gradients, and the states of important units whose chunks are on disk. A late update computes new
+// parameters; the path keeps them until they replace the old parameters. Threads: from the
+// beginning of a step to its norm, the lane of late updates; then the communication lane; between
+// steps, any one thread. Source: Lan et al. 2025 (ZenFlow), arXiv:2505.12242; decisions:
+// docs/decisions/018-updates-that-lag.md.
 #pragma once
 
 #include <array>
@@ -34,9 +35,10 @@ class LaggingPath final : public UpdatePath {
     void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) override;
     void end_chunk(int chunk, const ChunkView& view) override;
 
-    // Returns the names of two states. The name of the waiting gradients includes the number of
-    // steps that they come from. In these gradients, -0 marks the elements of important units. The
-    // new choice of units is a state only while gradients wait under the previous choice.
+    // Returns the name of the waiting gradients. The name includes the number of steps whose
+    // gradients were added up. If the choice of units has changed since the first of these steps,
+    // also returns the name of the new choice. In the gradients, -0 marks the elements of important
+    // units.
     [[nodiscard]] std::vector<std::string> state_names() const override;
     [[nodiscard]] bool saves_chunks() const override { return true; }
     [[nodiscard]] const float* saved_values(int chunk, size_t k) override;
@@ -44,7 +46,8 @@ class LaggingPath final : public UpdatePath {
     void add_memory(runtime::MemoryAccount& account) const override;
 
   private:
-    // Neighbouring elements of a slice, in one part of a chunk, that are all important or all not.
+    // Neighbouring elements of a slice, in one part of a chunk. Either all of them are important,
+    // or all are unimportant.
     struct Span {
         Range range;           // within the bucket
         int64_t in_chunk = 0;  // the span's begin in the chunk

@@ -83,8 +83,7 @@ void RankParts::settle() {
         if (!place_.map->is_gathered(b)) parameters_.await_whole(b, now_.number);
 }
 
-// Switches to PLAN. The plans of a job differ in which gradients are summed, and in which code sums
-// them.
+// Switches to PLAN, and sets the scope in which PLAN sums gradients.
 void RankParts::follow(const plan::StepPlan& plan) {
     place_.plan = &plan;
     SumScope scope;

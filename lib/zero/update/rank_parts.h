@@ -30,8 +30,8 @@ struct ZeroSlices {
     ParameterSlices parameters;
     std::vector<runtime::BucketId> gradients;
     NormSlices norm;
-    // One per bucket, at stage 0: posted when this rank no longer needs the parameters as they were
-    // before the update.
+    // At stage 0, one signal per bucket. A rank posts it when it no longer needs the parameters
+    // from before the update.
     std::vector<runtime::SignalId> replicas;
     ExchangeSlices exchange;  // used if hosts compress their exchange
 };
@@ -44,8 +44,8 @@ struct ZeroOptions {
     // True while a loss scale is being searched for: the step is skipped if gradients are not
     // finite. Otherwise such gradients end the run.
     bool skip_overflow = false;
-    // The state to resume from, null for the model's loaded values. It must live until the ZeRO
-    // state has been made.
+    // The state from which the run resumes. If it is null, training starts from the values that
+    // were loaded with the model. It must live until the ZeRO state has been made.
     runtime::SavedState* saved = nullptr;
     PipelineScope pipeline = {};
     // The tensor group if the model's parameters are shares, null if they are whole. It must
@@ -65,8 +65,8 @@ struct ZeroPlace {
     const plan::StepPlanOptions* plan_options = nullptr;
     const plan::StepPlan* plan = nullptr;
     const ShardMap* map = nullptr;
-    // The device that the arena's memory is on. REQUIRES: if it is not the host, each rank is alone
-    // on its host in the map's topology.
+    // The device that the arena's memory is on. REQUIRES: if it is a GPU, the map's topology has
+    // only one rank on each host.
     TensorDevice device = {};
 };
 
@@ -105,8 +105,7 @@ class RankParts {
     [[nodiscard]] GradientSums& gradients() { return gradients_; }
     [[nodiscard]] const GradientSums& gradients() const { return gradients_; }
 
-    // Facts of the place and the options: whether parameters are in 16 bits, a bucket of the
-    // layout, the device of the arena's memory, and its communication queue.
+    // Shortcuts to the place and the options. half() returns true if parameters are in 16 bits.
     [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
     // Returns true if the 16-bit parameters have no master copies.
     [[nodiscard]] bool without_masters() const { return half() && !place_.plan_options->master; }
@@ -122,7 +121,7 @@ class RankParts {
         return place_.map->stage() == 0 && !half() && options_.optimizer.decays_gradient();
     }
 
-    // Waits until all local ranks have posted GENERATION of a bucket's replicas signal.
+    // Waits until all local ranks have posted GENERATION of ZeroSlices::replicas for bucket B.
     void meet(int b, int64_t generation);
     // Waits until the last step's updates are done on every rank.
     void settle();
@@ -136,8 +135,8 @@ class RankParts {
     void skip_step(const runtime::Overflow& overflow) { now_.overflow = overflow; }
     [[nodiscard]] const StepNow& now() const { return now_; }
 
-    // Finds the runs of an open bucket, whose update begins. If COUNTS, counts this step's update
-    // of the slices in the runs.
+    // Finds the runs of bucket B when its update begins. The bucket must be open. If COUNTS is
+    // true, counts this step's update of the slices in the runs.
     void open_runs(int b, bool counts = true);
     // The runs (ranges with one learning rate) of the bucket that is being updated, and the number
     // of updates that each slice has had.
@@ -154,8 +153,8 @@ class RankParts {
     // Returns the arrays for an update of RANGE, which is in PART, without its gradients.
     [[nodiscard]] kernels::FlatRange arrays_of(int b, const ChunkPart& part, const ChunkView& view,
                                                const Range& range) const;
-    // Calls use(range, gradients, scale) for parts of RANGE, which is in PART. It works like
-    // GradientSums::for_each_in, for gradients in VIEW's sums as well as in the bucket.
+    // Calls use(range, gradients, scale) for parts of RANGE, which is in PART. The gradients come
+    // from VIEW's sums or, if it has no sums, from the bucket as in GradientSums::for_each_in.
     template <typename Use>
     void for_gradients(int b, const ChunkPart& part, const Range& range, const ChunkView& view,
                        Use&& use) const {
@@ -164,8 +163,9 @@ class RankParts {
         use(range, std::span<const float* const>(&sums, 1), 1.0F);
     }
 
-    // Sets the objects that updates call: the guard before a chunk changes, the witness before and
-    // after a change. Null for no object. Called between steps. Both must outlive their use.
+    // Set the objects that updates call: the guard before a chunk changes, the witness before and
+    // after a change. Null removes the object. Called between steps. The objects must live as long
+    // as they are set.
     void set_guard(runtime::UpdateGuard* guard) { guard_ = guard; }
     void set_witness(runtime::UpdateWitness* witness) { witness_ = witness; }
     [[nodiscard]] runtime::UpdateGuard* guard() const { return guard_; }

@@ -22,7 +22,8 @@ class StepNorm {
     // Forgets the flags of the last step's gradients.
     void begin_step();
     // Notes which of this rank's gradients in a completed bucket are not finite, while a loss scale
-    // is searched for. Later, in the sums over ranks, the rank can no longer be seen.
+    // is searched for. Called before gradients are summed over ranks, because the sums do not show
+    // which rank's gradients were not finite.
     void look_for_overflow(int bucket);
     // Reads a chunk's reduced gradients of the step, if the plan keeps them.
     void take_sums(int chunk, const float* sums);

@@ -10,8 +10,8 @@ namespace dslaunch::zero {
 // Updates whole tensors; see the top of this file.
 class TensorPath final : public UpdatePath {
   public:
-    // EXCHANGE, unless null, provides the averages over hosts in a step that compresses them. It
-    // must outlive the path.
+    // EXCHANGE averages compressed values over the hosts. It may be null, and must outlive the
+    // path.
     TensorPath(RankParts& parts, CompressedExchange* exchange);
 
     void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) override;

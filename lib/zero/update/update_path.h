@@ -28,7 +28,7 @@ class UpdatePath {
 
     // Prepares the step NEXT. The parts' current step is still the last step.
     virtual void begin_step(const runtime::StepSettings& /*next*/) {}
-    // Reads a chunk's SUMS, the reduced gradients of the step, if the plan keeps them.
+    // Reads SUMS, the reduced gradients of CHUNK in this step, if the plan keeps them.
     virtual void take_sums(int /*chunk*/, const float* /*sums*/) {}
     // Reports whether the step's gradients are FINITE, if the plan computes their norm.
     virtual void know_norm(bool /*finite*/) {}
@@ -42,15 +42,16 @@ class UpdatePath {
     // called after GradientSums::open(), even if the step is skipped; the others are not called in
     // a skipped step.
     virtual void begin_bucket(int /*bucket*/) {}
-    // Updates the elements of an Update's chunk: if WRITES, in the parts that this rank writes,
-    // otherwise in the other parts. The call for the other parts comes first. VIEW is the chunk's
-    // view.
+    // Updates elements of the chunk in the instruction CHUNK: if WRITES is true, the parts that
+    // this rank writes, otherwise all other parts. Called first with false, then with true. VIEW is
+    // the chunk's view.
     virtual void update(const plan::Instruction& chunk, const ChunkView& view, bool writes) = 0;
     // Called after both calls of update().
     virtual void end_chunk(int /*chunk*/, const ChunkView& /*view*/) {}
     virtual void end_bucket() {}
 
-    // Gives the same values again to hosts that have stepped on their own (SteppingState::meet).
+    // Averages the changes that hosts have made in steps without an exchange (SteppingState::meet).
+    // Then all hosts have equal values again.
     virtual void meet() {}
 
     // Returns the names of the states that the path keeps in addition to moments, for checkpoints.
@@ -85,7 +86,8 @@ class UpdatePath {
                     use(part, run, both);
         }
     }
-    // The values before an update of RANGE of a bucket, or after it if DONE.
+    // An update of RANGE of a bucket. The witness sees each update twice: before it (`done` is
+    // false) and after it (`done` is true).
     struct ShownUpdate {
         const kernels::FlatRange& update;
         Range range;

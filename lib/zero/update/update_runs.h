@@ -14,7 +14,7 @@
 namespace dslaunch::zero {
 
 // Neighbouring slices of a bucket that got a gradient, follow the same rule and have had the same
-// number of updates; only one slice if the rule updates whole tensors.
+// number of updates. If the rule updates whole tensors, a run is a single slice.
 struct Run {
     Range range;       // within the bucket
     int64_t step = 1;  // the number of this update of the slices, from 1
@@ -25,14 +25,14 @@ struct Run {
 // Finds runs and counts updates; see the top of this file.
 class UpdateRuns {
   public:
-    // LAYOUT and RULES must outlive this object. SAVED has the numbers of updates before a resume;
-    // null without a resume.
+    // LAYOUT and RULES must outlive this object. SAVED contains the numbers of updates before a
+    // resume. It is null if the run does not resume.
     UpdateRuns(const plan::FlatLayout& layout, const UpdateRules& rules,
                runtime::SavedState* saved);
 
-    // Finds the runs of BUCKET, whose update begins. USED has one flag per slice of the bucket,
-    // above 0 if the slice got a gradient; if it is empty, the slices that had an update before
-    // count as used. If COUNTS, counts this step's update of the slices.
+    // Finds the runs of BUCKET when its update begins. USED has one flag per slice of the bucket,
+    // above 0 if the slice got a gradient. If USED is empty, all slices with earlier updates count
+    // as used. If COUNTS is true, counts this step's update of the slices.
     void open(const plan::Bucket& bucket, std::span<const float> used, bool counts);
     // Returns the runs of the bucket that was opened last.
     [[nodiscard]] const std::vector<Run>& now() const { return runs_; }

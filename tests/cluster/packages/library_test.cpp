@@ -31,8 +31,8 @@ std::string torch_dir() {
 }
 
 // Runs COMMAND, which must end with CODE, and returns both its outputs.
-std::string run(const TemporaryFolder& folder, const std::vector<std::string>& command,
-                int code = 0) {
+std::string library_run(const TemporaryFolder& folder, const std::vector<std::string>& command,
+                        int code = 0) {
     JobProcess process(folder, command);
     const int ended = process.wait(kBuildMs);
     INFO(fmt::format("{}", fmt::join(command, " ")) << "\n" << process.out() << process.err());
@@ -52,16 +52,17 @@ bool can_build(const std::string& what) {
 // An installation of the library that a program finds, and programs built against it.
 struct Installed {
     Installed() {
-        run(folder, {"cmake", "--install", kBuild, "--prefix", prefix(), "--component", "library"});
+        library_run(folder,
+                    {"cmake", "--install", kBuild, "--prefix", prefix(), "--component", "library"});
     }
     [[nodiscard]] std::string prefix() const { return folder.path() + "/prefix"; }
     // Builds the program in SOURCE and returns its path.
     [[nodiscard]] std::string build(const std::string& source, const std::string& program) const {
         const std::string place = folder.path() + "/" + program;
-        run(folder, {"cmake", "-S", source, "-B", place, "-DCMAKE_BUILD_TYPE=Release",
-                     "-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_PREFIX_PATH=" + prefix(),
-                     "-DDSLAUNCH_TORCH=" + torch_dir()});
-        run(folder, {"cmake", "--build", place});
+        library_run(folder, {"cmake", "-S", source, "-B", place, "-DCMAKE_BUILD_TYPE=Release",
+                             "-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_PREFIX_PATH=" + prefix(),
+                             "-DDSLAUNCH_TORCH=" + torch_dir()});
+        library_run(folder, {"cmake", "--build", place});
         return place + "/" + program;
     }
     TemporaryFolder folder;
@@ -100,10 +101,11 @@ TEST_CASE("a program with its own loop gets the bits of dslaunch on 1 and 2 rank
         installed.build(std::string(source_dir()) + "/examples/engine", "own_loop");
     const std::string model = folder.path() + "/train.pt", text = folder.path() + "/text";
     const std::string tokens = text + ".tokens";
-    run(folder, {kDslaunch, "model", "new", "gpt", "--vocab", "256", "--width", "32", "--heads",
+    library_run(folder,
+                {kDslaunch, "model", "new", "gpt", "--vocab", "256", "--width", "32", "--heads",
                  "2", "--layers", "2", "--context", "32", "--dropout", "0.1", "-o", model});
     fs::copy(std::string(source_dir()) + "/examples/gpt-kjv/genesis.txt", text);
-    run(folder, {kDslaunch, "tokens", "bytes", text, "-o", tokens});
+    library_run(folder, {kDslaunch, "tokens", "bytes", text, "-o", tokens});
 
     struct Kind {
         const char* name;
@@ -132,13 +134,13 @@ TEST_CASE("a program with its own loop gets the bits of dslaunch on 1 and 2 rank
         whole.insert(whole.end(),
                      {"--config", config, "--output", theirs, "--data", tokens, "--context", "32",
                       "--set", "dslaunch.data.shuffle=false", "--steps", "4", model});
-        run(folder, whole);
+        library_run(folder, whole);
         // The program takes two steps, is started again, and goes on.
         for (const char* const steps : {"2", "4"}) {
             std::vector<std::string> own = on;
             if (ranks == 1) own.clear();  // alone, without dslaunch
             own.insert(own.end(), {own_loop, model, config, text, ours, steps});
-            CHECK_THAT(run(folder, own), Catch::Contains("held-out loss "));
+            CHECK_THAT(library_run(folder, own), Catch::Contains("held-out loss "));
             // The folder holds a run, whose weights stand for its end.
             CHECK(fs::exists(ours + "/model.safetensors"));
         }
@@ -151,12 +153,14 @@ TEST_CASE("a program with its own loop gets the bits of dslaunch on 1 and 2 rank
     // A program is refused with the same messages as dslaunch.
     const std::string wrong = folder.path() + "/wrong.json";
     write_file(wrong, R"({"optimzer": {}})");
-    CHECK_THAT(run(folder, {own_loop, model, wrong, text, folder.path() + "/none", "1"}, 65),
-               Catch::Contains("did you mean `optimizer`"));
+    CHECK_THAT(
+        library_run(folder, {own_loop, model, wrong, text, folder.path() + "/none", "1"}, 65),
+        Catch::Contains("did you mean `optimizer`"));
     CHECK_FALSE(fs::exists(folder.path() + "/none/checkpoints"));
     write_file(folder.path() + "/short", "In the beginning");
     CHECK_THAT(
-        run(folder, {own_loop, model, wrong, folder.path() + "/short", folder.path(), "1"}, 66),
+        library_run(folder, {own_loop, model, wrong, folder.path() + "/short", folder.path(), "1"},
+                    66),
         Catch::Contains("/short: has less text than a sample needs"));
 }
 
@@ -172,9 +176,9 @@ TEST_CASE("the libraries show a program their own functions and nothing else") {
         }
         REQUIRE(fs::exists(path));
         // Names without a version, such as spdlog's, would be mixed with a program's own.
-        CHECK(run(folder, {"nm", "-DC", "--undefined-only", path}).find("spdlog") ==
+        CHECK(library_run(folder, {"nm", "-DC", "--undefined-only", path}).find("spdlog") ==
               std::string::npos);
-        const std::string symbols = run(folder, {"nm", "-DC", "--defined-only", path});
+        const std::string symbols = library_run(folder, {"nm", "-DC", "--defined-only", path});
         INFO(symbols);
         std::istringstream lines(symbols);
         int count = 0;
@@ -238,17 +242,17 @@ int main(int argc, char** argv) {
     const std::string starts = installed.build(folder.path() + "/source", "starts");
     const std::string named = "DSLAUNCH=" + kDslaunch;
     const std::string log = folder.path() + "/log";
-    const std::string said = run(folder, {"env", named, starts, "7", log});
+    const std::string said = library_run(folder, {"env", named, starts, "7", log});
     CHECK_THAT(said, Catch::Contains("ended with 7, again 7"));
     CHECK_THAT(said, Catch::Contains("stopped with 76"));
-    CHECK_THAT(run(folder, {"env", "-u", "DSLAUNCH", "PATH=/bin", starts, "7", log}),
+    CHECK_THAT(library_run(folder, {"env", "-u", "DSLAUNCH", "PATH=/bin", starts, "7", log}),
                Catch::Contains("error 71: the program dslaunch is not found"));
     if (!fs::exists(std::string(binary_dir()) + "/dsworker"))
         return report_skipped("plans of programs", "dsworker is not built");
     const std::string model = archive_of("gpt");
-    const std::string planned = run(folder, {"env", named, starts, "0", log, model});
+    const std::string planned = library_run(folder, {"env", named, starts, "0", log, model});
     CHECK_THAT(planned, Catch::Contains("2 ranks, ") && Catch::Contains(", fits, "));
     CHECK_THAT(planned, Catch::Contains("rank 0") && Catch::Contains("rank 1"));
-    CHECK_THAT(run(folder, {"env", named, starts, "0", log, folder.path() + "/nothing.pt"}),
+    CHECK_THAT(library_run(folder, {"env", named, starts, "0", log, folder.path() + "/nothing.pt"}),
                Catch::Contains("error 66: ") && Catch::Contains("nothing.pt"));
 }

@@ -23,11 +23,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kBuild = fs::path(test::binary_dir()).parent_path().string();
+const std::string kPackageBuild = fs::path(test::binary_dir()).parent_path().string();
 
 // Returns the value of NAME in the facts that the build wrote for packages, without quotes.
 std::string package_fact(const std::string& name) {
-    std::ifstream facts(kBuild + "/package-facts");
+    std::ifstream facts(kPackageBuild + "/package-facts");
     for (std::string line; std::getline(facts, line);) {
         if (!line.starts_with(name + "=")) continue;
         std::erase(line, '\'');
@@ -51,7 +51,7 @@ bool can_package(const std::string& what) {
 }
 
 // Runs COMMAND, which must succeed, and returns its output.
-std::string run(const TemporaryFolder& folder, const std::vector<std::string>& command) {
+std::string package_run(const TemporaryFolder& folder, const std::vector<std::string>& command) {
     JobProcess process(folder, command);
     const int code = process.wait();
     INFO(process.out() << process.err());
@@ -64,8 +64,9 @@ std::string package(const std::string& ending) {
     static const TemporaryFolder folder;
     const std::string dist = folder.path() + "/dist";
     if (!fs::exists(dist))
-        run(folder, {std::string(test::source_dir()) + "/tools/package.sh", "-b", kBuild, "-t",
-                     "apart", "-o", dist, "-z", "1", "archive", "wheel"});
+        package_run(folder,
+                    {std::string(test::source_dir()) + "/tools/package.sh", "-b", kPackageBuild,
+                     "-t", "apart", "-o", dist, "-z", "1", "archive", "wheel"});
     std::vector<std::string> made;
     for (const auto& entry : fs::directory_iterator(dist))
         if (entry.path().string().ends_with(ending)) made.push_back(entry.path().string());
@@ -123,10 +124,10 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     const std::string archive = package(".tar.zst");
     const std::string place = folder.path() + "/strange (földer) 'of a user'";
     fs::create_directory(place);
-    run(folder, {"tar", "--zstd", "--strip-components=1", "-xf", archive, "-C", place});
+    package_run(folder, {"tar", "--zstd", "--strip-components=1", "-xf", archive, "-C", place});
     const std::string dslaunch = place + "/bin/dslaunch";
-    CHECK(run(folder, {"env", "-i", dslaunch, "--version"}) ==
-          run(folder, {kDslaunch, "--version"}));
+    CHECK(package_run(folder, {"env", "-i", dslaunch, "--version"}) ==
+          package_run(folder, {kDslaunch, "--version"}));
     check_libraries(place, "dslaunch");
     check_libraries(place, "dsworker");
     const std::string documents = place + "/share/doc/dslaunch/";
@@ -160,7 +161,7 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     CHECK(wrong.wait() == 71);
     CHECK_THAT(wrong.err(), Catch::Contains("is version 1.0.0"));
 
-    run(folder, started_with({"DSLAUNCH_TORCH=" + package_fact("torch_dir")}));
+    package_run(folder, started_with({"DSLAUNCH_TORCH=" + package_fact("torch_dir")}));
     const TrainResult built = train(folder, {"--num_gpus", "2"}, archive_of("gpt"), config);
     REQUIRE(built.code == 0);
     std::vector<double> losses;
@@ -176,7 +177,7 @@ TEST_CASE("a wheel's files are those of its RECORD, and pip finds what it must k
     const TemporaryFolder folder;
     const std::string wheel = package(".whl");
     const std::string unpacked = folder.path() + "/unpacked";
-    run(folder, {"unzip", "-q", wheel, "-d", unpacked});
+    package_run(folder, {"unzip", "-q", wheel, "-d", unpacked});
     const std::string version = package_fact("version");
     const std::string info = unpacked + "/dslaunch-" + version + ".dist-info";
     size_t files = 0;

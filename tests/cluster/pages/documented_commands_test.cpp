@@ -35,7 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kSource = test::source_dir();
-const std::string kBinaries = test::binary_dir();
+const std::string kDocumentedCommandsBinaries = test::binary_dir();
 // The configs that BLOCK shows, each beginning at the start of a line, with braces around those
 // that are a part of one. Those with something left out are none.
 std::vector<std::string> configs_of(const Block& block) {
@@ -181,7 +181,8 @@ class Reader {
                 book << R"({"text": "It was line )" << i << R"( of a book."})" << '\n';
         }
         fs::create_directory(at("torchvision"));
-        fs::copy(kBinaries + "/libdsl_test_operators.so", at("torchvision/_C.so"));
+        fs::copy(kDocumentedCommandsBinaries + "/libdsl_test_operators.so",
+                 at("torchvision/_C.so"));
         // This stands for Debian's program of that name, which pages redirect into kjv.txt.
         make_program("bible", "seq 4000 | sed 's/^/In the beginning was line /'\n");
         // Bytes below the 61 entries of its vocabulary.
@@ -196,7 +197,8 @@ class Reader {
     }
     // Returns the exit code of COMMAND, and its output.
     std::pair<int, std::string> run(const std::string& command) const {
-        const std::string path = "PATH=" + at("bin") + ":" + kBinaries + ":" + std::getenv("PATH");
+        const std::string path =
+            "PATH=" + at("bin") + ":" + kDocumentedCommandsBinaries + ":" + std::getenv("PATH");
         JobProcess job(folder_,
                        {"env", path, "sh", "-c", "cd " + folder_.path() + " && " + command});
         const int code = job.wait();
@@ -215,7 +217,7 @@ class Reader {
     }
     // Runs COMMAND, a server, until it says where it listens, and ends it.
     void require_server(const std::string& command) const {
-        const std::string path = "PATH=" + kBinaries + ":" + std::getenv("PATH");
+        const std::string path = "PATH=" + kDocumentedCommandsBinaries + ":" + std::getenv("PATH");
         JobProcess job(folder_,
                        {"env", path, "sh", "-c", "cd " + folder_.path() + " && exec " + command});
         const bool listens = wait_until([&] {
@@ -362,7 +364,7 @@ class OptionNames {
         const std::string name = join(words, " ");
         const auto [found, is_new] = known_.try_emplace(name);
         if (!is_new || !is_subcommand(words)) return found->second;
-        std::vector<std::string> command = {kBinaries + "/dslaunch"};
+        std::vector<std::string> command = {kDocumentedCommandsBinaries + "/dslaunch"};
         command.insert(command.end(), words.begin(), words.end());
         if (words.empty()) command.emplace_back("run");
         command.emplace_back("--help");
@@ -376,7 +378,7 @@ class OptionNames {
                                                      "hosts", "model",  "tokens"};
         if (words.empty()) return true;
         if (subcommands_.empty()) {
-            JobProcess job(folder_, {kBinaries + "/dslaunch", "--help"});
+            JobProcess job(folder_, {kDocumentedCommandsBinaries + "/dslaunch", "--help"});
             REQUIRE(job.wait() == 0);
             subcommands_ = job.out();
         }
@@ -406,7 +408,7 @@ class OptionNames {
 }  // namespace
 
 TEST_CASE("every command that README, docs and examples show works") {
-    if (!fs::exists(kBinaries + "/dsworker"))
+    if (!fs::exists(kDocumentedCommandsBinaries + "/dsworker"))
         return report_skipped("the commands of README and docs", "dsworker is not built");
     int seen = 0;
     std::set<const Exception*> met;
@@ -447,7 +449,7 @@ TEST_CASE("every subcommand and option that pages name in their sentences exists
 }
 
 TEST_CASE("the README's four commands lead from a download and chats to an answer") {
-    if (!fs::exists(kBinaries + "/dsworker"))
+    if (!fs::exists(kDocumentedCommandsBinaries + "/dsworker"))
         return report_skipped("the commands of the README", "dsworker is not built");
     const Reader reader;
     reader.make_hub();
@@ -487,8 +489,8 @@ TEST_CASE("every piece of a config that README and docs show is right") {
         for (const Block& block : blocks_of(page)) {
             for (const std::string& piece : configs_of(block)) {
                 std::ofstream(folder.path() + "/ds.json") << piece;
-                JobProcess check(folder, {kBinaries + "/dslaunch", "config", "check",
-                                          folder.path() + "/ds.json"});
+                JobProcess check(folder, {kDocumentedCommandsBinaries + "/dslaunch", "config",
+                                          "check", folder.path() + "/ds.json"});
                 const int code = check.wait();
                 INFO(page << "\n" << piece << "\n" << check.err());
                 CHECK(code == 0);

@@ -16,7 +16,7 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-const std::string kCanary = "canary-7f3a91c2";
+const std::string kEnvironmentCanary = "canary-7f3a91c2";
 
 // Runs a job with a rank on each host. Returns how many of VARIABLES arrived changed or not at all.
 int send_variables(const TemporaryFolder& folder, const Words& launch, const Variables& variables,
@@ -128,7 +128,7 @@ class ArgvWatch {
             for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
                 const std::string line =
                     text_or_empty(entry.path() / "cmdline", kProcessFileBytesMax);
-                hits_ += line.find(kCanary) != std::string::npos ? 1 : 0;
+                hits_ += line.find(kEnvironmentCanary) != std::string::npos ? 1 : 0;
             }
             ++looks_;
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -146,7 +146,7 @@ int files_with_canary(const std::string& folder) {
         if (!entry.is_regular_file()) continue;
         std::ifstream file(entry.path(), std::ios::binary);
         const std::string text{std::istreambuf_iterator<char>(file), {}};
-        const bool found = text.find(kCanary) != std::string::npos;
+        const bool found = text.find(kEnvironmentCanary) != std::string::npos;
         if (found) std::printf("the canary stands in %s\n", entry.path().c_str());
         count += found ? 1 : 0;
     }
@@ -156,17 +156,18 @@ int files_with_canary(const std::string& folder) {
 // Runs a job whose environment has the secret under names that people usually choose. Looks at its
 // four ranks; then the job fails.
 void hide_canary(const TemporaryFolder& folder, const Words& launch, const std::string& how) {
-    const Variables secrets = {{"HF_TOKEN", kCanary},
-                               {"WANDB_API_KEY", kCanary},
-                               {"AWS_SECRET_ACCESS_KEY", kCanary},
-                               {"MLFLOW_TRACKING_PASSWORD", kCanary},
-                               {"OPENAI_KEY", kCanary},
-                               {"PGPASSWORD", kCanary},
-                               {"MYSQL_PWD", kCanary},
-                               {"SSH_PASSPHRASE", kCanary},
-                               {"GOOGLE_CREDENTIALS", kCanary},
-                               {"PYTHON_AUTH", "Bearer " + kCanary},
-                               {"DATABASE_URL", "postgres://me:" + kCanary + "@db:5432/x"}};
+    const Variables secrets = {
+        {"HF_TOKEN", kEnvironmentCanary},
+        {"WANDB_API_KEY", kEnvironmentCanary},
+        {"AWS_SECRET_ACCESS_KEY", kEnvironmentCanary},
+        {"MLFLOW_TRACKING_PASSWORD", kEnvironmentCanary},
+        {"OPENAI_KEY", kEnvironmentCanary},
+        {"PGPASSWORD", kEnvironmentCanary},
+        {"MYSQL_PWD", kEnvironmentCanary},
+        {"SSH_PASSPHRASE", kEnvironmentCanary},
+        {"GOOGLE_CREDENTIALS", kEnvironmentCanary},
+        {"PYTHON_AUTH", "Bearer " + kEnvironmentCanary},
+        {"DATABASE_URL", "postgres://me:" + kEnvironmentCanary + "@db:5432/x"}};
     const EnvironmentScope scope(secrets);
     Words words = launch;
     for (const auto& [name, value] : secrets) words.insert(words.end(), {"--env", name});

@@ -101,7 +101,7 @@ std::string filled(std::string text, const std::string& with) {
     return text;
 }
 
-struct Outcome {
+struct HostileOutcome {
     int tried = 0;
     int refused = 0;
     int with_place = 0;
@@ -110,7 +110,7 @@ struct Outcome {
 
 // Plans a job (--dry-run) with TEXT at FIELD, and counts the result in OUTCOME.
 void try_text(const Field& field, const std::string& text, const TemporaryFolder& folder,
-              Outcome& outcome) {
+              HostileOutcome& outcome) {
     const std::string second = field.hostfile == nullptr ? "h2 slots=1\n" : field.hostfile;
     std::ofstream(folder.path() + "/hostfile", std::ios::binary) << "h1 slots=1\n"
                                                                  << filled(second, text);
@@ -136,7 +136,7 @@ TEST_CASE(
     "P14: 850 hostile texts in 17 fields execute nothing, and a hostfile's are told with place") {
     const TemporaryFolder folder;
     const std::string canary = folder.path() + "/canary";
-    Outcome outcome;
+    HostileOutcome outcome;
     for (const Field& field : kFields) {
         for (const std::string& text : hostile_texts(canary)) {
             try_text(field, text, folder, outcome);

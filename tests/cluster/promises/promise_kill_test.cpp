@@ -17,9 +17,9 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-constexpr int kHosts = 8;
+constexpr int kKillHosts = 8;
 constexpr int kSlots = 8;
-constexpr int kProcesses = 2 * kHosts * kSlots;  // each worker has a grandchild
+constexpr int kProcesses = 2 * kKillHosts * kSlots;  // each worker has a grandchild
 
 struct StubbornJob {
     TemporaryFolder folder;
@@ -95,8 +95,8 @@ void kill_agents(int runs) {
         std::vector<ProcessName> workers;
         for (const ProcessName& each : recorded_processes(job.folder))
             if (is_agent(parent_of(each.pid))) workers.push_back(each);
-        REQUIRE(workers.size() >= kHosts * kSlots);
-        const auto& victim = workers[dice.between(0, kHosts * kSlots - 1)];
+        REQUIRE(workers.size() >= kKillHosts * kSlots);
+        const auto& victim = workers[dice.between(0, kKillHosts * kSlots - 1)];
         const int node = node_rank_of(victim.pid);
         const auto began = Steady::now();
         REQUIRE(signal_process(name_process(parent_of(victim.pid)), SIGKILL));

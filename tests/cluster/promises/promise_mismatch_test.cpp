@@ -22,7 +22,7 @@ namespace {
 
 const std::string kWorker = std::string(test::binary_dir()) + "/dsworker";
 const std::string kOldGlibc = std::string(test::binary_dir()) + "/old_glibc.so";
-const std::string kFixtures = std::string(test::source_dir()) + "/tests/fixtures/";
+const std::string kMismatchFixtures = std::string(test::source_dir()) + "/tests/fixtures/";
 
 struct Case {
     std::string what;
@@ -31,12 +31,12 @@ struct Case {
     std::string words;    // words about n2 in the message
 };
 
-class Hosts {
+class MismatchHosts {
   public:
-    Hosts() : rig_(2, "P34: hosts that differ") {
+    MismatchHosts() : rig_(2, "P34: hosts that differ") {
         if (!rig_.usable()) return;
         std::ofstream(config()) << R"({"train_micro_batch_size_per_gpu": 4, "dslaunch": {"steps": )"
-                                << R"(1, "data": {"context": 32, "train": ")" << kFixtures
+                                << R"(1, "data": {"context": 32, "train": ")" << kMismatchFixtures
                                 << R"(data/kjv.u16.bin"}}})";
     }
     [[nodiscard]] bool usable() const { return rig_.usable(); }
@@ -68,9 +68,10 @@ class Hosts {
     // Returns the command of one training step on both hosts. HOSTS: the hosts with their ports.
     [[nodiscard]] Words train(const std::string& hosts, const std::string& device) const {
         std::ofstream(folder_.path() + "/hostfile") << hosts;
-        return rig_.on(0, {kDslaunch, "--hostfile", folder_.path() + "/hostfile", "--ssh-config",
-                           rig_.config("good"), "--device", device, kFixtures + "models/gpt.pt",
-                           "--config", config(), "--no-output"});
+        return rig_.on(
+            0, {kDslaunch, "--hostfile", folder_.path() + "/hostfile", "--ssh-config",
+                rig_.config("good"), "--device", device, kMismatchFixtures + "models/gpt.pt",
+                "--config", config(), "--no-output"});
     }
     [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
 
@@ -86,7 +87,7 @@ std::string torch_library(const std::string& name) {
     return {};
 }
 
-std::string replaced(const std::string& file) {
+std::string mismatch_replaced(const std::string& file) {
     return fmt::format("cp {0} {{0}}/other && echo >>{{0}}/other && mount --bind {{0}}/other {0}",
                        file);
 }
@@ -101,18 +102,19 @@ void write_next_hello(const std::string& path) {
         << kAgentGreeting << encode(Frame{FrameKind::kAgentHello, encode(hello) + "new fields"});
 }
 
-std::vector<Case> cases(const Hosts& hosts) {
+std::vector<Case> cases(const MismatchHosts& hosts) {
     const std::string torch = torch_library("libc10.so");
     const std::string hello = hosts.folder().path() + "/hello";
     write_next_hello(hello);
     std::vector<Case> list = {
-        {"another dslaunch", replaced(kDslaunch), "", "its dslaunch"},
+        {"another dslaunch", mismatch_replaced(kDslaunch), "", "its dslaunch"},
         {"another protocol", "true", "cat " + hello + "; sleep 5",
          fmt::format("its dslaunch 9.9.9 uses protocol {}", kAgentProtocolVersion + 1)},
-        {"another dsworker", replaced(kWorker), "", kWorker},
-        {"another model", replaced(kFixtures + "models/gpt.pt"), "", "gpt.pt"},
-        {"other data", replaced(kFixtures + "data/kjv.u16.bin"), "", "kjv.u16.bin"},
-        {"another config", replaced(hosts.config()), "", "config.json"},
+        {"another dsworker", mismatch_replaced(kWorker), "", kWorker},
+        {"another model", mismatch_replaced(kMismatchFixtures + "models/gpt.pt"), "", "gpt.pt"},
+        {"other data", mismatch_replaced(kMismatchFixtures + "data/kjv.u16.bin"), "",
+         "kjv.u16.bin"},
+        {"another config", mismatch_replaced(hosts.config()), "", "config.json"},
         {"an older C library", "true",
          "exec env LD_PRELOAD=" + kOldGlibc + " sh -c \"$SSH_ORIGINAL_COMMAND\"",
          "its C library is 2.17, but dsworker needs"}};
@@ -121,7 +123,7 @@ std::vector<Case> cases(const Hosts& hosts) {
     } else {
         const std::string folder = std::filesystem::path(torch).parent_path();
         list.push_back({"LibTorch missing", "mount -t tmpfs none " + folder, "", "libc10.so"});
-        list.push_back({"another LibTorch", replaced(torch), "", torch});
+        list.push_back({"another LibTorch", mismatch_replaced(torch), "", torch});
     }
     if (needs_of_worker(kWorker, false).isa_level >= 2) {
         list.push_back({"an older processor",
@@ -146,7 +148,7 @@ bool names_n2(const std::string& report, const std::string& words) {
 TEST_CASE("P34: what differs between hosts is told of the host that differs, before the start") {
     if (!std::filesystem::exists(kWorker))
         return report_skipped("P34: hosts that differ", "dsworker is not built");
-    const Hosts hosts;
+    const MismatchHosts hosts;
     if (!hosts.usable()) return;
     int found = 0, tried = 0;
     Figures figures;
@@ -180,7 +182,7 @@ TEST_CASE("P34: a host with another NVIDIA driver, or with none, is told before 
     if (!std::filesystem::exists(std::string(test::binary_dir()) + "/libdsl_cuda.so"))
         return report_skipped("P34: hosts whose NVIDIA drivers differ",
                               "the CUDA plugin is not built");
-    const Hosts hosts;
+    const MismatchHosts hosts;
     if (!hosts.usable()) return;
     // The script makes a /dev with the node of a GPU, and the driver's files in /proc.
     const std::string gpu = dev_with_gpus("{0}", 1) + " && mount -t tmpfs none /proc/driver";

@@ -18,7 +18,7 @@ using namespace launch;
 namespace {
 
 // Returns true if PROCESS waits for the answer to a stat().
-bool asks_for_file(const ProcessName& process) {
+bool stop_asks_for_file(const ProcessName& process) {
     std::ifstream file("/proc/" + std::to_string(process.pid) + "/syscall");
     std::string call;
     file >> call;

@@ -23,7 +23,7 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-const std::string kToken = "canary-77ab01c2d3e4f5a6b7c8";
+const std::string kStrangerToken = "canary-77ab01c2d3e4f5a6b7c8";
 
 void say(const UniqueFd& socket, const std::string& bytes) {
     static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
@@ -73,7 +73,7 @@ void make_noise(int port, Toll& toll) {
         const std::string heard = hear(socket, 1 << 20, 5'000);
         // A stranger with another handshake version gets an answer that says so. Nothing else gets
         // an answer.
-        toll.tokens_seen += mentions(heard, kToken) ? 1 : 0;
+        toll.tokens_seen += mentions(heard, kStrangerToken) ? 1 : 0;
         if (!bytes.starts_with("dslaunch-join")) toll.heard += heard.size();
         ++toll.connections;
     }
@@ -102,7 +102,7 @@ void replay(int port, const std::string& recorded, int count, Toll& toll) {
         say(socket, recorded);
         const std::string heard = hear(socket, 1 << 16, 5'000);
         CHECK(heard.starts_with(kJoinOpening));
-        toll.tokens_seen += mentions(heard, kToken) ? 1 : 0;
+        toll.tokens_seen += mentions(heard, kStrangerToken) ? 1 : 0;
         ++toll.connections;
     }
 }
@@ -139,7 +139,7 @@ int64_t peak_memory_kib(pid_t pid) {
 TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor disturb the job") {
     const TemporaryFolder folder, first_folder, second_folder;
     const std::string token_file = folder.path() + "/token";
-    std::ofstream(token_file) << kToken << "\n";
+    std::ofstream(token_file) << kStrangerToken << "\n";
     ::chmod(token_file.c_str(), 0600);
     const int port = listen_on_loopback().port;  // the port is free again
     const std::string where = fmt::format("127.0.0.1:{}", port);

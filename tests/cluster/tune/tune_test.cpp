@@ -20,12 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Result {
+struct TuneResult {
     int code = -1;
     std::string out, err;
 };
 
-std::vector<std::string> command(const TemporaryFolder& folder, std::vector<std::string> words) {
+std::vector<std::string> tune_command(const TemporaryFolder& folder,
+                                      std::vector<std::string> words) {
     std::vector<std::string> all = {"env",
                                     "-C",
                                     folder.path(),
@@ -36,10 +37,10 @@ std::vector<std::string> command(const TemporaryFolder& folder, std::vector<std:
     return all;
 }
 
-Result run(const TemporaryFolder& folder, const std::vector<std::string>& words) {
+TuneResult tune_run(const TemporaryFolder& folder, const std::vector<std::string>& words) {
     const TemporaryFolder output;
-    JobProcess process(output, command(folder, words));
-    Result result;
+    JobProcess process(output, tune_command(folder, words));
+    TuneResult result;
     result.code = process.wait();
     result.out = process.out();
     result.err = process.err();
@@ -85,11 +86,11 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
     const TemporaryFolder folder;
     const std::string config = write_config(folder);
     // The stage and recompute are set, so few configs are left; tune tries two of them.
-    const Result result =
-        run(folder, {"tune", "--set", "zero_optimization.stage=0", "--set",
-                     "activation_checkpointing.number_checkpoints=0", "--num_gpus", "2", "--device",
-                     "cpu", "--config", config, "--minutes", "60", "--trials", "2", "-o",
-                     "tuned.json", archive_of("gpt")});
+    const TuneResult result =
+        tune_run(folder, {"tune", "--set", "zero_optimization.stage=0", "--set",
+                          "activation_checkpointing.number_checkpoints=0", "--num_gpus", "2",
+                          "--device", "cpu", "--config", config, "--minutes", "60", "--trials", "2",
+                          "-o", "tuned.json", archive_of("gpt")});
     CAPTURE(result.out, result.err);
     REQUIRE(result.code == 0);
     CHECK_THAT(result.out, Catch::Contains("forecast ms") && Catch::Contains("measured ms"));
@@ -99,17 +100,17 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
     CHECK_THAT(result.err, Catch::Contains("the config is in tuned.json"));
     CHECK(names_in(folder) == std::vector<std::string>{"c.json", "tuned.json"});
     CHECK_FALSE(has_process(folder));
-    CHECK(run(folder, {"config", "check", "tuned.json", "--world-size", "2"}).code == 0);
+    CHECK(tune_run(folder, {"config", "check", "tuned.json", "--world-size", "2"}).code == 0);
     const Json tuned = Json::parse(folder.read("tuned.json"));
     CHECK(tuned.at("optimizer") == Json::parse(folder.read("c.json")).at("optimizer"));
-    const Result trained =
-        run(folder, {"run", "--num_gpus", "2", "--device", "cpu", "--config", "tuned.json",
-                     "--steps", "2", "--no-output", archive_of("gpt")});
+    const TuneResult trained =
+        tune_run(folder, {"run", "--num_gpus", "2", "--device", "cpu", "--config", "tuned.json",
+                          "--steps", "2", "--no-output", archive_of("gpt")});
     CAPTURE(trained.err);
     CHECK(trained.code == 0);
     // tune does not replace a file of the user.
-    const Result again =
-        run(folder, {"tune", "--config", config, "-o", "tuned.json", archive_of("gpt")});
+    const TuneResult again =
+        tune_run(folder, {"tune", "--config", config, "-o", "tuned.json", archive_of("gpt")});
     CHECK(again.code == 66);
     CHECK_THAT(again.err, Catch::Contains("--force"));
 }
@@ -125,10 +126,10 @@ TEST_CASE("a trial that fails is named and passed over, and --autotuning writes 
                             {"start_profile_step", 2},
                             {"end_profile_step", 3}};
     write_file(folder.path() + "/c.json", config.dump());
-    const Result tuned =
-        run(folder, {"--autotuning", "tune", "--num_gpus", "1", "--device", "cpu", "--config",
-                     "c.json", "--set", "activation_checkpointing.number_checkpoints=0", "--set",
-                     "zero_optimization.stage=0", archive_of("mlp")});
+    const TuneResult tuned =
+        tune_run(folder, {"--autotuning", "tune", "--num_gpus", "1", "--device", "cpu", "--config",
+                          "c.json", "--set", "activation_checkpointing.number_checkpoints=0",
+                          "--set", "zero_optimization.stage=0", archive_of("mlp")});
     CAPTURE(tuned.out, tuned.err);
     REQUIRE(tuned.code == 0);
     CHECK_THAT(tuned.out, Catch::Contains("failed: micro batch 2048 x 1") &&
@@ -147,7 +148,7 @@ TEST_CASE("Ctrl-C keeps the best config so far and says so; a killed search leav
                                             "best.yaml", "--tuner",    "grid", archive_of("gpt")};
     {
         const TemporaryFolder output;
-        JobProcess process(output, command(folder, words));
+        JobProcess process(output, tune_command(folder, words));
         REQUIRE(wait_until([&] { return process.err().find("ms a step") != std::string::npos; }));
         process.signal(SIGINT);
         const int code = process.wait();
@@ -155,11 +156,11 @@ TEST_CASE("Ctrl-C keeps the best config so far and says so; a killed search leav
         CHECK(code == 76);
         CHECK_THAT(process.err(), Catch::Contains("interrupted; the best config so far"));
         CHECK(names_in(folder) == std::vector<std::string>{"best.yaml", "c.json"});
-        CHECK(run(folder, {"config", "check", "best.yaml", "--world-size", "2"}).code == 0);
+        CHECK(tune_run(folder, {"config", "check", "best.yaml", "--world-size", "2"}).code == 0);
     }
     fs::remove(folder.path() + "/best.yaml");
     const TemporaryFolder output;
-    JobProcess process(output, command(folder, words));
+    JobProcess process(output, tune_command(folder, words));
     REQUIRE(wait_until([&] { return process.err().find("ms a step") != std::string::npos; }));
     process.signal(SIGKILL);
     process.wait();

@@ -54,7 +54,7 @@ std::string described(const std::string& name, const std::string& bytes, const s
     return entry("manifest.json", R"({"format":"dslaunch-bundle-1","files":[)" + files + "]}");
 }
 
-std::string refusal(const TemporaryFolder& folder, const std::string& tar) {
+std::string bundle_refusal(const TemporaryFolder& folder, const std::string& tar) {
     write_zstd(folder.path() + "/b", tar);
     const ScratchFolder scratch;
     try {
@@ -120,7 +120,8 @@ TEST_CASE("a bundle reads back, tar reads it too, and equal files make equal bun
 TEST_CASE("a hostile bundle is refused, with the reason") {
     TemporaryFolder folder;
     const std::string end = ustar_end();
-    CHECK(refusal(folder, manifest("files/a", "x") + entry("files/a", "x") + end) == "accepted");
+    CHECK(bundle_refusal(folder, manifest("files/a", "x") + entry("files/a", "x") + end) ==
+          "accepted");
     struct Row {
         std::string tar, cause;
     };
@@ -151,7 +152,7 @@ TEST_CASE("a hostile bundle is refused, with the reason") {
         {manifest("files/a", "x") + entry("files/a", "x").substr(0, 512), "cut off"},
     };
     for (const Row& row : rows) {
-        const std::string cause = refusal(folder, row.tar);
+        const std::string cause = bundle_refusal(folder, row.tar);
         INFO(row.cause << " / " << cause);
         CHECK(cause.find(row.cause) != std::string::npos);
     }
@@ -163,7 +164,8 @@ TEST_CASE("a bundle has dslaunch's own places and names, and no other is unpacke
          {"bin/dslaunch", "bin/dsworker", "bin/libdsl_cuda.so", "lib/dslaunch/libssh.so.4",
           "lib/dslaunch/libc10.so", "lib/dslaunch/ld-linux-x86-64.so.2", "files/a",
           "files/m/sub/.hidden"}) {
-        CHECK(refusal(folder, manifest(name, "x") + entry(name, "x") + ustar_end()) == "accepted");
+        CHECK(bundle_refusal(folder, manifest(name, "x") + entry(name, "x") + ustar_end()) ==
+              "accepted");
     }
     for (const std::string name : {".ssh/authorized_keys",
                                    "bin/python3",
@@ -190,7 +192,7 @@ TEST_CASE("a bundle has dslaunch's own places and names, and no other is unpacke
                                    "FILES/a"}) {
         INFO(name);
         const std::string cause =
-            refusal(folder, manifest(name, "x") + entry("files/a", "x") + ustar_end());
+            bundle_refusal(folder, manifest(name, "x") + entry("files/a", "x") + ustar_end());
         CHECK_THAT(cause, Catch::Contains("a bundle cannot contain") &&
                               Catch::Contains("the first name must not begin with a dot"));
         write_file(folder.path() + "/local", "x");

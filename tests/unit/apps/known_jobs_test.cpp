@@ -52,7 +52,7 @@ void record_lost_job(const std::string& state, const std::string& id) {
     ::waitpid(child, nullptr, 0);
 }
 
-std::string refusal(const std::string& state, const std::string& text) {
+std::string known_jobs_refusal(const std::string& state, const std::string& text) {
     return error_of(ExitCode::kUsage, [&] { (void)find_job(state, text); });
 }
 
@@ -86,12 +86,14 @@ TEST_CASE("an id may be shortened while it is one job's, and is never a path") {
     CHECK(find_job(folder.path(), "x").id == "xyz");
     CHECK(find_job(folder.path(), "abc").id == "abc");
     CHECK(find_job(folder.path(), "abc2").id == "abc2");
-    CHECK_THAT(refusal(folder.path(), "ab"),
+    CHECK_THAT(known_jobs_refusal(folder.path(), "ab"),
                Catch::Contains("is the beginning of the ids of 3 jobs"));
-    CHECK_THAT(refusal(folder.path(), "q"), Catch::Contains("no job with the id `q` was found"));
+    CHECK_THAT(known_jobs_refusal(folder.path(), "q"),
+               Catch::Contains("no job with the id `q` was found"));
     for (const char* hostile : {"..", "../jobs", "/etc", "a/b", "x\n", "\x1b[31m", "$(id)", "*"})
-        CHECK_THAT(refusal(folder.path(), hostile), Catch::Contains("is not a job's id"));
-    CHECK_THAT(refusal(folder.path(), ""), Catch::Contains("which job?"));
+        CHECK_THAT(known_jobs_refusal(folder.path(), hostile),
+                   Catch::Contains("is not a job's id"));
+    CHECK_THAT(known_jobs_refusal(folder.path(), ""), Catch::Contains("which job?"));
 }
 
 TEST_CASE("a job is found by its output folder and by a file in it, and its end is told in words") {
@@ -105,7 +107,7 @@ TEST_CASE("a job is found by its output folder and by a file in it, and its end 
     CHECK(find_job(folder.path(), run).id == "second");
     CHECK(find_job(folder.path(), run + "/").id == "second");
     CHECK(find_job(folder.path(), run + "/metrics.jsonl").id == "second");
-    CHECK_THAT(refusal(folder.path(), run + "/logs"),
+    CHECK_THAT(known_jobs_refusal(folder.path(), run + "/logs"),
                Catch::Contains("no recorded job has it as its --output folder"));
     record_job(folder.path(), "gone", 0, run + "-removed");
     CHECK(find_job(folder.path(), run + "-removed").id == "gone");

@@ -27,7 +27,7 @@ std::string meaning(const std::string& program, const Words& words) {
     return join(meant_words(program, words), "|");
 }
 
-std::string refusal(const std::string& program, const Words& words) {
+std::string links_refusal(const std::string& program, const Words& words) {
     return error_of(ExitCode::kUsage, [&] { (void)meant_words(program, words); });
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("an option without a meaning here is refused with what to use") {
     };
     for (const auto& [program, words, expected] : cases) {
         CAPTURE(program, join(words, " "));
-        CHECK_THAT(refusal(program, words), Catch::Contains(expected));
+        CHECK_THAT(links_refusal(program, words), Catch::Contains(expected));
     }
 }
 

@@ -25,7 +25,7 @@ RunOptions parse(const std::string& line) {
     return parse_run_options(split(line, ' '));
 }
 
-std::string refusal(const std::string& line) {
+std::string mistyped_options_refusal(const std::string& line) {
     return test::error_of(ExitCode::kUsage, [&] { (void)parse(line); });
 }
 
@@ -54,9 +54,11 @@ TEST_CASE("numbers with a unit or with separators are answered with what to writ
           {"--lr auto", "for the default, leave the option out"},
           {"--keep 3x", "write the number alone, without x"},
           {"--seed 2026-11-30", "write one number: 20261130"}})
-        CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains(here));
-    CHECK_THAT(refusal("t.pt --steps\u00a05"), Catch::Contains("a non-breaking space (U+00A0)"));
-    CHECK_THAT(refusal("t.pt --steps many"), Catch::EndsWith("is not a number from 1 upwards"));
+        CHECK_THAT(mistyped_options_refusal(std::string("t.pt ") + typed), Catch::Contains(here));
+    CHECK_THAT(mistyped_options_refusal("t.pt --steps\u00a05"),
+               Catch::Contains("a non-breaking space (U+00A0)"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --steps many"),
+               Catch::EndsWith("is not a number from 1 upwards"));
 }
 
 TEST_CASE("an unknown option that another tool has is named as it is here") {
@@ -78,8 +80,8 @@ TEST_CASE("an unknown option that another tool has is named as it is here") {
         {"--optim adamw_torch", "--set optimizer.type=AdamW"}};
     for (const auto& [typed, here] : cases) {
         CAPTURE(typed);
-        CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains("`: "));
-        CHECK_THAT(refusal(std::string("t.pt ") + typed), Catch::Contains(here));
+        CHECK_THAT(mistyped_options_refusal(std::string("t.pt ") + typed), Catch::Contains("`: "));
+        CHECK_THAT(mistyped_options_refusal(std::string("t.pt ") + typed), Catch::Contains(here));
     }
 }
 
@@ -106,76 +108,92 @@ TEST_CASE("a program in PATH is refused only if it is near a subcommand's own na
 TEST_CASE("a word that an option does not take is refused by that option's name") {
     for (const char* line : {"--bf16 True t.pt", "t.pt --bf16 True", "t.pt --fp16 true",
                              "t.pt --new-data True", "--resume True t.pt", "t.pt --dry-run True"})
-        CHECK_THAT(refusal(line), Catch::Contains("takes no value: leave `"));
-    CHECK_THAT(refusal("t.pt -o r --resume_from_checkpoint true"),
+        CHECK_THAT(mistyped_options_refusal(line), Catch::Contains("takes no value: leave `"));
+    CHECK_THAT(mistyped_options_refusal("t.pt -o r --resume_from_checkpoint true"),
                Catch::Contains("takes no value: leave `true` out"));
-    CHECK_THAT(refusal("t.pt --bf16=true"), Catch::Contains("takes no value: write --bf16 alone"));
-    CHECK_THAT(refusal("t.pt -o -"), Catch::Contains("a folder is expected, not stdout"));
-    CHECK_THAT(refusal("t.pt --bf16 False"),
+    CHECK_THAT(mistyped_options_refusal("t.pt --bf16=true"),
+               Catch::Contains("takes no value: write --bf16 alone"));
+    CHECK_THAT(mistyped_options_refusal("t.pt -o -"),
+               Catch::Contains("a folder is expected, not stdout"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --bf16 False"),
                Catch::Contains("--bf16 takes no value: leave both it and `False` out"));
     // A program may have this name.
     CHECK(parse("--no-python true").target == "true");
-    CHECK_THAT(refusal("t.pt --lora r=8 alpha=16"),
+    CHECK_THAT(mistyped_options_refusal("t.pt --lora r=8 alpha=16"),
                Catch::Contains("; write the value of --lora as one word: r=8,alpha=16"));
-    CHECK_THAT(refusal("t.pt --data a.bin b.bin"), Catch::Contains("--data takes only one file"));
-    CHECK_THAT(refusal("t.pt -o run1 run2"), Catch::Contains("--output takes only one folder"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --data a.bin b.bin"),
+               Catch::Contains("--data takes only one file"));
+    CHECK_THAT(mistyped_options_refusal("t.pt -o run1 run2"),
+               Catch::Contains("--output takes only one folder"));
     for (const char* line : {"t.pt --data a.bin --steps 2 x", "t.pt --data a.bin --batch-size 2 x"})
-        CHECK_THAT(refusal(line), !Catch::Contains("shell"));
+        CHECK_THAT(mistyped_options_refusal(line), !Catch::Contains("shell"));
 }
 
 TEST_CASE("a number in another spelling is named in ours") {
-    CHECK_THAT(refusal("t.pt --steps 1e1"), Catch::Contains("; write 10"));
-    CHECK_THAT(refusal("t.pt --micro-batch 4.0"), Catch::Contains("; write 4"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --steps 1e1"), Catch::Contains("; write 10"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --micro-batch 4.0"), Catch::Contains("; write 4"));
     for (const char* other : {"0.5", "1e99", "-1e1", "x"})
-        CHECK_THAT(refusal(std::string("t.pt --steps ") + other), !Catch::Contains("write"));
+        CHECK_THAT(mistyped_options_refusal(std::string("t.pt --steps ") + other),
+                   !Catch::Contains("write"));
     const std::pair<const char*, const char*> times[] = {{"10m", "600"},       {"1h30m", "5400"},
                                                          {"01:00:00", "3600"}, {"02:30", "150"},
                                                          {"1d", "86400"},      {"90s", "90"}};
     for (const auto& [typed, seconds] : times)
         for (const char* option : {"--time-limit", "--timeout", "--grace", "--connect-timeout"})
-            CHECK_THAT(refusal(fmt::format("t.pt {} {}", option, typed)),
+            CHECK_THAT(mistyped_options_refusal(fmt::format("t.pt {} {}", option, typed)),
                        Catch::Contains(fmt::format("give the time in seconds: {}", seconds)));
     for (const char* typed : {"2e\u20134", "\u22121"})
-        CHECK_THAT(refusal(fmt::format("t.pt --lr {}", typed)),
+        CHECK_THAT(mistyped_options_refusal(fmt::format("t.pt --lr {}", typed)),
                    Catch::Contains("its dash is not a minus sign"));
     for (const char* line : {"t.pt --lr 2,5e-4", "t.pt --steps 1,000"})
-        CHECK_THAT(refusal(line), Catch::Contains("write numbers with a decimal point"));
+        CHECK_THAT(mistyped_options_refusal(line),
+                   Catch::Contains("write numbers with a decimal point"));
     CHECK_THAT(
-        refusal("recipe.yml"),
+        mistyped_options_refusal("recipe.yml"),
         Catch::Contains("is not a model. If it is a ds_config, use: dslaunch MODEL --data FILE"));
-    CHECK_THAT(refusal("t.pt --gpus all"), Catch::Contains("use --num-gpus N"));
-    CHECK_THAT(refusal("t.ipynb"), Catch::Contains("jupyter nbconvert --to script t.ipynb"));
-    CHECK_THAT(refusal("t.pt --local_rank 0"),
+    CHECK_THAT(mistyped_options_refusal("t.pt --gpus all"), Catch::Contains("use --num-gpus N"));
+    CHECK_THAT(mistyped_options_refusal("t.ipynb"),
+               Catch::Contains("jupyter nbconvert --to script t.ipynb"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --local_rank 0"),
                Catch::Contains("each rank gets its own in LOCAL_RANK"));
-    CHECK_THAT(refusal("t.pt --overwrite_output_dir"),
+    CHECK_THAT(mistyped_options_refusal("t.pt --overwrite_output_dir"),
                Catch::Contains("existing runs are never overwritten"));
-    CHECK_THAT(refusal("t.pt --model m"), Catch::Contains("as the first argument"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --model m"),
+               Catch::Contains("as the first argument"));
     for (const char* word : {"latest", "last", "true", "True"})
         CHECK(parse(fmt::format("t.pt --resume={}", word)).resume == "auto");
-    CHECK_THAT(refusal("t.pt --device cuda:1"), Catch::Contains("CUDA_VISIBLE_DEVICES=1 "));
-    CHECK_THAT(refusal("t.pt --device gpu"), Catch::Contains("use --device cuda"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --device cuda:1"),
+               Catch::Contains("CUDA_VISIBLE_DEVICES=1 "));
+    CHECK_THAT(mistyped_options_refusal("t.pt --device gpu"), Catch::Contains("use --device cuda"));
     CHECK_THAT(test::error_of(ExitCode::kSetup, [] { make_job("--nproc_per_node gpu t.pt"); }),
                Catch::Contains("--nproc_per_node gpu: found no GPU on this machine"));
 }
 
 TEST_CASE("what DeepSpeed, axolotl and Trainer take is told its place here") {
-    CHECK_THAT(refusal("--autotuning run train.py"),
+    CHECK_THAT(mistyped_options_refusal("--autotuning run train.py"),
                Catch::Contains("train.py is a script") &&
                    Catch::Contains("dslaunch tune MODEL --data FILE"));
-    CHECK_THAT(refusal("t.pt --force"), Catch::Contains("existing runs are never overwritten"));
-    CHECK_THAT(refusal("t.pt --data d --save-best 3"), Catch::Contains("--save-best=3"));
-    CHECK_THAT(refusal("t.pt --wall_clock_breakdown"),
+    CHECK_THAT(mistyped_options_refusal("t.pt --force"),
+               Catch::Contains("existing runs are never overwritten"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --data d --save-best 3"),
+               Catch::Contains("--save-best=3"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --wall_clock_breakdown"),
                Catch::Contains("use --set wall_clock_breakdown=true"));
-    CHECK_THAT(refusal("t.pt --tensorboard"), Catch::Contains("--set tensorboard.enabled=true"));
-    CHECK_THAT(refusal("t.pt --check-equal-interval 2"),
+    CHECK_THAT(mistyped_options_refusal("t.pt --tensorboard"),
+               Catch::Contains("--set tensorboard.enabled=true"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --check-equal-interval 2"),
                Catch::Contains("use --set dslaunch.check_equal_interval=VALUE"));
-    CHECK_THAT(refusal("t.pt --zero_optimization.stage 3"),
+    CHECK_THAT(mistyped_options_refusal("t.pt --zero_optimization.stage 3"),
                Catch::Contains("use --set zero_optimization.stage=VALUE"));
-    CHECK_THAT(refusal("train recipe.yml"), Catch::Contains("Recipes of axolotl"));
-    CHECK_THAT(refusal("t.pt --resume best"), Catch::Contains("write --resume=best"));
-    CHECK_THAT(refusal("--resume best t.pt"), Catch::Contains("write --resume=best"));
-    CHECK_THAT(refusal("t.pt --resume latest"), Catch::Contains("leave `latest` out"));
-    CHECK_THAT(refusal("t.pt --resume run1"), Catch::Contains("write --resume=DIR"));
+    CHECK_THAT(mistyped_options_refusal("train recipe.yml"), Catch::Contains("Recipes of axolotl"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --resume best"),
+               Catch::Contains("write --resume=best"));
+    CHECK_THAT(mistyped_options_refusal("--resume best t.pt"),
+               Catch::Contains("write --resume=best"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --resume latest"),
+               Catch::Contains("leave `latest` out"));
+    CHECK_THAT(mistyped_options_refusal("t.pt --resume run1"),
+               Catch::Contains("write --resume=DIR"));
 }
 
 TEST_CASE("two values for one key are refused, by whichever option they come") {
@@ -184,7 +202,7 @@ TEST_CASE("two values for one key are refused, by whichever option they come") {
           "t.pt --lr 5e-5 --set optimizer.params.lr=1e-3", "t.pt --bf16 --set bf16.enabled=false",
           "t.pt --lora r=8 --set dslaunch.lora.r=4", "t.pt --data a --set dslaunch.data.train=b",
           "t.pt --set a=1 --set a=2"})
-        CHECK_THAT(refusal(line), Catch::Contains(": give only one of them"));
+        CHECK_THAT(mistyped_options_refusal(line), Catch::Contains(": give only one of them"));
     for (const char* line :
          {"t.pt --set optimizer.params.lr=1e-3 --lr 0.001", "t.pt --set a=1 --set a=1.0",
           "t.pt --data a --set dslaunch.data.train=a", "t.pt --steps 5 --set dslaunch.steps=5"})

@@ -13,7 +13,7 @@ namespace {
 using namespace launch;
 using Words = std::vector<std::string>;
 
-Machine machine() {
+Machine role_options_machine() {
     Machine machine;
     machine.host_name = "head";
     machine.directory = "/home/me";
@@ -25,7 +25,7 @@ Machine machine() {
 
 TEST_CASE("a role on ranks has a grace time only where something may go on, and is told of it") {
     const auto role = [](const std::string& line) {
-        return build_job(parse_role_options(split(line, ' ')), machine()).spec;
+        return build_job(parse_role_options(split(line, ' ')), role_options_machine()).spec;
     };
     const JobSpec generate = role("generate model.pt --num_gpus 2 --prompt a");
     CHECK(generate.grace.count() == 0);
@@ -44,7 +44,8 @@ TEST_CASE("a role on ranks has a grace time only where something may go on, and 
             command, [](const std::string& word) { return word.starts_with("--grace"); }));
     }
     const Words training_words = split("--num_gpus 2 model.pt", ' ');
-    const JobSpec training = build_job(parse_run_options(training_words), machine()).spec;
+    const JobSpec training =
+        build_job(parse_run_options(training_words), role_options_machine()).spec;
     CHECK(training.duty == ModelDuty::kTrain);
     CHECK(training.grace == std::chrono::seconds(30));
 }

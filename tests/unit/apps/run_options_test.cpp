@@ -23,15 +23,15 @@ using Words = std::vector<std::string>;
 
 namespace {
 
-RunOptions parse(const std::string& line) {
+RunOptions run_options_parse(const std::string& line) {
     return parse_run_options(split(line, ' '));
 }
 
-std::string refusal(const std::string& line) {
-    return test::error_of(ExitCode::kUsage, [&] { (void)parse(line); });
+std::string run_options_refusal(const std::string& line) {
+    return test::error_of(ExitCode::kUsage, [&] { (void)run_options_parse(line); });
 }
 
-Machine machine() {
+Machine run_options_machine() {
     Machine machine;
     machine.host_name = "head";
     machine.directory = "/home/me";
@@ -40,8 +40,8 @@ Machine machine() {
     return machine;
 }
 
-JobSpec job(const std::string& line, const Machine& on = machine()) {
-    return build_job(parse(line), on).spec;
+JobSpec job(const std::string& line, const Machine& on = run_options_machine()) {
+    return build_job(run_options_parse(line), on).spec;
 }
 
 const std::string kHostfiles = std::string(test::source_dir()) + "/hostfiles/";
@@ -49,7 +49,7 @@ const std::string kHostfiles = std::string(test::source_dir()) + "/hostfiles/";
 }  // namespace
 
 TEST_CASE("names that other tools have for an option are taken") {
-    const RunOptions o = parse(
+    const RunOptions o = run_options_parse(
         "train.pt --batch-size 4 --num_epochs 2 --train_file a.bin --max_seq_length 64 "
         "--grad-accum 3");
     CHECK(o.set == Words{"train_micro_batch_size_per_gpu=4", "dslaunch.epochs=2",
@@ -62,7 +62,7 @@ TEST_CASE("the folder of a job as target is the model that the job made") {
     const std::string run = folder.path() + "/run";
     std::filesystem::create_directory(run);
     test::write_file(run + "/model.pt", "");
-    CHECK(parse(run + " --steps 2").target == run + "/model.pt");
+    CHECK(run_options_parse(run + " --steps 2").target == run + "/model.pt");
 }
 
 TEST_CASE("a model takes our options before and after it, in every spelling") {
@@ -71,7 +71,7 @@ TEST_CASE("a model takes our options before and after it, in every spelling") {
           "train.pt --num-gpus=4 --config=ds.json --save_interval=5",
           "--save-interval=5 --nproc_per_node 4 --deepspeed-config ds.json --deepspeed train.pt"}) {
         INFO(line);
-        const RunOptions o = parse(line);
+        const RunOptions o = run_options_parse(line);
         CHECK(o.target == "train.pt");
         CHECK(o.filter.num_gpus == 4);
         CHECK(o.config == "ds.json");
@@ -98,26 +98,27 @@ TEST_CASE("verify trains two steps of a model, and takes no place for results") 
 }
 
 TEST_CASE("what a trainer's command line says of training is said to a model in its words") {
-    const RunOptions o = parse(
+    const RunOptions o = run_options_parse(
         "t.pt --learning_rate 2e-5 --num_train_epochs 3 --warmup_steps 10 --bf16 "
         "--per_device_train_batch_size 4 --gradient_accumulation_steps 8");
     CHECK(o.set == Words{"optimizer.params.lr=2e-5", "dslaunch.epochs=3",
                          "scheduler.params.warmup_num_steps=10", "bf16.enabled=true",
                          "train_micro_batch_size_per_gpu=4", "gradient_accumulation_steps=8"});
     const RunOptions other =
-        parse("t.pt --max_steps 5 --output_dir o --save_steps 3 --save_total_limit 2");
+        run_options_parse("t.pt --max_steps 5 --output_dir o --save_steps 3 --save_total_limit 2");
     CHECK(other.output == "o");
     CHECK(other.set ==
           Words{"dslaunch.steps=5", "dslaunch.save.interval=3", "dslaunch.save.keep=2"});
-    CHECK_THAT(refusal("t.pt --lr 0"), Catch::Contains("--lr: `0` is not a number above 0"));
-    CHECK_THAT(refusal("t.pt --epochs x"), Catch::Contains("not a number above 0"));
+    CHECK_THAT(run_options_refusal("t.pt --lr 0"),
+               Catch::Contains("--lr: `0` is not a number above 0"));
+    CHECK_THAT(run_options_refusal("t.pt --epochs x"), Catch::Contains("not a number above 0"));
 }
 
 // Every node runs the same command, and the node that has the endpoint launches, as with torchrun.
 TEST_CASE("with an endpoint and no hostfile the same command runs on every node") {
     const auto settled = [](const std::string& line, bool is_here) {
-        RunOptions options = parse(line);
-        Machine on = machine();
+        RunOptions options = run_options_parse(line);
+        Machine on = run_options_machine();
         on.has_address = [&](const std::string&) { return is_here; };
         settle_meeting(options, on);
         return options;
@@ -144,12 +145,12 @@ TEST_CASE("with an endpoint and no hostfile the same command runs on every node"
 }
 
 TEST_CASE("everything after a script or program is its own") {
-    const RunOptions o = parse("-i n1:0 train.py --num_gpus 4 --help -x train.pt");
+    const RunOptions o = run_options_parse("-i n1:0 train.py --num_gpus 4 --help -x train.pt");
     CHECK(o.target == "train.py");
     CHECK(o.arguments == Words{"--num_gpus", "4", "--help", "-x", "train.pt"});
     CHECK_FALSE(o.help);
     CHECK_FALSE(o.filter.num_gpus);
-    CHECK(parse("-- --odd a").arguments == Words{"a"});
+    CHECK(run_options_parse("-- --odd a").arguments == Words{"a"});
 }
 
 TEST_CASE("a bad command line is refused with what to do") {
@@ -216,14 +217,14 @@ TEST_CASE("a bad command line is refused with what to do") {
     };
     for (const auto& [line, message] : rows) {
         INFO(line);
-        CHECK_THAT(refusal(line), Catch::Contains(message));
+        CHECK_THAT(run_options_refusal(line), Catch::Contains(message));
     }
 }
 
 TEST_CASE("two options for one thing may say it twice") {
-    CHECK(parse("--num_gpus 2 --nproc-per-node 2 true").filter.num_gpus == 2);
-    CHECK(parse("--num_gpus -1 --nproc-per-node 3 true").filter.num_gpus == 3);
-    CHECK(parse("--master_port 7 --rdzv_endpoint a:7 true").master_port == 7);
+    CHECK(run_options_parse("--num_gpus 2 --nproc-per-node 2 true").filter.num_gpus == 2);
+    CHECK(run_options_parse("--num_gpus -1 --nproc-per-node 3 true").filter.num_gpus == 3);
+    CHECK(run_options_parse("--master_port 7 --rdzv_endpoint a:7 true").master_port == 7);
 }
 
 TEST_CASE("every option of the table is in the help, and the refused ones say why") {
@@ -237,7 +238,8 @@ TEST_CASE("every option of the table is in the help, and the refused ones say wh
         INFO(name);
         CHECK((row.apply == nullptr) == (row.group == Group::kRefused));
         if (row.group == Group::kRefused)
-            CHECK_THAT(refusal("--" + name + " 1 x.py"), Catch::Contains("is refused: "));
+            CHECK_THAT(run_options_refusal("--" + name + " 1 x.py"),
+                       Catch::Contains("is refused: "));
     }
 }
 
@@ -272,7 +274,7 @@ TEST_CASE("every flag of deepspeed is known") {
                              "log_level",
                              "quiet"}) {
         INFO(flag);
-        CHECK_THAT(refusal(std::string("--") + flag + " 1 x.py"),
+        CHECK_THAT(run_options_refusal(std::string("--") + flag + " 1 x.py"),
                    !Catch::Contains("unknown option"));
     }
 }
@@ -284,7 +286,7 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
     test::write_file(folder.path() + "/twice", "localhost slots=1\n127.0.0.1 slots=2\n");
     const auto notes_of = [&](const std::string& options) {
         const auto line = options + "--hostfile " + folder.path() + "/twice true";
-        return join(build_job(parse(line), machine()).notes, "\n");
+        return join(build_job(run_options_parse(line), run_options_machine()).notes, "\n");
     };
     CHECK_THAT(notes_of(""), Catch::Contains("localhost and 127.0.0.1 are one machine") &&
                                  Catch::Contains("`localhost slots=3`"));
@@ -321,7 +323,7 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
 
 TEST_CASE("a model's OMP_NUM_THREADS is a number of threads, or several for nested regions") {
     const auto job_with = [](const std::string& value, const std::string& line) {
-        Machine on = machine();
+        Machine on = run_options_machine();
         on.environment.emplace_back("OMP_NUM_THREADS", value);
         return job(line, on);
     };
@@ -341,7 +343,8 @@ TEST_CASE("a tree is asked for by --fanout, and only hosts over ssh get one unas
     CHECK(job(cluster + "--launcher local true").fanout == 0);
     CHECK(job(cluster + "--launcher local --fanout 3 true").fanout == 3);
     for (const char* bad : {"1", "-1", "x"}) {
-        CHECK_THAT(refusal(std::string("--fanout ") + bad + " true"), Catch::Contains("fanout"));
+        CHECK_THAT(run_options_refusal(std::string("--fanout ") + bad + " true"),
+                   Catch::Contains("fanout"));
     }
 }
 
@@ -357,7 +360,7 @@ TEST_CASE("Python is the one that the launcher's shell means, at the same path o
     const std::string of_venv = make_python("venv");
     const std::string of_conda = make_python("conda");
     const std::string in_path = make_python("usr");
-    Machine here = machine();
+    Machine here = run_options_machine();
     const auto chosen = [&] {
         const JobSpec spec = job("t.py", here);
         const std::string command = spec.nodes[0].workers[0].command[0];
@@ -403,7 +406,7 @@ TEST_CASE("without a hostfile the GPUs decide, and a machine without any takes C
         CHECK_THROWS_WITH(job(fmt::format("--include {} true", gap)),
                           Catch::Contains("its slots are CPU workers"));
     CHECK_THROWS_WITH(job("--include other:1 true"), Catch::Contains("`other` is not"));
-    Machine with_gpus = machine();
+    Machine with_gpus = run_options_machine();
     with_gpus.gpu_count = 4;
     CHECK_THROWS_WITH(job("--include localhost:5 true", with_gpus),
                       Catch::Contains("has no slot 5"));
@@ -418,7 +421,7 @@ TEST_CASE("without a hostfile the GPUs decide, and a machine without any takes C
 }
 
 TEST_CASE("a device that --set names decides as --device does") {
-    Machine with_gpus = machine();
+    Machine with_gpus = run_options_machine();
     with_gpus.gpu_count = 2;
     CHECK(job("--set dslaunch.device=cuda t.pt", with_gpus).device == DeviceRequest::kCuda);
     CHECK(job("--set dslaunch.device=cpu t.pt", with_gpus).device == DeviceRequest::kCpu);
@@ -500,7 +503,7 @@ TEST_CASE("options of ssh are refused where no ssh goes") {
     CHECK(job(cluster + "--launcher pdsh --ssh_port 2222 true").nodes[0].port == 2222);
     CHECK_THROWS_WITH(job(cluster + "--launcher openssh --launcher_args=-oA=b --fanout 4 true"),
                       Catch::Contains("has no effect here"));
-    Machine node = machine();
+    Machine node = run_options_machine();
     node.environment = {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "a,b"}};
     CHECK_THROWS_WITH(job("--ssh_config f true", node), Catch::Contains("has no effect here"));
     CHECK(job("--ssh_config f --launcher ssh true", node).transport == TransportKind::kSsh);
@@ -508,10 +511,10 @@ TEST_CASE("options of ssh are refused where no ssh goes") {
 
 TEST_CASE("the copies that mpirun starts take no listener and no token of the user's") {
     for (const char* option : {"--token_file t", "--listen a:1"}) {
-        CHECK_THROWS_WITH(MpiCopies::check(parse(std::string(option) + " true")),
+        CHECK_THROWS_WITH(MpiCopies::check(run_options_parse(std::string(option) + " true")),
                           Catch::Contains("the copies that mpirun starts"));
     }
-    MpiCopies::check(parse("--num_gpus 2 true"));
+    MpiCopies::check(run_options_parse("--num_gpus 2 true"));
 }
 
 TEST_CASE("--no_ssh makes node 0 the launcher and every other node its agent") {
@@ -521,13 +524,15 @@ TEST_CASE("--no_ssh makes node 0 the launcher and every other node its agent") {
     CHECK(first.listen == "a.site:29400");
     CHECK(first.master_port == 0);  // the ranks meet elsewhere
     CHECK(first.nodes[0].workers[0].environment.master_port == 0);
-    CHECK_FALSE(agent_by_hand(parse(line + "--node_rank 0 true")));
-    const auto agent = agent_by_hand(parse(line + "--node_rank 1 --connect_timeout 9 true"));
+    CHECK_FALSE(agent_by_hand(run_options_parse(line + "--node_rank 0 true")));
+    const auto agent =
+        agent_by_hand(run_options_parse(line + "--node_rank 1 --connect_timeout 9 true"));
     REQUIRE(agent);
     CHECK(agent->endpoint.text() == "a.site:29400");
     CHECK(agent->identity.node == 1U);
     CHECK(agent->connect_max == std::chrono::seconds(9));
-    const auto usual = agent_by_hand(parse("--no_ssh --node_rank 1 --master_addr a true"));
+    const auto usual =
+        agent_by_hand(run_options_parse("--no_ssh --node_rank 1 --master_addr a true"));
     CHECK(usual->endpoint.port == 29500);  // deepspeed's default
 }
 

@@ -43,7 +43,8 @@ Words looked_into(const TemporaryFolder& folder, Words options) {
     return found;
 }
 
-std::string refusal(const TemporaryFolder& folder, const Words& options, ExitCode code) {
+std::string training_job_checks_refusal(const TemporaryFolder& folder, const Words& options,
+                                        ExitCode code) {
     return error_of(code, [&] { (void)looked_into(folder, options); });
 }
 
@@ -97,7 +98,7 @@ TEST_CASE("a folder with a model that no run made there is not trained into") {
         std::filesystem::create_directories(model.parent_path());
         write_file(model, "weights");
         for (const Words& options : {begins, resumes})
-            CHECK_THAT(refusal(folder, options, ExitCode::kCheckpoint),
+            CHECK_THAT(training_job_checks_refusal(folder, options, ExitCode::kCheckpoint),
                        Catch::Contains(", which the run would replace"));
         // The files that a run has left are checked by the ranks.
         write_file(folder.path() + "/out/metrics.jsonl", "{}");
@@ -114,7 +115,7 @@ TEST_CASE("a folder with files that the result would replace is no output folder
         write_file(folder.path() + "/models/ds_config.json", kConfig);
         std::filesystem::create_directories(folder.path() + "/out");
         write_file(folder.path() + "/out/" + name, "{\"mine\": 1}");
-        CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
+        CHECK_THAT(training_job_checks_refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
                    Catch::Contains(fmt::format("/out: already contains {}", name)));
     }
     TemporaryFolder folder;
@@ -128,12 +129,12 @@ TEST_CASE("a folder with files that the result would replace is no output folder
     }
     // With a config.json, the result of an archive would be read as a Hugging Face folder.
     write_file(folder.path() + "/out/config.json", kConfig);
-    CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
+    CHECK_THAT(training_job_checks_refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
                Catch::Contains("/out: already contains config.json"));
     std::filesystem::remove(folder.path() + "/out/config.json");
     std::filesystem::remove(folder.path() + "/out/run.json");
     std::filesystem::create_symlink("nowhere", folder.path() + "/out/run.json");
-    CHECK_THAT(refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
+    CHECK_THAT(training_job_checks_refusal(folder, {"--output", "out"}, ExitCode::kCheckpoint),
                Catch::Contains("/out: already contains run.json"));
 }
 
@@ -148,14 +149,15 @@ TEST_CASE("what others call a checkpoint is refused, with the way to begin from 
     for (const auto& [file, text] : cases) {
         std::filesystem::create_directories(folder.path() + "/found");
         write_file(fmt::format("{}/found/{}", folder.path(), file), "{\"r\": 4}");
-        CHECK_THAT(refusal(folder, {"--resume=found"}, ExitCode::kCheckpoint),
+        CHECK_THAT(training_job_checks_refusal(folder, {"--resume=found"}, ExitCode::kCheckpoint),
                    Catch::Contains(text));
         std::filesystem::remove_all(folder.path() + "/found");
     }
     write_file(folder.path() + "/w.safetensors", "weights");
-    CHECK_THAT(refusal(folder, {"--resume=w.safetensors"}, ExitCode::kCheckpoint),
-               Catch::Contains("w.safetensors: is text, not a checkpoint"));
-    CHECK_THAT(refusal(folder, {"--data", "models/m.pt,b"}, ExitCode::kInput),
+    CHECK_THAT(
+        training_job_checks_refusal(folder, {"--resume=w.safetensors"}, ExitCode::kCheckpoint),
+        Catch::Contains("w.safetensors: is text, not a checkpoint"));
+    CHECK_THAT(training_job_checks_refusal(folder, {"--data", "models/m.pt,b"}, ExitCode::kInput),
                Catch::Contains("must be a single file; `dslaunch data prepare`"));
 }
 
@@ -171,7 +173,7 @@ TEST_CASE("a folder inside a run is no output folder, nor is one that only holds
     const auto refused = [&](const std::string& output, bool resumes) {
         Words words = {"--output", output};
         if (resumes) words.emplace_back("--resume");
-        return refusal(folder, words, ExitCode::kCheckpoint);
+        return training_job_checks_refusal(folder, words, ExitCode::kCheckpoint);
     };
     for (const bool resumes : {false, true}) {
         CHECK_THAT(refused("runs/a/checkpoints/", resumes),
@@ -193,27 +195,30 @@ TEST_CASE("a folder inside a run is no output folder, nor is one that only holds
 
 TEST_CASE("what is wrong with model, config or data is said before anything starts") {
     TemporaryFolder folder;
-    CHECK_THAT(refusal(folder, {}, ExitCode::kInput), Catch::Contains("/models/m.pt: cannot open"));
+    CHECK_THAT(training_job_checks_refusal(folder, {}, ExitCode::kInput),
+               Catch::Contains("/models/m.pt: cannot open"));
     write_file(folder.path() + "/models/m.pt", "not a zip");
-    CHECK_THAT(refusal(folder, {}, ExitCode::kInput), Catch::Contains("not a usable archive"));
+    CHECK_THAT(training_job_checks_refusal(folder, {}, ExitCode::kInput),
+               Catch::Contains("not a usable archive"));
     std::filesystem::remove(folder.path() + "/models/m.pt");
     copy_model(folder);
-    CHECK_THAT(refusal(folder, {}, ExitCode::kInput),
+    CHECK_THAT(training_job_checks_refusal(folder, {}, ExitCode::kInput),
                Catch::Contains("no training data") && Catch::Contains("--data FILE"));
     write_file(folder.path() + "/c.json", kConfig);
     const Words with_config = {"--config", "c.json"};
-    const std::string missing = refusal(folder, with_config, ExitCode::kInput);
+    const std::string missing = training_job_checks_refusal(folder, with_config, ExitCode::kInput);
     CHECK_THAT(missing, Catch::Contains("data file " + folder.path() + "/text.bin"));
     CHECK_THAT(missing, Catch::Contains("--data FILE"));
-    CHECK_THAT(refusal(folder, {"--data", "tatsu-lab/alpaca"}, ExitCode::kInput),
-               Catch::Contains("`hf download --repo-type dataset tatsu-lab/alpaca"));
-    CHECK_THAT(refusal(folder, {"--lora", "r=0"}, ExitCode::kConfig),
+    CHECK_THAT(
+        training_job_checks_refusal(folder, {"--data", "tatsu-lab/alpaca"}, ExitCode::kInput),
+        Catch::Contains("`hf download --repo-type dataset tatsu-lab/alpaca"));
+    CHECK_THAT(training_job_checks_refusal(folder, {"--lora", "r=0"}, ExitCode::kConfig),
                Catch::Contains("--lora: dslaunch.lora.r: must be"));
     write_file(folder.path() + "/c.json", R"({"dslaunch": {"data": "text.bin"}})");
-    CHECK_THAT(refusal(folder, with_config, ExitCode::kConfig),
+    CHECK_THAT(training_job_checks_refusal(folder, with_config, ExitCode::kConfig),
                Catch::Contains("an object {…}, not the string \"text.bin\": write {\"train\""));
     write_file(folder.path() + "/c.json", R"({"train_bach_size": 4, "fp17": {}})");
-    const std::string both = refusal(folder, with_config, ExitCode::kConfig);
+    const std::string both = training_job_checks_refusal(folder, with_config, ExitCode::kConfig);
     CHECK_THAT(both, Catch::Contains("train_bach_size: unknown key"));
     CHECK_THAT(both, Catch::Contains("fp17: unknown key"));
 }
@@ -231,17 +236,20 @@ TEST_CASE("prompts for samples are a file, which every host needs, and a text is
         return words;
     };
     CHECK(looked_into(folder, with("p.jsonl")) == Words{"c.json", "text.bin", "p.jsonl"});
-    const std::string text = refusal(folder, with("In the beginning"), ExitCode::kInput);
+    const std::string text =
+        training_job_checks_refusal(folder, with("In the beginning"), ExitCode::kInput);
     CHECK_THAT(text, Catch::Contains("--sample-prompts In the beginning"));
     CHECK_THAT(text, Catch::Contains("there is no such file; give a file with one prompt in each"));
     CHECK_THAT(text, Catch::Contains("dslaunch.samples.prompts=[\"In the beginning\"]"));
-    CHECK_THAT(refusal(folder, with("models"), ExitCode::kInput), Catch::Contains("is a folder"));
+    CHECK_THAT(training_job_checks_refusal(folder, with("models"), ExitCode::kInput),
+               Catch::Contains("is a folder"));
 }
 
 TEST_CASE("--resume=best needs a folder with checkpoints") {
     TemporaryFolder folder;
     copy_model(folder);
-    CHECK_THAT(refusal(folder, {"--output", "new", "--resume=best"}, ExitCode::kCheckpoint),
+    CHECK_THAT(training_job_checks_refusal(folder, {"--output", "new", "--resume=best"},
+                                           ExitCode::kCheckpoint),
                Catch::Contains("/new: name the folder of an earlier run"));
     CHECK_FALSE(std::filesystem::exists(folder.path() + "/new"));
 }
@@ -253,7 +261,7 @@ TEST_CASE("a config's device holds where the command line names none") {
     std::string config = kConfig;
     config.insert(config.find("\"steps\""), "\"device\": \"cuda\", ");
     write_file(folder.path() + "/c.json", config);
-    CHECK_THAT(refusal(folder, {"--config", "c.json"}, ExitCode::kSetup),
+    CHECK_THAT(training_job_checks_refusal(folder, {"--config", "c.json"}, ExitCode::kSetup),
                Catch::Contains("looked for /dev/nvidia0"));
     CHECK(looked_into(folder, {"--config", "c.json", "--device", "cpu"}) ==
           Words{"c.json", "text.bin"});

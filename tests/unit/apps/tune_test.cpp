@@ -29,7 +29,7 @@ std::string line_of(int step, double step_ms) {
                        1000 + step);
 }
 
-std::string refusal_of(const std::vector<std::string>& words) {
+std::string tune_refusal_of(const std::vector<std::string>& words) {
     try {
         static_cast<void>(parse_tune_options(words));
     } catch (const Error& error) {
@@ -141,7 +141,7 @@ TEST_CASE("the command line of tune: its own options, those of run, and refusals
     };
     for (const auto& [words, message] : refused) {
         CAPTURE(message);
-        CHECK_THAT(refusal_of(words), Catch::Contains(message));
+        CHECK_THAT(tune_refusal_of(words), Catch::Contains(message));
     }
 }
 

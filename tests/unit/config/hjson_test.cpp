@@ -134,7 +134,7 @@ const Read kRead[] = {
 };
 // clang-format on
 
-std::string problems_of(const TrainConfig& config) {
+std::string hjson_problems_of(const TrainConfig& config) {
     std::string all;
     for (const Problem& problem : config.problems) all += problem.text() + "\n";
     return all;
@@ -148,7 +148,7 @@ TEST_CASE("HJSON is read as Python's hjson reads it") {
         for (const char* name : {"ds.json", "a/ds.hjson"}) {
             const TrainConfig read = parse_config(row.text, name);
             const TrainConfig expected = parse_config(row.json, "expected.yaml");
-            CHECK(problems_of(read) + problems_of(expected) == "");
+            CHECK(hjson_problems_of(read) + hjson_problems_of(expected) == "");
             CHECK(to_json(read.root) == to_json(expected.root));
             CHECK(same_value(read.root, expected.root));
         }
@@ -169,7 +169,7 @@ TEST_CASE("each value of HJSON has its place and its type") {
         "    }\n"
         "}\n",
         "ds.json");
-    REQUIRE(problems_of(config) == "");
+    REQUIRE(hjson_problems_of(config) == "");
     struct Row {
         const char* path;
         Value value;
@@ -205,7 +205,7 @@ struct Wrong {
 void check_wrong(const Wrong& row) {
     INFO(row.text);
     const TrainConfig config = parse_config(row.text, "ds.json");
-    CHECK(problems_of(config) == std::string("ds.json:") + row.problem + "\n");
+    CHECK(hjson_problems_of(config) == std::string("ds.json:") + row.problem + "\n");
 }
 
 }  // namespace
@@ -261,7 +261,7 @@ TEST_CASE("what is no HJSON is refused by place") {
              {"{a: 1, b: 2\na: 3}", "2:1: a: duplicate key, first given at ds.json:1:5"}})
         check_wrong(row);
     const std::string deep = std::string(32, '[') + "1";
-    CHECK(problems_of(parse_config("{a:\n" + deep, "ds.json")) ==
+    CHECK(hjson_problems_of(parse_config("{a:\n" + deep, "ds.json")) ==
           "ds.json:2:32: nested deeper than 32 levels\n");
 }
 

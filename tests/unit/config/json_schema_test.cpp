@@ -138,7 +138,7 @@ bool fits(const std::string& config) {
 }
 
 // Returns the problems that the checker finds, joined; empty: none.
-std::string problems_of(const std::string& config) {
+std::string json_schema_problems_of(const std::string& config) {
     std::string texts;
     for (const Problem& problem : resolve(parse_config(config, "c")).problems)
         texts += problem.text() + "\n";
@@ -146,7 +146,7 @@ std::string problems_of(const std::string& config) {
 }
 
 // Returns a config that has only TEXT at PATH. A list in PATH gets one element.
-std::string config_of(const std::string& path, const std::string& text) {
+std::string json_schema_config_of(const std::string& path, const std::string& text) {
     std::string config = text;
     std::vector<std::string> parts = split(path, '.');
     std::reverse(parts.begin(), parts.end());
@@ -209,14 +209,14 @@ TEST_CASE("each key takes its default, null and auto in the schema as in the che
             for (const std::string& word : split(key.allowed, '|'))
                 values.push_back(parse_int(word) || word == "null" ? word : "\"" + word + "\"");
         for (const std::string& value : values) {
-            const std::string config = config_of(key.path, value);
+            const std::string config = json_schema_config_of(key.path, value);
             INFO(config);
             ++compared;
             const auto found = check_against_schema(in_one_form(parse_config(config, "c").root));
             // Inside sections, a value may be refused because of other values.
             const bool may_depend = key.path.find('.') != std::string::npos;
             if (!found.empty() && !may_depend) CHECK(!fits(config));
-            if (found.empty() && problems_of(config).empty()) CHECK(fits(config));
+            if (found.empty() && json_schema_problems_of(config).empty()) CHECK(fits(config));
         }
     }
     CHECK(compared > 6000);
@@ -263,7 +263,7 @@ TEST_CASE("wrong configs do not fit the schema") {
          }) {
         INFO(config);
         CHECK(!fits(config));
-        CHECK(!problems_of(config).empty());
+        CHECK(!json_schema_problems_of(config).empty());
     }
 }
 
@@ -291,7 +291,7 @@ TEST_CASE("configs as people write them fit the schema") {
              R"({"dslaunch": {"data": {"columns": {"x": "pixels"}}}})",
          }) {
         INFO(config);
-        CHECK(problems_of(config).empty());
+        CHECK(json_schema_problems_of(config).empty());
         CHECK(fits(config));
     }
     const Resolved named = resolve(parse_config(R"({"$schema": "./x.json", "mine": 1})", "c"));

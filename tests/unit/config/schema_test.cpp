@@ -31,7 +31,7 @@ std::vector<std::string> one_edit_away(const std::string& word) {
 }
 
 // Returns the problems of a tree that has only a null, at SECTION.NAME.
-std::vector<Problem> problems_of(const std::string& section, const std::string& name) {
+std::vector<Problem> schema_problems_of(const std::string& section, const std::string& name) {
     Value tree;
     tree.kind = Value::Kind::kObject;
     std::string path = section.empty() ? name : section + "." + name;
@@ -139,7 +139,7 @@ TEST_CASE("each key misspelled by one edit is caught, with the right suggestion 
         for (const std::string& wrong : one_edit_away(name)) {
             if (real.contains(wrong)) continue;
             ++edits;
-            for (const Problem& problem : problems_of(section, wrong)) {
+            for (const Problem& problem : schema_problems_of(section, wrong)) {
                 if (problem.message.rfind("unknown key", 0) != 0) continue;
                 ++caught;
                 if (problem.message == fmt::format("unknown key, did you mean `{}`?", name))

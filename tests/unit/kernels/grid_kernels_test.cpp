@@ -45,11 +45,11 @@ bool same_halves(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b,
     });
 }
 
-struct State {
+struct GridKernelsState {
     std::vector<float> parameters, first, second, third;
     std::vector<uint16_t> half;
 
-    explicit State(int64_t numel)
+    explicit GridKernelsState(int64_t numel)
         : parameters(numbers(numel, 1)),
           first(numbers(numel, 2)),
           second(squares(numbers(numel, 3))),
@@ -85,7 +85,7 @@ void check_update(const Step& step, void (*scalar)(const FlatRange&, const Step&
                     gradients.push_back(numbers(numel, 10 + static_cast<unsigned>(s)));
                 for (const std::vector<float>& gradient : gradients)
                     pointers.push_back(gradient.data());
-                State expected(numel), got(numel);
+                GridKernelsState expected(numel), got(numel);
                 scalar(expected.range(pointers, dtype), step, Isa::kScalar);
                 if (numel > 0) {
                     const FlatRange range = got.range(pointers, dtype);
@@ -139,7 +139,7 @@ TEST_CASE("an update of a range on a grid leaves what is around it alone") {
     const AdamStep step{.lr = 1e-2};
     const std::vector<float> gradient = numbers(kNumel, 4);
     const float* const source = gradient.data();
-    State expected(kNumel), got(kNumel);
+    GridKernelsState expected(kNumel), got(kNumel);
     FlatRange range = expected.range({&source, 1}, DType::kF32);
     range.begin = kBegin;
     range.numel = kPart;
@@ -159,8 +159,8 @@ TEST_CASE("arrays that begin at any element are updated, summed and rounded") {
     for (int offset = 0; offset < 4; ++offset) {
         INFO("offset " << offset);
         const float* const source = gradient.data() + (offset + 3) % 4;
-        State expected(kNumel + kMore), got(kNumel + kMore);
-        const auto shifted = [&](State& state) {
+        GridKernelsState expected(kNumel + kMore), got(kNumel + kMore);
+        const auto shifted = [&](GridKernelsState& state) {
             FlatRange range = state.range({&source, 1}, DType::kBF16);
             range.numel = kNumel;
             range.parameters = range.parameters.subspan(offset);

@@ -79,13 +79,13 @@ std::vector<double> attended(const AttendShape& shape, const Cache& cache, const
     return out;
 }
 
-struct Case {
+struct MatrixAttendCase {
     int64_t heads, kv_heads, width, page_positions;
 };
 // Cases with shared heads, with one head each, with one head for very many, and with odd widths and
 // pages.
-constexpr Case kCases[] = {{4, 2, 64, 16},  {3, 3, 40, 5},   {8, 1, 128, 32},
-                           {71, 1, 24, 64}, {2, 1, 100, 33}, {1, 1, 1, 1}};
+constexpr MatrixAttendCase kCases[] = {{4, 2, 64, 16},  {3, 3, 40, 5},   {8, 1, 128, 32},
+                                       {71, 1, 24, 64}, {2, 1, 100, 33}, {1, 1, 1, 1}};
 
 // Returns rows that see [begin, length), of which the last one sees LENGTH positions. WINDOW is the
 // longest range that a row sees; 0: any.
@@ -107,7 +107,7 @@ std::vector<AttendRow> make_rows(const AttendShape& shape, const Cache& cache,
 }  // namespace
 
 TEST_CASE("attention is that of its definition, with equal bits however it is called") {
-    for (const Case& one : kCases)
+    for (const MatrixAttendCase& one : kCases)
         for (const int64_t length : {1, 7, 33, 1025, 2100})
             for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
                 for (const int64_t window : {0, 40}) {

@@ -20,7 +20,7 @@ struct Size {
     int64_t out, in;
 };
 // Short last groups and panels, several blocks of inputs and, for 520 outputs, of outputs.
-constexpr Size kSizes[] = {{1, 1}, {1, 5}, {3, 33}, {17, 64}, {33, 1091}, {520, 100}};
+constexpr Size kMatrixProductSizes[] = {{1, 1}, {1, 5}, {3, 33}, {17, 64}, {33, 1091}, {520, 100}};
 
 struct Run {
     MatrixIsa isa = MatrixIsa::kScalar;
@@ -110,7 +110,7 @@ std::vector<float> product_in_tiles(const Matrix& matrix, const std::vector<floa
 
 TEST_CASE("products are those of the numbers that the weights stand for") {
     for (const MatrixForm form : kForms)
-        for (const Size size : kSizes)
+        for (const Size size : kMatrixProductSizes)
             for (const int64_t rows : {1, 2, 3, 9, 33}) {
                 const MatrixShape shape = matrix_shape(form, size.out, size.in);
                 const Matrix matrix = make_matrix(shape, normal_numbers(size.out * size.in, 1));
@@ -134,7 +134,7 @@ TEST_CASE("products are those of the numbers that the weights stand for") {
 
 TEST_CASE("a product has equal bits on every instruction set and for every team") {
     for (const MatrixForm form : kForms)
-        for (const Size size : kSizes) {
+        for (const Size size : kMatrixProductSizes) {
             const MatrixShape shape = matrix_shape(form, size.out, size.in);
             const Matrix matrix = make_matrix(shape, normal_numbers(size.out * size.in, 3));
             const std::vector<float> bias = normal_numbers(size.out, 4);

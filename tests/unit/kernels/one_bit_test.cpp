@@ -19,7 +19,7 @@ namespace {
 // Lengths around bytes, vectors and blocks, and odd and prime ones.
 constexpr int64_t kLengths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 127, 1021, 4096, 16'384, 16'385};
 
-std::vector<float> numbers(int64_t numel, unsigned seed) {
+std::vector<float> one_bit_numbers(int64_t numel, unsigned seed) {
     const float rare[] = {0.0F, -0.0F, 1e-41F, -1e-41F};
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
@@ -67,7 +67,8 @@ Compressed naive(const std::vector<float>& values, float factor, const std::vect
 TEST_CASE("signs, scale and error are those of the algorithm, on every instruction set") {
     for (const int64_t numel : kLengths)
         for (const float factor : {1.0F, 1.0F / 3.0F}) {
-            const std::vector<float> values = numbers(numel, 1), error = numbers(numel, 2);
+            const std::vector<float> values = one_bit_numbers(numel, 1),
+                                     error = one_bit_numbers(numel, 2);
             const Compressed expected = naive(values, factor, error);
             for (const Isa isa : available()) {
                 INFO(isa_name(isa) << ", " << numel << " elements, factor " << factor);
@@ -81,7 +82,7 @@ TEST_CASE("signs, scale and error are those of the algorithm, on every instructi
 }
 
 TEST_CASE("what the signs tell and what the error keeps add up to the value") {
-    const std::vector<float> values = numbers(5000, 3);
+    const std::vector<float> values = one_bit_numbers(5000, 3);
     const Compressed found = compressed(values, 1, std::vector<float>(5000, 0.0F), best_isa());
     std::vector<float> told(5000);
     expand_signs(found.bits.data(), found.scale, false, told);
@@ -95,8 +96,9 @@ TEST_CASE("what the signs tell and what the error keeps add up to the value") {
 
 TEST_CASE("signs come back as plus or minus the scale, or are added to what is there") {
     for (const int64_t numel : kLengths) {
-        const std::vector<float> before = numbers(numel, 4);
-        const Compressed from = naive(numbers(numel, 5), 1, std::vector<float>(before.size()));
+        const std::vector<float> before = one_bit_numbers(numel, 4);
+        const Compressed from =
+            naive(one_bit_numbers(numel, 5), 1, std::vector<float>(before.size()));
         std::vector<float> expected, sums;
         for (size_t i = 0; i < before.size(); ++i) {
             const bool positive = (from.bits[i / 8] >> i % 8 & 1) != 0;
@@ -117,7 +119,7 @@ TEST_CASE("signs come back as plus or minus the scale, or are added to what is t
 
 TEST_CASE("a value that is not finite shows in the scale") {
     for (const Isa isa : available()) {
-        std::vector<float> values = numbers(100, 6);
+        std::vector<float> values = one_bit_numbers(100, 6);
         values[77] = std::numeric_limits<float>::quiet_NaN();
         CHECK(std::isnan(compressed(values, 1, std::vector<float>(100), isa).scale));
         values[77] = std::numeric_limits<float>::infinity();
@@ -128,8 +130,10 @@ TEST_CASE("a value that is not finite shows in the scale") {
 TEST_CASE("a frozen variance stays, and an element that it is 0 for moves by decay alone") {
     for (const Isa isa : available()) {
         const int64_t numel = 133;
-        std::vector<float> gradient = numbers(numel, 7), momentum = numbers(numel, 8);
-        std::vector<float> variance = numbers(numel, 9), parameters = numbers(numel, 10);
+        std::vector<float> gradient = one_bit_numbers(numel, 7),
+                           momentum = one_bit_numbers(numel, 8);
+        std::vector<float> variance = one_bit_numbers(numel, 9),
+                           parameters = one_bit_numbers(numel, 10);
         for (float& v : variance) v = v * v;
         variance[5] = variance[130] = 0;
         const std::vector<float> m = momentum, v = variance, p = parameters;
@@ -175,8 +179,10 @@ TEST_CASE("a frozen variance stays, and an element that it is 0 for moves by dec
 TEST_CASE("the variance that goes on is moved by the gradient that leads to the next momentum") {
     for (const Isa isa : available())
         for (const int64_t numel : kLengths) {
-            const std::vector<float> before = numbers(numel, 21), momentum = numbers(numel, 22);
-            std::vector<float> variance = numbers(numel, 23), fresh = numbers(numel, 24);
+            const std::vector<float> before = one_bit_numbers(numel, 21),
+                                     momentum = one_bit_numbers(numel, 22);
+            std::vector<float> variance = one_bit_numbers(numel, 23),
+                               fresh = one_bit_numbers(numel, 24);
             for (float& v : variance) v = v * v;
             for (float& v : fresh) v = v * v;
             const std::vector<float> old = fresh;
@@ -209,8 +215,9 @@ TEST_CASE("the variance that goes on is moved by the gradient that leads to the 
 TEST_CASE("hosts that moved come together where their mean move leads") {
     for (const Isa isa : available()) {
         const int64_t numel = 77;
-        std::vector<float> parameters = numbers(numel, 11), meeting = numbers(numel, 12);
-        std::vector<float> momentum(77, 5.0F), variance = numbers(numel, 13), mean(77);
+        std::vector<float> parameters = one_bit_numbers(numel, 11),
+                           meeting = one_bit_numbers(numel, 12);
+        std::vector<float> momentum(77, 5.0F), variance = one_bit_numbers(numel, 13), mean(77);
         for (float& v : variance) v = v * v;
         variance[3] = 0;
         const std::vector<float> p = parameters, met = meeting;

@@ -21,10 +21,11 @@ namespace {
 
 constexpr MatrixForm kPackedForms[] = {MatrixForm::kInt8, MatrixForm::kInt4, MatrixForm::kNf4};
 
-struct Size {
+struct PackedMatrixSize {
     int64_t out, in;
 };
-constexpr Size kSizes[] = {{1, 1}, {1, 5}, {3, 33}, {17, 64}, {16, 128}, {33, 1091}};
+constexpr PackedMatrixSize kPackedMatrixSizes[] = {{1, 1},   {1, 5},    {3, 33},
+                                                   {17, 64}, {16, 128}, {33, 1091}};
 
 float largest_magnitude(const float* values, int64_t numel) {
     float largest = 0;
@@ -44,7 +45,7 @@ void for_groups(const MatrixShape& shape, const F& check) {
 
 TEST_CASE("int8 weights come back within half a step of their group") {
     for (const int64_t group : {32, 64, 128})
-        for (const Size size : kSizes) {
+        for (const PackedMatrixSize size : kPackedMatrixSizes) {
             const MatrixShape shape{MatrixForm::kInt8, size.out, size.in, group};
             const std::vector<float> weights = normal_numbers(size.out * size.in, 5);
             const Matrix matrix = make_matrix(shape, weights);
@@ -62,7 +63,7 @@ TEST_CASE("int8 weights come back within half a step of their group") {
 
 TEST_CASE("int4 weights have less error than the grid that spans their group") {
     for (const int64_t group : {32, 64, 128}) {
-        const Size size{33, 1091};
+        const PackedMatrixSize size{33, 1091};
         const MatrixShape shape{MatrixForm::kInt4, size.out, size.in, group};
         const std::vector<float> weights = normal_numbers(size.out * size.in, 6);
         const Matrix matrix = make_matrix(shape, weights);
@@ -129,7 +130,7 @@ TEST_CASE("nf4 weights have less error than QLoRA's, which the largest of 64 sca
 
 TEST_CASE("packed bytes depend on the weights alone") {
     for (const MatrixForm form : kPackedForms)
-        for (const Size size : kSizes) {
+        for (const PackedMatrixSize size : kPackedMatrixSizes) {
             const MatrixShape shape = matrix_shape(form, size.out, size.in);
             const std::vector<float> weights = normal_numbers(size.out * size.in, 9);
             const Matrix reference = make_matrix(shape, weights);

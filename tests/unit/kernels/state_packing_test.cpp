@@ -20,7 +20,7 @@ namespace {
 
 constexpr StatePacking kPackings[] = {StatePacking::kNone, StatePacking::kBf16, StatePacking::kInt8,
                                       StatePacking::kUint8Root};
-constexpr int64_t kLengths[] = {1, 15, 16, 255, 256, 257, 1000, 4096, 10'001};
+constexpr int64_t kStatePackingLengths[] = {1, 15, 16, 255, 256, 257, 1000, 4096, 10'001};
 
 // Returns magnitudes over many powers of two, as moments have them. Some are 0.
 std::vector<float> moments(int64_t numel, bool squares, unsigned seed) {
@@ -73,7 +73,7 @@ float largest_around(const std::vector<float>& values, size_t i) {
 
 TEST_CASE("every instruction set packs and unpacks with the scalar reference's bits") {
     for (const StatePacking packing : kPackings)
-        for (const int64_t numel : kLengths)
+        for (const int64_t numel : kStatePackingLengths)
             for (const uint32_t seed : {0U, 7U, 0xFFFFFFFFU}) {
                 std::vector<float> values =
                     moments(numel, packing == StatePacking::kUint8Root, seed + 1);
@@ -182,7 +182,7 @@ TEST_CASE("what is not finite does not come back as a number") {
 TEST_CASE("bytes are sorted by place and come back") {
     std::mt19937 random(3);
     for (const int64_t element : {2, 4})
-        for (const int64_t numel : kLengths) {
+        for (const int64_t numel : kStatePackingLengths) {
             std::vector<uint32_t> words(static_cast<size_t>(numel * element + 3) / 4);
             for (uint32_t& word : words) word = static_cast<uint32_t>(random());
             const std::span<const std::byte> values =

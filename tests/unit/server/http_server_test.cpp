@@ -111,7 +111,7 @@ TEST_CASE("a full queue answers 429, and is open again when there is room") {
     static_cast<void>(server.post("/v1/completions", {{"prompt", "1"}, {"max_tokens", 1}}));
 }
 
-std::string post_of(const std::string& body, const std::string& headers = "") {
+std::string http_server_post_of(const std::string& body, const std::string& headers = "") {
     return fmt::format(
         "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{}Content-Length: {}\r\n\r\n{}",
         headers, body.size(), body);
@@ -128,7 +128,7 @@ TEST_CASE("a client that leaves frees its places and its cache, whatever it sent
                 {"prompt", "5"}, {"max_tokens", 29'000}, {"stream", stream}, {"n", 3}};
             {
                 const UniqueFd socket = connection_to(server.port);
-                send_all(socket, post_of(body.dump()) + after);
+                send_all(socket, http_server_post_of(body.dump()) + after);
                 while (server.counts().engine.waiting < 2) std::this_thread::yield();
             }
             server.await_idle();

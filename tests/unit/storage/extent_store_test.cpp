@@ -17,9 +17,9 @@ namespace dslaunch::test {
 using namespace storage;
 namespace {
 
-constexpr int64_t kBlock = kBlockAlignment;
+constexpr int64_t kExtentStoreBlock = kBlockAlignment;
 constexpr int kExtents = 4;
-constexpr Bytes kLength{6 * kBlock};
+constexpr Bytes kLength{6 * kExtentStoreBlock};
 
 std::array<ExtentStore::Part, 1> one(ExtentId extent, std::span<std::byte> memory) {
     return {{{extent, memory}}};
@@ -96,7 +96,8 @@ TEST_CASE("every injected fault is found on every engine before its bytes are ha
                 for (int64_t before = 0; before < 2 * kExtents; ++before) {
                     INFO(engine.name << " " << fault_name(kind) << " "
                                      << io_direction_name(direction) << " " << before);
-                    OpenedFile opened(engine, kLength * kExtents, {Bytes{2 * kBlock}, 4, 8});
+                    OpenedFile opened(engine, kLength * kExtents,
+                                      {Bytes{2 * kExtentStoreBlock}, 4, 8});
                     const Outcome outcome =
                         write_and_read(opened.file(), {kind, direction, before});
                     CHECK(outcome.struck);
@@ -119,7 +120,7 @@ TEST_CASE("without a fault, and on a slow disk, extents read as they were writte
     for (const EngineCase& engine : kEngines) {
         for (const FaultKind kind : {FaultKind::kNone, FaultKind::kSlow}) {
             INFO(engine.name << " " << fault_name(kind));
-            OpenedFile opened(engine, kLength * kExtents, {Bytes{2 * kBlock}, 4, 8});
+            OpenedFile opened(engine, kLength * kExtents, {Bytes{2 * kExtentStoreBlock}, 4, 8});
             Fault fault{kind};
             fault.delay = std::chrono::milliseconds(2);
             const Outcome outcome = write_and_read(opened.file(), fault);
@@ -134,7 +135,7 @@ TEST_CASE("bytes that somebody changed in the file are found, wherever they are"
     for (const EngineCase& engine : kEngines) {
         if (engine.memory) continue;
         OpenedFile opened(engine, kLength, {});
-        AlignedMemory memory(kLength), block(Bytes{kBlock});
+        AlignedMemory memory(kLength), block(Bytes{kExtentStoreBlock});
         for (int64_t at = 0; at < kLength.value; at += 997) {
             INFO(engine.name << " " << at);
             ExtentStore store(opened.file());
@@ -143,10 +144,11 @@ TEST_CASE("bytes that somebody changed in the file are found, wherever they are"
             store.wait(store.write(one(extent, memory.all())));
             store.wait(store.read(one(extent, memory.all())));
             const int fd = opened.backing().files[0].fd.get();
-            const int64_t place = at / kBlock * kBlock;
-            REQUIRE(::pread(fd, block.all().data(), kBlock, place) == kBlock);
-            block.all()[at % kBlock] ^= std::byte{1};
-            REQUIRE(::pwrite(fd, block.all().data(), kBlock, place) == kBlock);
+            const int64_t place = at / kExtentStoreBlock * kExtentStoreBlock;
+            REQUIRE(::pread(fd, block.all().data(), kExtentStoreBlock, place) == kExtentStoreBlock);
+            block.all()[at % kExtentStoreBlock] ^= std::byte{1};
+            REQUIRE(::pwrite(fd, block.all().data(), kExtentStoreBlock, place) ==
+                    kExtentStoreBlock);
             CHECK_THROWS_WITH(store.wait(store.read(one(extent, memory.all()))),
                               Catch::Contains("differs from what was written"));
         }
@@ -158,12 +160,12 @@ TEST_CASE("extents lie one behind the other, where they stay whatever is written
     std::vector<int64_t> lengths;
     int64_t total = 0;
     for (int i = 0; i < 12; ++i) {
-        lengths.push_back((1 + static_cast<int64_t>(random() % 9)) * kBlock);
+        lengths.push_back((1 + static_cast<int64_t>(random() % 9)) * kExtentStoreBlock);
         total += lengths.back();
     }
     MemoryBlockFile file(Bytes{total}, {});
     ExtentStore store(file);
-    AlignedMemory memory(Bytes{9 * kBlock});
+    AlignedMemory memory(Bytes{9 * kExtentStoreBlock});
     std::vector<ExtentId> extents;
     std::vector<uint64_t> seeds(lengths.size(), 0);
     for (const int64_t length : lengths) extents.push_back(store.add("x", Bytes{length}));
@@ -197,30 +199,30 @@ TEST_CASE("an extent that is written in part reads as long as it was written, an
         const ExtentId extent = store.add("x", kLength);
         CHECK(store.content_bytes(extent) == Bytes{});
         for (const int64_t blocks : {6, 1, 4, 6, 3}) {
-            const int64_t length = blocks * kBlock;
+            const int64_t length = blocks * kExtentStoreBlock;
             fill(memory.part(0, length), static_cast<uint64_t>(blocks));
             store.wait(store.write(one(extent, memory.part(0, length))));
             REQUIRE(store.content_bytes(extent) == Bytes{length});
             store.wait(store.read(one(extent, back.part(0, length))));
             CHECK(std::ranges::equal(back.part(0, length), memory.part(0, length)));
         }
-        CHECK(store.counters().written == Bytes{20 * kBlock});
-        CHECK(store.counters().read == Bytes{20 * kBlock});
+        CHECK(store.counters().written == Bytes{20 * kExtentStoreBlock});
+        CHECK(store.counters().read == Bytes{20 * kExtentStoreBlock});
     }
 }
 
 TEST_CASE("parts that lie together in memory and in the file move in one request") {
     for (const EngineCase& engine : kEngines) {
         INFO(engine.name);
-        OpenedFile opened(engine, kLength * 4, {Bytes{2 * kBlock}, 4, 8});
+        OpenedFile opened(engine, kLength * 4, {Bytes{2 * kExtentStoreBlock}, 4, 8});
         ExtentStore store(opened.file());
         AlignedMemory memory(kLength * 4), back(kLength * 4);
         std::vector<ExtentStore::Part> parts, reads;
         for (int i = 0; i < 4; ++i) {
             // The third extent does not fill its room.
-            const int64_t length = i == 2 ? kBlock : kLength.value;
+            const int64_t length = i == 2 ? kExtentStoreBlock : kLength.value;
             const ExtentId extent = store.add(fmt::format("part {}", i), kLength);
-            const int64_t at = i < 3 ? i * kLength.value : 2 * kLength.value + kBlock;
+            const int64_t at = i < 3 ? i * kLength.value : 2 * kLength.value + kExtentStoreBlock;
             parts.push_back({extent, memory.part(at, length)});
             reads.push_back({extent, back.part(at, length)});
             fill_extent(parts.back().memory, i, 1);
@@ -233,20 +235,20 @@ TEST_CASE("parts that lie together in memory and in the file move in one request
         store.wait(store.write(all.first(3)));
         store.wait(store.write(all.subspan(3)));
         CHECK(store.counters().writes == 2);
-        CHECK(store.counters().written == kLength * 3 + Bytes{kBlock});
+        CHECK(store.counters().written == kLength * 3 + Bytes{kExtentStoreBlock});
         store.wait(store.read(std::span(reads).first(3)));
         store.wait(store.read(std::span(reads).subspan(3)));
         CHECK(store.counters().reads == 2);
-        CHECK(std::ranges::equal(back.part(0, 3 * kLength.value + kBlock),
-                                 memory.part(0, 3 * kLength.value + kBlock)));
+        CHECK(std::ranges::equal(back.part(0, 3 * kLength.value + kExtentStoreBlock),
+                                 memory.part(0, 3 * kLength.value + kExtentStoreBlock)));
         if (engine.memory) continue;
         // If a bit flips in the second of three, the error names the second.
         const int fd = opened.backing().files[0].fd.get();
-        AlignedMemory block(Bytes{kBlock});
-        const int64_t place = kLength.value + kBlock;
-        REQUIRE(::pread(fd, block.all().data(), kBlock, place) == kBlock);
+        AlignedMemory block(Bytes{kExtentStoreBlock});
+        const int64_t place = kLength.value + kExtentStoreBlock;
+        REQUIRE(::pread(fd, block.all().data(), kExtentStoreBlock, place) == kExtentStoreBlock);
         block.all()[7] ^= std::byte{1};
-        REQUIRE(::pwrite(fd, block.all().data(), kBlock, place) == kBlock);
+        REQUIRE(::pwrite(fd, block.all().data(), kExtentStoreBlock, place) == kExtentStoreBlock);
         CHECK_THROWS_WITH(store.wait(store.read(std::span(reads).first(3))),
                           Catch::Contains("`part 1` (generation 1"));
     }

@@ -37,7 +37,7 @@ std::string zip_of(const std::vector<std::string>& names) {
            little(names.size(), 2) + little(directory.size(), 4) + little(at, 4) + little(0, 2);
 }
 
-std::string npy() {
+std::string npy_header() {
     return "\x93NUMPY\x01" + std::string(1, '\0') + little(2, 2) + "{}";
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
         {std::string("\x80\x02}q\x01.", 6), kWeights, kNoPickle},
         {little(header.size(), 8) + header + "abcd", "contains weights (safetensors)",
          "contains tensors (safetensors), not raw tokens"},
-        {npy(), "contains NumPy arrays", "is a NumPy array with a header, not raw tokens"},
+        {npy_header(), "contains NumPy arrays", "is a NumPy array with a header, not raw tokens"},
         {"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", kFetch, kFetch},
         {"<!DOCTYPE html>\n<html><body>404</body></html>", kPage, kPage},
         {"\n  <HTML>", kPage, kPage},
@@ -129,7 +129,7 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
 TEST_CASE("rows are what their names say, and a table in text is told from a text") {
     const std::string header = "{}";
     CHECK(message_of(kData, "x.safetensors", little(2, 8) + header) == "accepted");
-    CHECK(message_of(kData, "x.npy", npy()) == "accepted");
+    CHECK(message_of(kData, "x.npy", npy_header()) == "accepted");
     CHECK_THAT(message_of(kData, "x.npy", "version https://git-lfs.github.com/spec/v1\n"),
                Catch::Contains("git lfs pull"));
     CHECK_THAT(message_of(kData, "x.csv", "x,y\n1.0,2.0\n3.0,4.0\n5.0,6.0\n7.0,8.0\n"),
@@ -225,7 +225,7 @@ TEST_CASE("a file that cannot be started as a job's target is told the commands 
     CHECK(said("r.safetensors", little(header.size(), 8) + header + "abcd") ==
           "contains rows of tokens, not a model; to train on it: dslaunch FOLDER --data "
           "r.safetensors");
-    CHECK_THAT(said("x.npy", npy()), Catch::Contains("dslaunch FOLDER --data x.npy"));
+    CHECK_THAT(said("x.npy", npy_header()), Catch::Contains("dslaunch FOLDER --data x.npy"));
     CHECK_THAT(said("kjv.tokens", tokens(std::vector<uint16_t>(200, 300))),
                Catch::Contains("neither a model nor a program; to train on it"));
     CHECK_THAT(said("w", std::string("\x80\x04\x95", 3)),

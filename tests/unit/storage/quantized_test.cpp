@@ -16,7 +16,7 @@ namespace {
 
 using Json = JsonPlace::Json;
 
-Quantization read(const Json& json) {
+Quantization read_quantization(const Json& json) {
     return *parse_quantization(JsonPlace("config.json", json));
 }
 
@@ -90,7 +90,7 @@ class Parts {
 };
 
 std::vector<std::vector<float>> rows_of(const Json& config, const Parts& parts) {
-    const QuantizedWeight weight(read(config), "m", parts.in_file());
+    const QuantizedWeight weight(read_quantization(config), "m", parts.in_file());
     std::vector<std::vector<float>> rows;
     for (int64_t r = 0; r < weight.shape()[0]; ++r) {
         rows.emplace_back(static_cast<size_t>(weight.shape()[1]));
@@ -183,7 +183,8 @@ TEST_CASE("tensors that do not fit each other are refused by name") {
             .add("weight_shape", DType::kI64, {2}, std::vector<int64_t>{2, 8});
     };
     const auto refused = [&](const Json& how, const Parts& parts) {
-        return refusal([&] { const QuantizedWeight weight(read(how), "m", parts.in_file()); });
+        return refusal(
+            [&] { const QuantizedWeight weight(read_quantization(how), "m", parts.in_file()); });
     };
     using Catch::Contains;
     {
@@ -268,9 +269,11 @@ TEST_CASE("settings that change the meaning of the numbers are refused") {
         {{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"version", "gemv"}}, "gemm"},
         {{{"quant_method", "exl2"}}, "(exl2)"}};
     for (const auto& [json, why] : table)
-        CHECK_THAT(refusal([&] { static_cast<void>(read(json)); }), Catch::Contains(why));
-    CHECK(read(with_inputs({{"num_bits", 8}, {"dynamic", true}, {"strategy", "token"}})).inputs ==
-          InputRounding::kInt8);
+        CHECK_THAT(refusal([&] { static_cast<void>(read_quantization(json)); }),
+                   Catch::Contains(why));
+    CHECK(
+        read_quantization(with_inputs({{"num_bits", 8}, {"dynamic", true}, {"strategy", "token"}}))
+            .inputs == InputRounding::kInt8);
 }
 
 TEST_CASE("sizes of groups that mean nothing are refused, and -1 is the whole row") {
@@ -282,14 +285,14 @@ TEST_CASE("sizes of groups that mean nothing are refused, and -1 is the whole ro
     };
     for (const int64_t group : {int64_t{0}, int64_t{-7}, INT64_MAX}) {
         INFO(group);
-        CHECK_THAT(refusal([&] { read(gptq(group)); }), Catch::Contains("group_size"));
-        CHECK_THAT(refusal([&] { read(awq(group)); }), Catch::Contains("group_size"));
+        CHECK_THAT(refusal([&] { read_quantization(gptq(group)); }), Catch::Contains("group_size"));
+        CHECK_THAT(refusal([&] { read_quantization(awq(group)); }), Catch::Contains("group_size"));
     }
-    CHECK(read(gptq(-1)).schemes.front().group == 0);
-    CHECK(read(awq(-1)).schemes.front().group == 0);
+    CHECK(read_quantization(gptq(-1)).schemes.front().group == 0);
+    CHECK(read_quantization(awq(-1)).schemes.front().group == 0);
     // compressed-tensors without a strategy: its library then takes the row for -1.
     const Json row = {{"num_bits", 4}, {"type", "int"}, {"symmetric", true}, {"group_size", -1}};
-    CHECK(read(compressed(row)).schemes.front().group == 0);
+    CHECK(read_quantization(compressed(row)).schemes.front().group == 0);
 }
 
 TEST_CASE("settings that say nothing about the numbers are accepted") {
@@ -302,7 +305,7 @@ TEST_CASE("settings that say nothing about the numbers are accepted") {
         .words("weight_g_idx", {8}, std::vector<uint32_t>(8, 0xFFFFFFFF));
     CHECK(rows_of(config, parts) == Rows{{-8, -7, -6, -5, -8, -6, -4, -2}});
     config["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
-    CHECK_THAT(refusal([&] { read(config); }), Catch::Contains("sparse weights"));
+    CHECK_THAT(refusal([&] { read_quantization(config); }), Catch::Contains("sparse weights"));
 }
 
 TEST_CASE("auto-round's folders have the layouts of GPTQ and AWQ") {
@@ -325,7 +328,8 @@ TEST_CASE("auto-round's folders have the layouts of GPTQ and AWQ") {
     Json older = with("backend", "auto_round:gptq");
     older.erase("packing_format");
     CHECK(rows_of(older, parts)[0] == less_one);
-    CHECK(read(with("packing_format", "auto_round:auto_awq")).method == QuantizationMethod::kAwq);
+    CHECK(read_quantization(with("packing_format", "auto_round:auto_awq")).method ==
+          QuantizationMethod::kAwq);
     const std::pair<Json, const char*> table[] = {
         {with("packing_format", "auto_round:fp8_static"), "packing_format"},
         {with("data_type", "mx_fp"), "integers (int)"},
@@ -334,7 +338,8 @@ TEST_CASE("auto-round's folders have the layouts of GPTQ and AWQ") {
         {with("rotation_config", {{"type", "hadamard"}}), "transformed weights"},
         {with("extra_config", {{"m", {{"data_type", "fp"}}}}), "integers (int)"}};
     for (const auto& [json, why] : table)
-        CHECK_THAT(refusal([&] { static_cast<void>(read(json)); }), Catch::Contains(why));
+        CHECK_THAT(refusal([&] { static_cast<void>(read_quantization(json)); }),
+                   Catch::Contains(why));
 }
 
 TEST_CASE("a module with bits or groups of its own is known by its tensors' shapes") {

@@ -27,7 +27,7 @@ std::string file_of(const std::string& header, const std::string& data) {
     return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
 }
 
-std::string message_of(const std::string& content) {
+std::string safetensors_message_of(const std::string& content) {
     const std::string path = path_of_test();
     write_file(path, content);
     const std::string message = error_of(ExitCode::kInput, [&] { SafetensorsFile file(path); });
@@ -35,8 +35,9 @@ std::string message_of(const std::string& content) {
     return message;
 }
 
-std::string tensor(const std::string& name, const std::string& offsets,
-                   const std::string& shape = "[1]", const std::string& dtype = "\"F32\"") {
+std::string safetensors_tensor(const std::string& name, const std::string& offsets,
+                               const std::string& shape = "[1]",
+                               const std::string& dtype = "\"F32\"") {
     return fmt::format(R"("{}":{{"dtype":{},"shape":{},"data_offsets":{}}})", name, dtype, shape,
                        offsets);
 }
@@ -78,7 +79,8 @@ TEST_CASE("each hostile safetensors file gets its message") {
         {file_of("{", ""), "not valid JSON"},
         {file_of("{}x", ""), "not valid JSON"},
         {file_of("{\"a\":\"\xff\"}", ""), "not valid JSON"},
-        {file_of(std::string("{").append(tensor("a", "[0,4]")) + "," + tensor("a", "[0,4]") + "}",
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,4]")) + "," +
+                     safetensors_tensor("a", "[0,4]") + "}",
                  four),
          "twice"},
         {file_of("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", ""), "twice"},
@@ -86,36 +88,48 @@ TEST_CASE("each hostile safetensors file gets its message") {
          "too deep"},
         {file_of("{\"a\":1}", ""), "must have exactly"},
         {file_of("{\"a\":{}}", ""), "must have exactly"},
-        {file_of(std::string("{").append(tensor("a", "[0]")) + "}", four), "must have exactly"},
-        {file_of(std::string("{").append(tensor("a", "[0,4]", "4")) + "}", four),
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0]")) + "}", four),
          "must have exactly"},
-        {file_of(std::string("{").append(tensor("a", "[0,4]", "[1]", "7")) + "}", four),
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,4]", "4")) + "}", four),
          "must have exactly"},
-        {file_of(std::string("{").append(tensor("a", "[0,4]", "[1]", "\"F33\"")) + "}", four),
-         "unknown dtype"},
-        {file_of(std::string("{").append(tensor("a", "[0,4]", "[-1]")) + "}", four), "not a size"},
-        {file_of(std::string("{").append(tensor("a", "[0,4]", "[1.0]")) + "}", four), "not a size"},
-        {file_of(std::string("{").append(tensor("a", "[-4,0]")) + "}", four), "not a size"},
-        {file_of(std::string("{").append(tensor("a", "[0,18446744073709551615]")) + "}", four),
-         "not a size"},
-        {file_of(std::string("{").append(tensor("a", "[4,0]")) + "}", four), "are not within the"},
-        {file_of(std::string("{").append(tensor("a", "[0,8]", "[2]")) + "}", four),
-         "are not within the"},
-        {file_of(std::string("{").append(tensor("a", "[0,4]", "[4294967296,4294967296]")) + "}",
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,4]", "[1]", "7")) + "}", four),
+         "must have exactly"},
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,4]", "[1]", "\"F33\"")) + "}",
                  four),
+         "unknown dtype"},
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,4]", "[-1]")) + "}", four),
+         "not a size"},
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,4]", "[1.0]")) + "}", four),
+         "not a size"},
+        {file_of(std::string("{").append(safetensors_tensor("a", "[-4,0]")) + "}", four),
+         "not a size"},
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,18446744073709551615]")) + "}",
+                 four),
+         "not a size"},
+        {file_of(std::string("{").append(safetensors_tensor("a", "[4,0]")) + "}", four),
+         "are not within the"},
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,8]", "[2]")) + "}", four),
+         "are not within the"},
+        {file_of(
+             std::string("{").append(safetensors_tensor("a", "[0,4]", "[4294967296,4294967296]")) +
+                 "}",
+             four),
          "overflows"},
-        {file_of(std::string("{").append(tensor("a", "[0,4]", "[2]")) + "}", four), "do not match"},
-        {file_of(std::string("{").append(tensor("a", "[4,8]")) + "}", four + four), "leaves a gap"},
-        {file_of(std::string("{").append(tensor("a", "[0,4]")) + "," + tensor("b", "[0,4]") + "}",
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,4]", "[2]")) + "}", four),
+         "do not match"},
+        {file_of(std::string("{").append(safetensors_tensor("a", "[4,8]")) + "}", four + four),
+         "leaves a gap"},
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,4]")) + "," +
+                     safetensors_tensor("b", "[0,4]") + "}",
                  four),
          "overlaps"},
-        {file_of(std::string("{").append(tensor("a", "[0,4]")) + "}", four + "y"),
+        {file_of(std::string("{").append(safetensors_tensor("a", "[0,4]")) + "}", four + "y"),
          "belong to no tensor"},
         {file_of("{\"__metadata__\":1}", ""), "not an object"},
         {file_of("{\"__metadata__\":{\"a\":1}}", ""), "not a string"},
     };
     for (const Bad& bad : table) {
-        const std::string message = message_of(bad.content);
+        const std::string message = safetensors_message_of(bad.content);
         INFO("wanted '" << bad.message << "' got '" << message << "'");
         REQUIRE(message.find(bad.message) != std::string::npos);
     }

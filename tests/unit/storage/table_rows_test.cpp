@@ -24,7 +24,7 @@ std::string table(const std::string& name) {
     return std::string(test::source_dir()) + "/tests/fixtures/tables/" + name;
 }
 
-std::vector<TableRow> rows_of(const std::string& path) {
+std::vector<TableRow> table_rows_of(const std::string& path) {
     const std::unique_ptr<TableRows> rows = open_table(path, kColumns);
     std::vector<TableRow> all;
     for (std::vector<TableRow> some = rows->next(); !some.empty(); some = rows->next()) {
@@ -51,7 +51,7 @@ bool is_left_out() {
 
 std::string refusal(const std::string& path) {
     try {
-        static_cast<void>(rows_of(path));
+        static_cast<void>(table_rows_of(path));
     } catch (const Error& error) {
         CHECK(error.code() == ExitCode::kInput);
         return error.what();
@@ -67,7 +67,7 @@ TEST_CASE("a Parquet file's rows are the lines of JSON that say the same, howeve
         for (const std::string how : {"snappy", "zstd-v2", "large-gzip", "words", "plain"}) {
             INFO(kind << " " << how);
             const std::vector<Json> lines = lines_of(table(kind + ".jsonl"));
-            const std::vector<TableRow> rows = rows_of(table(kind + "-" + how + ".parquet"));
+            const std::vector<TableRow> rows = table_rows_of(table(kind + "-" + how + ".parquet"));
             REQUIRE(rows.size() == lines.size());
             for (size_t i = 0; i < rows.size(); ++i) {
                 CHECK(rows[i].reason.empty());
@@ -78,15 +78,15 @@ TEST_CASE("a Parquet file's rows are the lines of JSON that say the same, howeve
 
 TEST_CASE("a row without a line of JSON has a reason, and bytes that are no text stay to be seen") {
     if (is_left_out()) return;
-    const std::vector<TableRow> numbers = rows_of(table("bad-number.parquet"));
+    const std::vector<TableRow> numbers = table_rows_of(table("bad-number.parquet"));
     REQUIRE(numbers.size() == 2);
     CHECK(numbers[0].json == R"({"messages":[{"role":"assistant","content":"t1 t2","n":1.0}]})");
     CHECK(numbers[1].reason == "messages: contains a number that is not finite");
-    const std::vector<TableRow> bytes = rows_of(table("bad-bytes.parquet"));
+    const std::vector<TableRow> bytes = table_rows_of(table("bad-bytes.parquet"));
     REQUIRE(bytes.size() == 8);
     CHECK(bytes[0].json == R"({"text":"t1 t2"})");
     CHECK(bytes[1].json == "{\"text\":\"\xff\xfe\"}");
-    const std::vector<TableRow> bad = rows_of(table("bad.parquet"));
+    const std::vector<TableRow> bad = table_rows_of(table("bad.parquet"));
     REQUIRE(bad.size() == 8);
     CHECK(bad[1].json == "{}");
     CHECK(bad[4].json == R"({"messages":[{"role":"user","content":"t1"},null]})");

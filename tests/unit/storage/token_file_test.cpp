@@ -29,7 +29,7 @@ class TokenPath {
     std::string path_ = "/tmp/dsl_token_test." + std::to_string(::getpid());
 };
 
-std::string message_of(const std::string& path, DType dtype) {
+std::string token_file_message_of(const std::string& path, DType dtype) {
     return test::error_of(ExitCode::kInput, [&] { TokenFile file(path, dtype); });
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("tokens of another width than they are read in are refused by name, at
                 const TokenPath file(bytes_of(count, vocabulary, width));
                 for (const auto& [read, read_width] : dtypes) {
                     CAPTURE(vocabulary, count, width, read_width);
-                    const std::string message = message_of(file.path(), read);
+                    const std::string message = token_file_message_of(file.path(), read);
                     if (read_width == width) {
                         CHECK(message == "accepted");
                         continue;
@@ -111,8 +111,9 @@ TEST_CASE("a text that repeats itself is no other width") {
         const uint16_t pair[] = {static_cast<uint16_t>(i * 7), 32};
         bytes.append(reinterpret_cast<const char*>(pair), sizeof pair);
     }
-    CHECK(message_of(TokenPath(bytes).path(), DType::kU16) == "accepted");
-    CHECK(message_of(TokenPath(std::string(8'192, '\0')).path(), DType::kU16) == "accepted");
+    CHECK(token_file_message_of(TokenPath(bytes).path(), DType::kU16) == "accepted");
+    CHECK(token_file_message_of(TokenPath(std::string(8'192, '\0')).path(), DType::kU16) ==
+          "accepted");
 }
 
 TEST_CASE("the first token outside the vocabulary is found with its place, across chunks") {
@@ -131,14 +132,16 @@ TEST_CASE("the first token outside the vocabulary is found with its place, acros
 }
 
 TEST_CASE("a token file that is missing, empty, odd or a folder says so") {
-    REQUIRE(message_of("/proc/nonexistent/x.bin", DType::kU16).find("cannot open") !=
+    REQUIRE(token_file_message_of("/proc/nonexistent/x.bin", DType::kU16).find("cannot open") !=
             std::string::npos);
-    REQUIRE(message_of("/tmp", DType::kU16).find("is a folder, but a file is expected") !=
-            std::string::npos);
+    REQUIRE(
+        token_file_message_of("/tmp", DType::kU16).find("is a folder, but a file is expected") !=
+        std::string::npos);
     const TokenPath odd("abc");
-    REQUIRE(message_of(odd.path(), DType::kU16).find("3 bytes are not") != std::string::npos);
+    REQUIRE(token_file_message_of(odd.path(), DType::kU16).find("3 bytes are not") !=
+            std::string::npos);
     const TokenPath empty("");
-    REQUIRE(message_of(empty.path(), DType::kU16).find("is empty") != std::string::npos);
+    REQUIRE(token_file_message_of(empty.path(), DType::kU16).find("is empty") != std::string::npos);
 }
 
 TEST_CASE("tokens of another tokenizer are noticed by how small they are beside the vocabulary") {

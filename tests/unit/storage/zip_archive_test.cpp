@@ -29,7 +29,7 @@ namespace {
 
 const std::string kModel = std::string(test::source_dir()) + "/tests/fixtures/models/mlp.pt";
 
-std::string path_of_test(const std::string& name) {
+std::string zip_archive_path_of_test(const std::string& name) {
     return "/tmp/dsl_zip_test." + std::to_string(::getpid()) + "." + name;
 }
 
@@ -48,7 +48,7 @@ std::string tiny_zip() {
            number(49, 4) + number(37, 4) + number(0, 2);
 }
 
-std::string message_of(const std::string& content) {
+std::string zip_archive_message_of(const std::string& content) {
     return error_of(ExitCode::kInput, [&] { (void)parse_zip("x.pt", bytes_in(content)); });
 }
 
@@ -167,11 +167,11 @@ TEST_CASE("each hostile archive gets its message") {
         {[](auto& z) { z.insert(86, "PK\6\7" + number(0, 4) + number(~0ULL, 8) + number(1, 4)); },
          "zip64 end record is not where"},
     };
-    REQUIRE(message_of(tiny_zip()) == "accepted");
+    REQUIRE(zip_archive_message_of(tiny_zip()) == "accepted");
     for (const Bad& bad : table) {
         std::string zip = tiny_zip();
         bad.edit(zip);
-        const std::string message = message_of(zip);
+        const std::string message = zip_archive_message_of(zip);
         INFO("row " << (&bad - table) << ": wanted '" << bad.message << "' got '" << message
                     << "'");
         REQUIRE(message.find("x.pt: ") == 0);
@@ -182,11 +182,12 @@ TEST_CASE("each hostile archive gets its message") {
 TEST_CASE("an archive cut short anywhere is refused") {
     const std::string whole = read_file(kModel, 1 << 20);
     for (size_t length = 0; length < whole.size(); length += 61)
-        REQUIRE(message_of(whole.substr(0, length)) != "accepted");
+        REQUIRE(zip_archive_message_of(whole.substr(0, length)) != "accepted");
 }
 
 TEST_CASE("packing adds and replaces extra files and keeps every other record") {
-    const std::string once = path_of_test("once.pt"), twice = path_of_test("twice.pt");
+    const std::string once = zip_archive_path_of_test("once.pt"),
+                      twice = zip_archive_path_of_test("twice.pt");
     for (const uint64_t zip64_from : {uint64_t{0xFFFFFFFF}, uint64_t{100}, uint64_t{0}}) {
         pack_archive(kModel, once, {{"ds_config.json", "{}"}, {"data/notes", "old"}},
                      {.zip64_from = zip64_from});
@@ -215,7 +216,7 @@ TEST_CASE("packing adds and replaces extra files and keeps every other record") 
 }
 
 TEST_CASE("an archive packed onto itself twice with the same files does not change") {
-    const std::string path = path_of_test("self.pt");
+    const std::string path = zip_archive_path_of_test("self.pt");
     pack_archive(kModel, path, {{"a", "1"}, {"b", "2"}});
     const std::string first = read_file(path, 1 << 20);
     pack_archive(path, path, {{"a", "1"}, {"b", "2"}});
@@ -224,7 +225,7 @@ TEST_CASE("an archive packed onto itself twice with the same files does not chan
 }
 
 TEST_CASE("Python's zipfile finds a packed archive sound, with and without zip64 sizes") {
-    const std::string path = path_of_test("python.pt");
+    const std::string path = zip_archive_path_of_test("python.pt");
     const std::string script =
         "import sys, zipfile; z = zipfile.ZipFile(sys.argv[1]); assert z.testzip() is None; "
         "assert z.read(\"mlp/extra/c.json\") == b\"{}\"; assert len(z.namelist()) == 20; "
@@ -256,7 +257,7 @@ TEST_CASE("a packed copy has the mode of its model, and a file that is replaced 
 }
 
 TEST_CASE("a damaged extra file is found when it is read") {
-    const std::string path = path_of_test("damaged.pt");
+    const std::string path = zip_archive_path_of_test("damaged.pt");
     pack_archive(kModel, path, {{"notes", "unmistakable"}});
     std::string content = read_file(path, 1 << 20);
     content[content.find("unmistakable") + 2] ^= 1;
@@ -268,7 +269,7 @@ TEST_CASE("a damaged extra file is found when it is read") {
 }
 
 TEST_CASE("names that cannot be extra files and places that cannot be written are errors") {
-    const std::string path = path_of_test("names.pt");
+    const std::string path = zip_archive_path_of_test("names.pt");
     for (const std::string name :
          {"", "/a", "a/", "a//b", ".", "../a", "a/..", "a\nb", "a\tb", "\x1b[2J"}) {
         INFO("name '" << name << "'");

@@ -17,7 +17,7 @@ const Tokenizer& words() {
 }
 
 // Turns begin with t8 and t9, and end with t7. Reasoning, tools and their calls are not written.
-constexpr const char* kTurns =
+constexpr const char* kEncodeSampleTurns =
     "{% for m in messages %}{{ 't9' if m.role == 'assistant' else 't8' }} {{ m.content }} t7 "
     "{% endfor %}{% if add_generation_prompt %}t9 {% endif %}";
 // The same template, but it writes all of these.
@@ -58,32 +58,35 @@ using Ids = std::vector<int32_t>;
 }  // namespace
 
 TEST_CASE("a text that ends with an end token gets no second one") {
-    CHECK(encoded(R"({"text": "t3 t4"})", kTurns).tokens == Ids{3, 4, 2});
-    CHECK(encoded(R"({"text": "t3 t4 </s>"})", kTurns).tokens == Ids{3, 4, 2});
+    CHECK(encoded(R"({"text": "t3 t4"})", kEncodeSampleTurns).tokens == Ids{3, 4, 2});
+    CHECK(encoded(R"({"text": "t3 t4 </s>"})", kEncodeSampleTurns).tokens == Ids{3, 4, 2});
     // Each of the model's end tokens ends a text.
-    CHECK(encoded(R"({"text": "t3 t4 t7"})", kTurns).tokens == Ids{3, 4, 7});
+    CHECK(encoded(R"({"text": "t3 t4 t7"})", kEncodeSampleTurns).tokens == Ids{3, 4, 7});
     CHECK(encoded(R"({"prompt": "t3", "completion": " t4 </s>"})", nullptr).learned == Ids{4, 2});
-    CHECK(encoded(R"({"text": "t3 t4"})", kTurns, {}).tokens == Ids{3, 4});
+    CHECK(encoded(R"({"text": "t3 t4"})", kEncodeSampleTurns, {}).tokens == Ids{3, 4});
 }
 
 TEST_CASE("text that goes on is no chat unless that is asked for") {
     constexpr const char* kLine = R"({"prompt": "t3", "completion": " t4"})";
-    const Encoded text = encoded(kLine, kTurns);
+    const Encoded text = encoded(kLine, kEncodeSampleTurns);
     CHECK(text.tokens == Ids{3, 4, 2});
     CHECK(text.learned == Ids{4, 2});
     const EncodeRules asked{.end_tokens = {2}, .makes_chats = true};
-    const Encoded chat = encoded(kLine, kTurns, asked);
+    const Encoded chat = encoded(kLine, kEncodeSampleTurns, asked);
     CHECK(chat.tokens == Ids{8, 3, 7, 9, 4, 7});
     CHECK(chat.learned == Ids{4, 7});
     // Without a template there is no chat.
     CHECK(encoded(kLine, nullptr, asked).tokens == Ids{3, 4, 2});
 
     constexpr const char* kPair = R"({"prompt": "t3", "chosen": " t4", "rejected": " t5 t6"})";
-    CHECK(encoded(kPair, kTurns, {.end_tokens = {2}}, PreferenceSide::kRejected).tokens ==
-          Ids{3, 5, 6, 2});
-    CHECK(encoded(kPair, kTurns, asked, PreferenceSide::kRejected).learned == Ids{5, 6, 7});
+    CHECK(
+        encoded(kPair, kEncodeSampleTurns, {.end_tokens = {2}}, PreferenceSide::kRejected).tokens ==
+        Ids{3, 5, 6, 2});
+    CHECK(encoded(kPair, kEncodeSampleTurns, asked, PreferenceSide::kRejected).learned ==
+          Ids{5, 6, 7});
     // A question is not a text to continue.
-    CHECK(encoded(R"({"question": "t3", "answer": "t4"})", kTurns).tokens == Ids{8, 3, 7, 9, 4, 7});
+    CHECK(encoded(R"({"question": "t3", "answer": "t4"})", kEncodeSampleTurns).tokens ==
+          Ids{8, 3, 7, 9, 4, 7});
 }
 
 TEST_CASE("a part that the template does not write is told") {
@@ -114,7 +117,8 @@ TEST_CASE("a part that the template does not write is told") {
     };
     for (const Row& row : rows) {
         INFO(row.line);
-        const Encoded lost = encoded(row.line, kTurns), written = encoded(row.line, kWriting);
+        const Encoded lost = encoded(row.line, kEncodeSampleTurns),
+                      written = encoded(row.line, kWriting);
         CHECK(lost.lost == row.part);
         CHECK(lost.tokens == row.without);
         CHECK(written.lost.empty());
@@ -132,7 +136,7 @@ TEST_CASE("a call that is all of an answer is refused where the template writes 
         R"({"conversations": [{"from": "human", "value": "t3"}, {"from": "function_call",
             "value": "{\"name\": \"t5\", \"arguments\": {}}"}],
             "tools": "[{\"function\": {\"name\": \"t6\"}}]"})";
-    CHECK_THAT(encoded(kCall, kTurns).reason,
+    CHECK_THAT(encoded(kCall, kEncodeSampleTurns).reason,
                Catch::Contains("the chat template does not write tool calls"));
     CHECK(encoded(kCall, kWriting).learned == Ids{5, 7});
     const auto message = [](const char* content, const char* more) {
@@ -144,12 +148,13 @@ TEST_CASE("a call that is all of an answer is refused where the template writes 
     };
     for (const char* nothing : {R"("")", "null"}) {
         INFO(nothing);
-        CHECK_THAT(encoded(message(nothing, "").c_str(), kTurns).reason,
+        CHECK_THAT(encoded(message(nothing, "").c_str(), kEncodeSampleTurns).reason,
                    Catch::Contains("the chat template does not write tool calls"));
         CHECK(encoded(message(nothing, "").c_str(), kWriting).learned == Ids{5, 7, 4, 7});
-        CHECK(encoded(message(nothing, R"(, "weight": 0)").c_str(), kTurns).learned == Ids{4, 7});
+        CHECK(encoded(message(nothing, R"(, "weight": 0)").c_str(), kEncodeSampleTurns).learned ==
+              Ids{4, 7});
     }
-    CHECK(encoded(message(R"("t6")", "").c_str(), kTurns).learned == Ids{6, 7, 4, 7});
+    CHECK(encoded(message(R"("t6")", "").c_str(), kEncodeSampleTurns).learned == Ids{6, 7, 4, 7});
 }
 
 TEST_CASE("what says that it is not learned is not learned with everything else either") {
@@ -157,8 +162,8 @@ TEST_CASE("what says that it is not learned is not learned with everything else 
         R"({"messages": [{"role": "user", "content": "t3"}, {"role": "assistant", "content": "t4",
             "weight": 0}, {"role": "user", "content": "t5"}, {"role": "assistant",
             "content": "t6"}]})";
-    CHECK(encoded(kLine, kTurns).learned == Ids{6, 7});
-    CHECK_THAT(encoded(kLine, kTurns, {.end_tokens = {}, .learns_all = true}).reason,
+    CHECK(encoded(kLine, kEncodeSampleTurns).learned == Ids{6, 7});
+    CHECK_THAT(encoded(kLine, kEncodeSampleTurns, {.end_tokens = {}, .learns_all = true}).reason,
                Catch::Contains("a message is marked as not learned"));
 }
 
@@ -168,7 +173,7 @@ TEST_CASE("the system text that a template adds is not learned with a first answ
             {"role": "assistant", "content": "t6"}]})";
     const std::string source =
         "{% for m in messages %}{% if loop.first and m.role != 'system' %}t8 t5 t7 {% endif %}" +
-        std::string(kTurns).substr(std::string_view("{% for m in messages %}").size());
+        std::string(kEncodeSampleTurns).substr(std::string_view("{% for m in messages %}").size());
     const Encoded made = encoded(kGreeting, source.c_str());
     CHECK(made.tokens == Ids{8, 5, 7, 9, 3, 7, 8, 4, 7, 9, 6, 7});
     CHECK(made.learned == Ids{3, 7, 6, 7});

@@ -12,11 +12,11 @@ using namespace dslaunch::test;
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using TemplateJinjaJson = nlohmann::ordered_json;
 
-const Json& jinja_fixture() {
-    static const Json json =
-        Json::parse(content_of(std::string(source_dir()) + "/tests/fixtures/chat/chat.json"));
+const TemplateJinjaJson& jinja_fixture() {
+    static const TemplateJinjaJson json = TemplateJinjaJson::parse(
+        content_of(std::string(source_dir()) + "/tests/fixtures/chat/chat.json"));
     return json;
 }
 
@@ -43,12 +43,13 @@ size_t points_before(const std::string& text, size_t bytes) {
 }
 
 // Returns the text, or null for an error. The error must name the template and a line.
-Json outcome(const std::string& source, const Json& variables, Json* generated = nullptr) {
+TemplateJinjaJson outcome(const std::string& source, const TemplateJinjaJson& variables,
+                          TemplateJinjaJson* generated = nullptr) {
     try {
         const RenderedChat chat =
             ChatTemplate::parse(source, "fixture").render(variables, fixture_clock());
         if (generated != nullptr) {
-            *generated = Json::array();
+            *generated = TemplateJinjaJson::array();
             for (const TextRange& range : chat.generated)
                 generated->push_back({points_before(chat.text, range.begin_bytes),
                                       points_before(chat.text, range.end_bytes)});
@@ -64,12 +65,12 @@ Json outcome(const std::string& source, const Json& variables, Json* generated =
 }  // namespace
 
 TEST_CASE("expressions and tags print what Jinja2 prints, and fail where it fails") {
-    Json variables = jinja_fixture()["variables"];
-    variables["messages"] = Json::array();
+    TemplateJinjaJson variables = jinja_fixture()["variables"];
+    variables["messages"] = TemplateJinjaJson::array();
     variables["tools"] = variables["documents"] = nullptr;
     variables["add_generation_prompt"] = false;
     size_t rows = 0;
-    for (const Json& row : jinja_fixture()["expressions"]) {
+    for (const TemplateJinjaJson& row : jinja_fixture()["expressions"]) {
         INFO(row[0].get<std::string>());
         CHECK(outcome(row[0], variables) == row[1]);
         ++rows;
@@ -79,11 +80,11 @@ TEST_CASE("expressions and tags print what Jinja2 prints, and fail where it fail
 
 TEST_CASE("chat templates render as transformers renders them, with the assistant's marks") {
     size_t rows = 0;
-    for (const Json& row : jinja_fixture()["chats"]) {
+    for (const TemplateJinjaJson& row : jinja_fixture()["chats"]) {
         INFO(row["template"].get<std::string>() << " " << row["variables"].dump());
-        Json variables = row["variables"];
+        TemplateJinjaJson variables = row["variables"];
         variables["documents"] = nullptr;
-        Json generated = Json::array();
+        TemplateJinjaJson generated = TemplateJinjaJson::array();
         const std::string source = jinja_fixture()["templates"][row["template"]];
         CHECK(outcome(source, variables, &generated) == row["text"]);
         CHECK(generated == row["generated"]);

@@ -14,16 +14,16 @@
 namespace dslaunch::text {
 namespace {
 
-using Json = nlohmann::json;
+using TokenizerClassJson = nlohmann::json;
 
 TEST_CASE("a blank goes before a text as the tokenizer's class says") {
-    const Json fixture = Json::parse(test::content_of(
+    const TokenizerClassJson fixture = TokenizerClassJson::parse(test::content_of(
         std::string(test::source_dir()) + "/tests/fixtures/tokenizers/tokenizer_classes.json"));
     std::set<std::vector<int32_t>> different;
-    for (const Json& row : fixture["folders"]) {
+    for (const TokenizerClassJson& row : fixture["folders"]) {
         INFO(row["tokenizer"] << " " << row["tokenizer_config"] << " " << row["config"]);
         const test::TemporaryFolder folder;
-        const auto put = [&](const char* name, const Json& json) {
+        const auto put = [&](const char* name, const TokenizerClassJson& json) {
             test::write_file(folder.path() + "/" + name, json.dump());
         };
         put("tokenizer.json", fixture["tokenizers"][row["tokenizer"].get<std::string>()]);
@@ -44,7 +44,7 @@ TEST_CASE("a blank goes before a text as the tokenizer's class says") {
 
 TEST_CASE("a folder of a tokenizer.json alone has that tokenizer") {
     const test::TemporaryFolder folder;
-    const Json fixture = Json::parse(test::content_of(
+    const TokenizerClassJson fixture = TokenizerClassJson::parse(test::content_of(
         std::string(test::source_dir()) + "/tests/fixtures/tokenizers/tokenizer_classes.json"));
     const std::string text = fixture["tokenizers"]["bytes-prefix"].dump();
     test::write_file(folder.path() + "/tokenizer.json", text);

@@ -12,27 +12,28 @@ using namespace dslaunch::test;
 
 namespace {
 
-using Json = nlohmann::json;
+using TokenizerGrowthJson = nlohmann::json;
 
-std::string with(const Json& changes) {
-    Json json = Json::parse(R"({"version": "1.0", "added_tokens": [], "normalizer": null,
+std::string with(const TokenizerGrowthJson& changes) {
+    TokenizerGrowthJson json =
+        TokenizerGrowthJson::parse(R"({"version": "1.0", "added_tokens": [], "normalizer": null,
         "pre_tokenizer": null, "post_processor": null, "decoder": null,
         "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "x": 3}, "merges": []}})");
     json.update(changes);
     return json.dump();
 }
 
-Json replace(const std::string& from, const std::string& to) {
+TokenizerGrowthJson replace(const std::string& from, const std::string& to) {
     return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
-Json sequence(const char* list, const Json& step, int count) {
-    Json json = {{"type", "Sequence"}, {list, Json::array()}};
+TokenizerGrowthJson sequence(const char* list, const TokenizerGrowthJson& step, int count) {
+    TokenizerGrowthJson json = {{"type", "Sequence"}, {list, TokenizerGrowthJson::array()}};
     for (int i = 0; i < count; ++i) json[list].push_back(step);
     return json;
 }
 
-Json byte_level() {
+TokenizerGrowthJson byte_level() {
     return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
 }
 
@@ -47,28 +48,31 @@ std::string refusal_of(const Call& call) {
 TEST_CASE("a step that writes a long text is refused by its place") {
     const std::string longest(1024, 'b'), longer(1025, 'b');
     const auto prepend = [](const std::string& text) {
-        return Json{{"type", "Prepend"}, {"prepend", text}};
+        return TokenizerGrowthJson{{"type", "Prepend"}, {"prepend", text}};
     };
     const Tokenizer tokenizer =
         Tokenizer::parse(with({{"normalizer", replace("a", longest)}}), "t.json");
     CHECK(tokenizer.encode("aa") == std::vector<int32_t>(2048, 1));
-    const Json unigram = {
-        {"type", "Unigram"}, {"unk_id", 0}, {"vocab", Json::array({Json::array({longer, -1.0})})}};
-    const Json words = {{"type", "WordPiece"},
-                        {"unk_token", "a"},
-                        {"continuing_subword_prefix", "##"},
-                        {"max_input_chars_per_word", 100},
-                        {"vocab", {{"a", 0}, {longer, 1}}}};
-    const Json marked = {{"type", "BPE"},
-                         {"vocab", {{"a", 0}}},
-                         {"merges", Json::array()},
-                         {"end_of_word_suffix", std::string(65, 'b')}};
-    const Json many = {{"type", "TemplateProcessing"},
-                       {"single", {{{"SpecialToken", {{"id", "s"}, {"type_id", 0}}}}}},
-                       {"pair", Json::array()},
-                       {"special_tokens",
-                        {{"s", {{"id", "s"}, {"ids", std::vector<int>(65)}, {"tokens", {"a"}}}}}}};
-    for (const auto& [changes, place] : std::vector<std::pair<Json, std::string>>{
+    const TokenizerGrowthJson unigram = {
+        {"type", "Unigram"},
+        {"unk_id", 0},
+        {"vocab", TokenizerGrowthJson::array({TokenizerGrowthJson::array({longer, -1.0})})}};
+    const TokenizerGrowthJson words = {{"type", "WordPiece"},
+                                       {"unk_token", "a"},
+                                       {"continuing_subword_prefix", "##"},
+                                       {"max_input_chars_per_word", 100},
+                                       {"vocab", {{"a", 0}, {longer, 1}}}};
+    const TokenizerGrowthJson marked = {{"type", "BPE"},
+                                        {"vocab", {{"a", 0}}},
+                                        {"merges", TokenizerGrowthJson::array()},
+                                        {"end_of_word_suffix", std::string(65, 'b')}};
+    const TokenizerGrowthJson many = {
+        {"type", "TemplateProcessing"},
+        {"single", {{{"SpecialToken", {{"id", "s"}, {"type_id", 0}}}}}},
+        {"pair", TokenizerGrowthJson::array()},
+        {"special_tokens",
+         {{"s", {{"id", "s"}, {"ids", std::vector<int>(65)}, {"tokens", {"a"}}}}}}};
+    for (const auto& [changes, place] : std::vector<std::pair<TokenizerGrowthJson, std::string>>{
              {{{"normalizer", replace("a", longer)}},
               "normalizer.content: the string has 1025 bytes"},
              {{{"normalizer", prepend(longer)}}, "normalizer.prepend: the string has 1025 bytes"},
@@ -84,7 +88,7 @@ TEST_CASE("a step that writes a long text is refused by its place") {
 }
 
 TEST_CASE("steps that double a text again and again are refused by their field") {
-    const std::vector<std::pair<Json, std::string>> cases = {
+    const std::vector<std::pair<TokenizerGrowthJson, std::string>> cases = {
         {{{"normalizer", sequence("normalizers", replace("a", "aa"), 60)}}, "normalizer: "},
         {{{"normalizer", sequence("normalizers", {{"type", "ByteLevel"}}, 60)}}, "normalizer: "},
         {{{"pre_tokenizer", sequence("pretokenizers", byte_level(), 60)}}, "pre_tokenizer: "},
@@ -99,7 +103,8 @@ TEST_CASE("steps that double a text again and again are refused by their field")
 
 TEST_CASE("what doubles a text of rare characters alone ends with an error and bounded memory") {
     const std::string rare = "\u0e01";
-    const Json model = {{"type", "BPE"}, {"vocab", {{rare, 0}}}, {"merges", Json::array()}};
+    const TokenizerGrowthJson model = {
+        {"type", "BPE"}, {"vocab", {{rare, 0}}}, {"merges", TokenizerGrowthJson::array()}};
     const Tokenizer encoding = Tokenizer::parse(
         with({{"normalizer", sequence("normalizers", replace(rare, rare + rare), 60)},
               {"model", model}}),
@@ -120,7 +125,7 @@ TEST_CASE("what doubles a text of rare characters alone ends with an error and b
 
 TEST_CASE("parts of a text grow within one bound for all of them") {
     // 2,000 parts between added tokens. A normalizer makes 64 KiB of each part.
-    Json changes = {{"normalizer", sequence("normalizers", replace("a", "aa"), 15)}};
+    TokenizerGrowthJson changes = {{"normalizer", sequence("normalizers", replace("a", "aa"), 15)}};
     changes["added_tokens"] = {{{"id", 3},
                                 {"content", "x"},
                                 {"single_word", false},
@@ -139,7 +144,7 @@ TEST_CASE("parts of a text grow within one bound for all of them") {
 TEST_CASE("the largest growth of honest steps has room") {
     // U+FDFA is 18 characters in NFKD. Two bytes write each of 15 of these, and each of those bytes
     // becomes a character of two bytes.
-    Json vocabulary = Json::object();
+    TokenizerGrowthJson vocabulary = TokenizerGrowthJson::object();
     for (int i = 0; i < 256; ++i) {
         const char32_t point = i < 128 ? U'\u0100' + i : U'\u0080' + i;
         std::string text = {static_cast<char>(0xC0 | point >> 6),
@@ -147,8 +152,10 @@ TEST_CASE("the largest growth of honest steps has room") {
         vocabulary[text] = i;
     }
     vocabulary["<unk>"] = 256;
-    const Json model = {
-        {"type", "BPE"}, {"unk_token", "<unk>"}, {"vocab", vocabulary}, {"merges", Json::array()}};
+    const TokenizerGrowthJson model = {{"type", "BPE"},
+                                       {"unk_token", "<unk>"},
+                                       {"vocab", vocabulary},
+                                       {"merges", TokenizerGrowthJson::array()}};
     const Tokenizer tokenizer = Tokenizer::parse(with({{"normalizer", {{"type", "NFKD"}}},
                                                        {"pre_tokenizer", byte_level()},
                                                        {"model", model}}),
@@ -159,15 +166,16 @@ TEST_CASE("the largest growth of honest steps has room") {
 }
 
 TEST_CASE("blanks around tokens that take them are looked at once") {
-    Json token = {{"id", 4},        {"content", "\t"},     {"single_word", false}, {"lstrip", true},
-                  {"rstrip", true}, {"normalized", false}, {"special", false}};
+    TokenizerGrowthJson token = {{"id", 4},         {"content", "\t"}, {"single_word", false},
+                                 {"lstrip", true},  {"rstrip", true},  {"normalized", false},
+                                 {"special", false}};
     std::string blanks, words;
     for (int i = 0; i < 200'000; ++i) blanks += "\t ";
     for (int i = 0; i < 100'000; ++i) words += "a  \t \t  b";
     for (const bool right : {true, false}) {
         token["rstrip"] = right;
-        const Tokenizer tokenizer =
-            Tokenizer::parse(with({{"added_tokens", Json::array({token})}}), "t.json");
+        const Tokenizer tokenizer = Tokenizer::parse(
+            with({{"added_tokens", TokenizerGrowthJson::array({token})}}), "t.json");
         // Either the first token takes what follows, or each token takes the blank before it.
         CHECK(tokenizer.encode(blanks) == std::vector<int32_t>(right ? 1 : 200'000, 4));
         const std::vector<int32_t> ids = tokenizer.encode(words);

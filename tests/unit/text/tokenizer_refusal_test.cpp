@@ -13,49 +13,52 @@ using namespace dslaunch::test;
 
 namespace {
 
-using Json = nlohmann::json;
+using TokenizerRefusalJson = nlohmann::json;
 
-std::string refusal_of(const std::string& text) {
+std::string tokenizer_refusal_of(const std::string& text) {
     return error_of(ExitCode::kInput, [&] { (void)Tokenizer::parse(text, "t.json"); });
 }
 
 // Returns a small tokenizer in which the members of CHANGES replace its own.
-std::string with(const std::string& changes) {
-    Json json = Json::parse(R"({"version": "1.0", "added_tokens": [], "normalizer": null,
+std::string tokenizer_refusal_with(const std::string& changes) {
+    TokenizerRefusalJson json =
+        TokenizerRefusalJson::parse(R"({"version": "1.0", "added_tokens": [], "normalizer": null,
         "pre_tokenizer": null, "post_processor": null, "decoder": null,
         "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})");
-    json.update(Json::parse(changes));
+    json.update(TokenizerRefusalJson::parse(changes));
     return json.dump();
 }
 
 std::string with_model(const std::string& changes) {
-    Json model =
-        Json::parse(R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})");
-    model.update(Json::parse(changes));
-    return with(Json{{"model", model}}.dump());
+    TokenizerRefusalJson model = TokenizerRefusalJson::parse(
+        R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})");
+    model.update(TokenizerRefusalJson::parse(changes));
+    return tokenizer_refusal_with(TokenizerRefusalJson{{"model", model}}.dump());
 }
 
 std::string with_token(const std::string& changes) {
-    Json token = Json::parse(R"({"id": 3, "content": "<s>", "single_word": false, "lstrip": false,
+    TokenizerRefusalJson token = TokenizerRefusalJson::parse(
+        R"({"id": 3, "content": "<s>", "single_word": false, "lstrip": false,
         "rstrip": false, "normalized": false, "special": true})");
-    token.update(Json::parse(changes));
-    return with(Json{{"added_tokens", Json::array({token})}}.dump());
+    token.update(TokenizerRefusalJson::parse(changes));
+    return tokenizer_refusal_with(
+        TokenizerRefusalJson{{"added_tokens", TokenizerRefusalJson::array({token})}}.dump());
 }
 
 std::string with_split(const std::string& expression) {
-    return with(Json{{"pre_tokenizer",
-                      {{"type", "Split"},
-                       {"pattern", {{"Regex", expression}}},
-                       {"behavior", "Isolated"},
-                       {"invert", false}}}}
-                    .dump());
+    return tokenizer_refusal_with(TokenizerRefusalJson{
+        {"pre_tokenizer",
+         {{"type", "Split"},
+          {"pattern", {{"Regex", expression}}},
+          {"behavior", "Isolated"},
+          {"invert", false}}}}.dump());
 }
 
 std::string nested(const std::string& field, const std::string& list, int depth) {
     std::string text = R"({"type": "Lowercase"})";
     for (int i = 0; i < depth; ++i)
         text = R"({"type": "Sequence", ")" + list + R"(": [)" + text + "]}";
-    return with("{\"" + field + "\": " + text + "}");
+    return tokenizer_refusal_with("{\"" + field + "\": " + text + "}");
 }
 
 struct Row {
@@ -66,10 +69,10 @@ struct Row {
 }  // namespace
 
 TEST_CASE("a small tokenizer.json is read, so that refusals below have one cause") {
-    CHECK(refusal_of(with("{}")) == "accepted");
-    CHECK(refusal_of(with_model("{}")) == "accepted");
-    CHECK(refusal_of(with_token("{}")) == "accepted");
-    CHECK(refusal_of(with_split("a+")) == "accepted");
+    CHECK(tokenizer_refusal_of(tokenizer_refusal_with("{}")) == "accepted");
+    CHECK(tokenizer_refusal_of(with_model("{}")) == "accepted");
+    CHECK(tokenizer_refusal_of(with_token("{}")) == "accepted");
+    CHECK(tokenizer_refusal_of(with_split("a+")) == "accepted");
 }
 
 TEST_CASE("documents that are no tokenizer are refused") {
@@ -79,8 +82,9 @@ TEST_CASE("documents that are no tokenizer are refused") {
         {"[]", "an object is expected"},
         {"{}", "the field `model` is missing"},
         {"{\"model\": {\"vocab\": {\"a\": 0, \"a\": 1}}}", "the key `a` twice"},
-        {with(R"({"version": "2.0"})"), "version: only version 1.0 is supported"},
-        {with(R"({"surprise": 1})"), "this version does not support the field `surprise`"},
+        {tokenizer_refusal_with(R"({"version": "2.0"})"), "version: only version 1.0 is supported"},
+        {tokenizer_refusal_with(R"({"surprise": 1})"),
+         "this version does not support the field `surprise`"},
         {std::string(100'000, '['), "nested too deep"},
         {nested("normalizer", "normalizers", 40), "too many steps"},
         {nested("pre_tokenizer", "pretokenizers", 40), "too many steps"},
@@ -89,7 +93,7 @@ TEST_CASE("documents that are no tokenizer are refused") {
     };
     for (const Row& row : table) {
         INFO(row.text.substr(0, 200));
-        CHECK_THAT(refusal_of(row.text), Catch::Contains(row.message));
+        CHECK_THAT(tokenizer_refusal_of(row.text), Catch::Contains(row.message));
     }
     CHECK_THAT(error_of(ExitCode::kInput, [] { (void)Tokenizer::load("/proc/no/such/file"); }),
                Catch::Contains("/proc/no/such/file: cannot be opened"));
@@ -108,20 +112,26 @@ TEST_CASE("a folder without tokenizer.json says what to do, by what else is in i
 TEST_CASE("what is not known to this version is refused by its name and place") {
     const Row table[] = {
         {with_model(R"({"type": "Neural"})"), "model: the model `Neural`"},
-        {with(R"({"normalizer": {"type": "Odd"}})"), "normalizer: the normalizer `Odd`"},
-        {with(R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Odd"}]}})"),
+        {tokenizer_refusal_with(R"({"normalizer": {"type": "Odd"}})"),
+         "normalizer: the normalizer `Odd`"},
+        {tokenizer_refusal_with(
+             R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Odd"}]}})"),
          "normalizer.normalizers[0]: the normalizer `Odd`"},
-        {with(R"({"normalizer": {"type": "NFC", "form": 1}})"), "the field `form`"},
-        {with(R"({"pre_tokenizer": {"type": "UnicodeScripts"}})"), "`UnicodeScripts`"},
-        {with(R"({"decoder": {"type": "CTC", "pad_token": "<pad>"}})"), "the decoder `CTC`"},
-        {with(R"({"post_processor": {"type": "Odd"}})"), "the post-processor `Odd`"},
+        {tokenizer_refusal_with(R"({"normalizer": {"type": "NFC", "form": 1}})"),
+         "the field `form`"},
+        {tokenizer_refusal_with(R"({"pre_tokenizer": {"type": "UnicodeScripts"}})"),
+         "`UnicodeScripts`"},
+        {tokenizer_refusal_with(R"({"decoder": {"type": "CTC", "pad_token": "<pad>"}})"),
+         "the decoder `CTC`"},
+        {tokenizer_refusal_with(R"({"post_processor": {"type": "Odd"}})"),
+         "the post-processor `Odd`"},
         {with_model(R"({"dropout": 0.1})"), "model.dropout: dropout would make tokens random"},
         {with_split(R"([[:alpha:]])"), "a class such as [:alpha:]"},
         {with_split(R"(\p{Klingon})"), "\\p{Klingon} is not a supported property"},
     };
     for (const Row& row : table) {
         INFO(row.text);
-        CHECK_THAT(refusal_of(row.text), Catch::Contains(row.message));
+        CHECK_THAT(tokenizer_refusal_of(row.text), Catch::Contains(row.message));
     }
 }
 
@@ -139,20 +149,24 @@ TEST_CASE("wrong numbers, texts and patterns are refused") {
         {with_model(R"({"merges": [["a"]]})"), "a merge of two tokens"},
         {with_model(R"({"merges": [["a", "b"], "a b"]})"), "a list is expected"},
         {with_model(R"({"continuing_subword_prefix": "###"})"), "shorter than"},
-        {with(R"({"model": )" + ones + "1}}"),
+        {tokenizer_refusal_with(R"({"model": )" + ones + "1}}"),
          "model.unk_id: it is not a token number of this vocabulary"},
-        {with(R"({"model": )" + ones + "-1}}"), "model.unk_id"},
-        {with(R"({"model": {"type": "Unigram", "vocab": [["a"]]}})"), "a token and its score"},
+        {tokenizer_refusal_with(R"({"model": )" + ones + "-1}}"), "model.unk_id"},
+        {tokenizer_refusal_with(R"({"model": {"type": "Unigram", "vocab": [["a"]]}})"),
+         "a token and its score"},
         {with_token(R"({"id": 7})"),
          "has the number 7 here, but the Python package would give it 3"},
         {with_token(R"({"content": ")" + std::string(2000, 'x') + "\"}"), "but at most"},
         {with_token(R"({"special": "yes"})"), "true or false is expected"},
-        {with(R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "__"}})"),
+        {tokenizer_refusal_with(R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "__"}})"),
          "expected one character"},
-        {with(R"({"pre_tokenizer": {"type": "FixedLength", "length": 0}})"), "must be at least 1"},
-        {with(R"({"decoder": {"type": "Strip", "content": " ", "start": -1, "stop": 0}})"),
+        {tokenizer_refusal_with(R"({"pre_tokenizer": {"type": "FixedLength", "length": 0}})"),
+         "must be at least 1"},
+        {tokenizer_refusal_with(
+             R"({"decoder": {"type": "Strip", "content": " ", "start": -1, "stop": 0}})"),
          "expected a count from 0 to 1024"},
-        {with(R"({"post_processor": {"type": "BertProcessing", "sep": ["a"], "cls": ["b", 1]}})"),
+        {tokenizer_refusal_with(
+             R"({"post_processor": {"type": "BertProcessing", "sep": ["a"], "cls": ["b", 1]}})"),
          "a token and its number"},
         {with_split(""), "an empty pattern"},
         {with_split("(a"), "invalid pattern"},
@@ -163,20 +177,21 @@ TEST_CASE("wrong numbers, texts and patterns are refused") {
     };
     for (const Row& row : table) {
         INFO(row.text.substr(0, 300));
-        CHECK_THAT(refusal_of(row.text), Catch::Contains(row.message));
+        CHECK_THAT(tokenizer_refusal_of(row.text), Catch::Contains(row.message));
     }
 }
 
 TEST_CASE("a character map that is damaged is refused, or does nothing wild") {
     const auto map = [](const std::string& base64) {
-        return with(R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": ")" + base64 +
-                    "\"}}");
+        return tokenizer_refusal_with(
+            R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": ")" + base64 +
+            "\"}}");
     };
-    CHECK_THAT(refusal_of(map("!!!!")), Catch::Contains("it is not base64"));
-    CHECK_THAT(refusal_of(map("AAA")), Catch::Contains("it is not base64"));
-    CHECK_THAT(refusal_of(map("")), Catch::Contains("longer than the map"));
-    CHECK_THAT(refusal_of(map("/////wAAAAA=")), Catch::Contains("longer than the map"));
-    CHECK_THAT(refusal_of(map("BAAAAAAAAAD//w==")), Catch::Contains("are not UTF-8"));
+    CHECK_THAT(tokenizer_refusal_of(map("!!!!")), Catch::Contains("it is not base64"));
+    CHECK_THAT(tokenizer_refusal_of(map("AAA")), Catch::Contains("it is not base64"));
+    CHECK_THAT(tokenizer_refusal_of(map("")), Catch::Contains("longer than the map"));
+    CHECK_THAT(tokenizer_refusal_of(map("/////wAAAAA=")), Catch::Contains("longer than the map"));
+    CHECK_THAT(tokenizer_refusal_of(map("BAAAAAAAAAD//w==")), Catch::Contains("are not UTF-8"));
     // One unit that points far away: no text is replaced.
     const Tokenizer wild = Tokenizer::parse(map("BAAAAP////8A"), "t.json");
     CHECK(wild.encode("ab") == std::vector<int32_t>{2});
@@ -194,12 +209,15 @@ TEST_CASE("a pattern that would take for ever ends with an error") {
 
 TEST_CASE("text that the model has no token for is an error where there is no unknown token") {
     const Tokenizer unigram = Tokenizer::parse(
-        with(R"({"model": {"type": "Unigram", "vocab": [["a", -1.5]]}})"), "t.json");
+        tokenizer_refusal_with(R"({"model": {"type": "Unigram", "vocab": [["a", -1.5]]}})"),
+        "t.json");
     CHECK(unigram.encode("aa").size() == 2);
     CHECK_THAT(error_of(ExitCode::kInput, [&] { (void)unigram.encode("ab"); }),
                Catch::Contains("no token for 'b'"));
     const Tokenizer words = Tokenizer::parse(
-        with(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}})"), "t.json");
+        tokenizer_refusal_with(
+            R"({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}})"),
+        "t.json");
     CHECK_THAT(error_of(ExitCode::kInput, [&] { (void)words.encode("b"); }),
                Catch::Contains("unk_token '?' is not in its vocabulary"));
 }

@@ -20,29 +20,29 @@ using namespace dslaunch::test;
 
 namespace {
 
-using Json = nlohmann::json;
+using TokenizerJson = nlohmann::json;
 
-const Json& fixture() {
-    static const Json json = Json::parse(
+const TokenizerJson& fixture() {
+    static const TokenizerJson json = TokenizerJson::parse(
         content_of(std::string(source_dir()) + "/tests/fixtures/tokenizers/tokenizers.json"));
     return json;
 }
 
-Tokenizer tokenizer_of(Json sections, const Json& model) {
+Tokenizer tokenizer_of(TokenizerJson sections, const TokenizerJson& model) {
     sections["model"] = model;
     return Tokenizer::parse(sections.dump(), "fixture");
 }
 
-Tokenizer tokenizer_of(const Json& row) {
+Tokenizer tokenizer_of(const TokenizerJson& row) {
     const std::string shared = row["tokenizer"]["model"];
     return tokenizer_of(row["tokenizer"], fixture()["models"][shared]);
 }
 
 Tokenizer tokenizer_named(const std::string& name) {
-    for (const Json& row : fixture()["rows"])
+    for (const TokenizerJson& row : fixture()["rows"])
         if (row["name"] == name) return tokenizer_of(row);
     FAIL("no row " << name);
-    return tokenizer_of(Json::object(), Json::object());
+    return tokenizer_of(TokenizerJson::object(), TokenizerJson::object());
 }
 
 // Returns the text that a stream gives for IDS, one after the other.
@@ -59,14 +59,14 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids
 
 // Returns a model whose tokens are bytes, in the order of their characters. The id of a piece's
 // last byte is 256 higher.
-Json points_model() {
+TokenizerJson points_model() {
     std::vector<std::string> alphabet;
     for (int byte = 0; byte < 256; ++byte) {
         alphabet.emplace_back();
         append_point(alphabet.back(), character_of_byte(static_cast<unsigned char>(byte)));
     }
     std::sort(alphabet.begin(), alphabet.end());
-    Json vocab = Json::object();
+    TokenizerJson vocab = TokenizerJson::object();
     for (size_t i = 0; i < alphabet.size(); ++i) {
         vocab[alphabet[i]] = i;
         vocab[alphabet[i] + "</w>"] = 256 + i;
@@ -74,7 +74,7 @@ Json points_model() {
     return {{"type", "BPE"},
             {"end_of_word_suffix", "</w>"},
             {"vocab", vocab},
-            {"merges", Json::array()}};
+            {"merges", TokenizerJson::array()}};
 }
 
 uint64_t hash_of_points(const Tokenizer& tokenizer) {
@@ -102,11 +102,11 @@ uint64_t hash_of_points(const Tokenizer& tokenizer) {
 }  // namespace
 
 TEST_CASE("every style of tokenizer encodes and decodes as the Python package does") {
-    for (const Json& row : fixture()["rows"]) {
+    for (const TokenizerJson& row : fixture()["rows"]) {
         const Tokenizer tokenizer = tokenizer_of(row);
         for (size_t i = 0; i < fixture()["texts"].size(); ++i) {
             const std::string text = fixture()["texts"][i];
-            const Json& wanted = row["cases"][i];
+            const TokenizerJson& wanted = row["cases"][i];
             INFO(row["name"] << ": " << text);
             const std::vector<int32_t> ids = wanted["ids"];
             const std::vector<int32_t> plain = wanted.value("plain", ids);
@@ -124,7 +124,7 @@ TEST_CASE("every style of tokenizer encodes and decodes as the Python package do
 }
 
 TEST_CASE("all code points are cut and normalized as the Python package does") {
-    for (const Json& row : fixture()["points"]) {
+    for (const TokenizerJson& row : fixture()["points"]) {
         INFO(row["name"]);
         const Tokenizer tokenizer = tokenizer_of(row["tokenizer"], points_model());
         CHECK(fmt::format("{:016x}", hash_of_points(tokenizer)) == row["hash"]);
@@ -165,7 +165,7 @@ TEST_CASE("bytes that are no UTF-8 are the replacement character, one for each m
 
 TEST_CASE("a stream of any tokens gives whole characters, and together what decode gives") {
     std::mt19937 random(5);
-    for (const Json& row : fixture()["rows"]) {
+    for (const TokenizerJson& row : fixture()["rows"]) {
         const Tokenizer tokenizer = tokenizer_of(row);
         INFO(row["name"]);
         for (int turn = 0; turn < 20; ++turn) {
@@ -196,7 +196,7 @@ TEST_CASE("a stream holds back bytes until their character is whole, and no long
 TEST_CASE("several threads share a tokenizer") {
     const Tokenizer tokenizer = tokenizer_named("llama2");
     std::vector<std::vector<int32_t>> wanted;
-    for (const Json& text : fixture()["texts"])
+    for (const TokenizerJson& text : fixture()["texts"])
         wanted.push_back(tokenizer.encode(text.get<std::string>()));
     std::vector<int> wrong(4);
     {

@@ -1,14 +1,15 @@
 // Products with bf16 weights in AMX tiles; see lib/kernels/CMakeLists.txt for the flags. A tile
-// multiplies the weights of 16 outputs, as they are in memory, by the activations of up to 16 rows,
-// each of which is the sum of two bf16 numbers. Every output and row has one sum for each of the
-// two numbers, added in the order of the inputs, whatever else is in the tile.
+// multiplies the weights of 16 outputs, in their layout in memory, by the activations of up to 16
+// rows. Each activation is the sum of two bf16 numbers, high + low. Each output of a row has one
+// sum of the high parts and one of the low parts, added in the order of the inputs. So the result
+// does not depend on the other rows and outputs of the tile.
 #if defined(__x86_64__)
 #include "kernels/matrix/cpu/packed_loops.h"
 
 namespace dslaunch::kernels {
 namespace {
 
-// The prefetch distance for weights, in inputs of each output.
+// The prefetch distance for weights, as a number of inputs; the same for each output.
 constexpr int64_t kAheadInputs = 64;
 
 // Tells GCC that loading a tile or a configuration reads memory.
@@ -49,8 +50,8 @@ inline int64_t tiles_of(int64_t inputs) {
     return (inputs + kTileInputs - 1) / kTileInputs;
 }
 
-// Transposes a matrix [16 rows, 16] of 32-bit numbers: first the numbers within quads of four rows,
-// then the order of the quads.
+// Transposes a matrix [16 rows, 16] of 32-bit numbers: first transposes 4 x 4 blocks, then moves
+// these blocks to their places.
 inline void turn_over(const float* from, float* to) {
     __m512 rows[16], pairs[16];
 #pragma GCC unroll 16
@@ -184,7 +185,8 @@ void run_tiles(const TileRun& run, TileShapes& shapes) {
     int64_t k = 0;
     for (; k + kTileInputs <= part.in; k += kTileInputs, x += 2 * kTileInputs * run.rows) {
         if (run.row == 0) {
-            // At the end of a row, continue where the row that follows these outputs begins.
+            // At the end of the rows of these outputs, prefetch the beginning of the rows of the
+            // next outputs.
             const bool inside = k + kAheadInputs < part.in;
             const uint16_t* const next =
                 w + k + kAheadInputs + (inside ? 0 : outputs - 1) * part.in;

@@ -18,8 +18,8 @@ struct AttendBlock {
     int64_t first, numel;  // positions
 };
 
-// Sets BLOCK to the positions from FIRST on. Positions before the part's first position are
-// replaced by it.
+// Sets BLOCK to the positions from FIRST on. Uses the part's first position in place of all
+// positions before it.
 template <typename T>
 inline void find_block(const AttendPart& part, int64_t first, AttendBlock<T>& block) {
     block.first = first;

@@ -18,8 +18,8 @@ inline Floats polynomial(Floats x, const float (&coefficients)[kCount]) {
     return sum;
 }
 
-// Returns exp(x): 0 below -86.6, infinity above 88.72. A NaN stays a NaN, because it is the second
-// argument of larger and smaller.
+// Returns exp(x): 0 below -86.6, infinity above 88.72. A NaN stays a NaN, because larger() and
+// smaller() return their second argument if it is a NaN.
 inline Floats exponential(Floats x) {
     constexpr float kLeast = -86.6F, kMost = 88.722839F;
     const Floats bounded = smaller(fill(kMost), larger(fill(kLeast), x));

@@ -103,7 +103,7 @@ inline Floats times_power_of_2(Floats value, Floats power) {
     return value * Floats{power_of_2(power.low), power_of_2(power.high)};
 }
 
-// Returns the sums (0 + 2) + (1 + 3) of the quads of four registers.
+// Returns the sum (0 + 2) + (1 + 3) of each quad (four elements) of the four registers.
 inline __m256 quad_sums(__m256 a, __m256 b, __m256 c, __m256 d) {
     const __m256 ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
     const __m256 cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
@@ -195,8 +195,8 @@ inline __m256i add_pairs(__m256i sums, __m256i pairs) {
     return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// Two products fit in 16 bits: nibbles are used as they are, bytes as |code| · (x with the code's
-// sign).
+// Both functions add two products in 16 bits, without overflow. The instruction needs an unsigned
+// factor: dot_nibbles uses the codes, dot_bytes uses |code| and gives x the code's sign.
 inline Ints dot_nibbles(Ints sums, Bytes64 codes, const int8_t* x) {
     const __m256i factor = four(x);
     return {add_pairs(sums.low, _mm256_maddubs_epi16(codes.low, factor)),

@@ -67,7 +67,7 @@ inline Floats times_power_of_2(Floats value, Floats power) {
     return _mm512_mul_ps(value, _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23)));
 }
 
-// Adds within quads first, (0 + 2) + (1 + 3), then the four quads in the same order.
+// Adds the elements of each quad as (0 + 2) + (1 + 3), and then the four quads in the same order.
 inline void sum_4(Floats a, Floats b, Floats c, Floats d, float* to) {
     const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
@@ -138,8 +138,8 @@ inline Ints begin_bytes(int32_t /*offset*/) {
     return begin_nibbles();
 }
 
-// Two products fit in 16 bits: nibbles are used as they are, bytes as |code| · (x with the code's
-// sign).
+// Both functions add two products in 16 bits, without overflow. The instruction needs an unsigned
+// factor: dot_nibbles uses the codes, dot_bytes uses |code| and gives x the code's sign.
 inline Ints dot_nibbles(Ints sums, Bytes64 codes, const int8_t* x) {
     const __m512i pairs = _mm512_maddubs_epi16(codes, four(x));
     return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));

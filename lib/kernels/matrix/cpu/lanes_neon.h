@@ -185,7 +185,8 @@ inline Ints dot_nibbles(Ints sums, Bytes64 codes, const int8_t* x) {
     return sums;
 }
 
-// A code stands for code - 128, which is the code with its upper bit changed, as a signed byte.
+// A code stands for the number code - 128. Flipping the upper bit of the code gives this number as
+// a signed byte.
 inline Ints dot_bytes(Ints sums, Bytes64 codes, const int8_t* x) {
     for (uint8x16_t& q : codes.q) q = veorq_u8(q, vdupq_n_u8(0x80));
     return dot_nibbles(sums, codes, x);

@@ -141,8 +141,9 @@ inline Bytes64 high_nibbles(Bytes64 a) {
     return {a.at, 4, 0x0F};
 }
 
-// Start a sum of codes times activations. Nibbles are codes 0..15. Bytes are codes 1..255, which
-// stand for code - 128: OFFSET is -128 times the sum of all activations that are added later.
+// Start a sum of codes times activations. Nibbles are codes 0..15. Bytes are codes 1..255, and each
+// stands for the number code - 128. OFFSET makes up for the 128: it is -128 times the sum of all
+// activations that are added later.
 inline Ints begin_nibbles() {
     return {};
 }
@@ -164,7 +165,8 @@ inline Ints dot_bytes(const Ints& sums, Bytes64 codes, const int8_t* x) {
     return dot_nibbles(sums, codes, x);
 }
 
-// The numbers that nibbles stand for. look_up() returns them for nibble K of 4 of each output.
+// The numbers for the codes 0 to 15 of a nibble. An output has four nibbles; look_up() returns, for
+// every output, the number for nibble K.
 struct Table {
     const float* numbers;
 };

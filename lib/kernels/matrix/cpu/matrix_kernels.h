@@ -79,10 +79,11 @@ struct MatrixKernels {
     void (*to_int8)(const PanelSource&, const PanelTarget&);
     void (*to_int4)(const PanelSource&, const PanelTarget&);
     void (*to_nf4)(const PanelSource&, const PanelTarget&);
-    // Null if products with bf16 weights use fp32 activations. Splits ROWS <= kTileRowsMax rows
-    // into bf16 parts. For each kTileInputs inputs it writes [16 pairs, high parts of the rows then
-    // low parts, 2], or, above kNarrowRows rows, [high then low, 16 pairs, rows, 2]. Inputs are
-    // padded with zeros.
+    // Splits ROWS <= kTileRowsMax rows of activations into a high and a low bf16 part. For each
+    // kTileInputs inputs, writes an array [16 pairs, 2 * rows, 2]: for each pair of inputs, first
+    // the high parts of all rows, then the low parts. With more than kNarrowRows rows, the array is
+    // [2 parts, 16 pairs, rows, 2]. Pads the inputs with zeros. Null if products with bf16 weights
+    // use fp32 activations.
     void (*split_rows)(const float* x, int64_t stride, int64_t in, int64_t rows, uint16_t* to);
 };
 

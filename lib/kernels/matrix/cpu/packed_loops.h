@@ -98,8 +98,9 @@ void int8_tile(const PanelTile& tile) {
     for (int r = 0; r < kRows; ++r) finish_row(tile, r, totals[r]);
 }
 
-// Computes a tile with int4 weights. A weight is factor · scale · code - low factor · minimum, so
-// the minimum of a group is multiplied by the sum of the group's activations.
+// Computes a tile with int4 weights. A weight is `factor * scale * code - low_factor * minimum`.
+// The second term is the same for a whole group: it is multiplied by the sum of the group's
+// activations.
 template <int kRows>
 void int4_tile(const PanelTile& tile) {
     const ProductPart& part = *tile.part;
@@ -216,7 +217,8 @@ struct Nf4Tiles {
     }
 };
 
-// Computes ROWS rows in tiles of kCount rows, the rest in tiles of half as many rows, and so on.
+// Computes ROWS rows in tiles of kCount rows. Computes the remaining rows in tiles of kCount / 2
+// rows, and so on.
 template <typename Tiles, int kCount>
 void panel_rows(PanelTile tile, int64_t rows) {
     for (; rows >= kCount; rows -= kCount, tile.row += kCount) Tiles::template run<kCount>(tile);

@@ -39,9 +39,9 @@ inline Floats largest_magnitudes(const PanelGroup& group, int64_t numel) {
     return largest + poison;
 }
 
-// Returns VALUE, which is not negative, rounded up to a bf16, so that no code is above 127. Every
-// NaN becomes the same bits: bf16_of() would keep the sign and the payload, which processors choose
-// differently, and the bytes of a matrix must not depend on the processor.
+// Returns VALUE, which is not negative, rounded up to a bf16, so that no code is above 127. Returns
+// the same bits for every NaN, because the bytes of a matrix must not depend on the processor.
+// bf16_of() would keep the sign and the payload of a NaN, which depend on the processor.
 inline uint16_t bf16_above(float value) {
     const auto bits = __builtin_bit_cast(uint32_t, value);
     return is_nan_bits(bits) ? uint16_t{0x7FC0} : static_cast<uint16_t>((bits + 0xFFFFU) >> 16);
@@ -92,9 +92,8 @@ struct CodeGrid {
     Floats scale, low;
 };
 
-// Gives large magnitudes more weight, as llama.cpp's k-quants do. On average, the inputs that
-// multiply the errors are equally large for all weights. But a weight has become large because the
-// loss depends on it.
+// Gives large weights more influence on the choice of a grid, as llama.cpp's k-quants do. A weight
+// becomes large in training because the loss depends on it, so its error matters more.
 inline void weigh(const PanelGroup& group, int64_t numel, PanelGroup& weights) {
     Floats squares = fill(0);
     for (int64_t k = 0; k < numel; ++k) squares = fma(group.at(k), group.at(k), squares);
@@ -176,8 +175,9 @@ inline CodeGrid best_grid(const PanelGroup& group, const PanelGroup& weights, in
     return best;
 }
 
-// Writes the 8-bit codes of the scales or minima of all groups, 32 bytes apart, and the factor that
-// they share.
+// Writes an 8-bit code for the scale (or the minimum) of each group to CODES; the codes of two
+// successive groups are 32 bytes apart. Writes the factor that all codes of an output share to
+// FACTORS.
 inline void keep_factors(const float* values, int64_t groups, uint8_t* codes, float* factors) {
     for (int i = 0; i < kLanes; ++i) {
         float largest = 0;
@@ -235,9 +235,9 @@ inline Nf4 nearest_nf4(Floats x) {
     return nearest;
 }
 
-// Returns the scale with the least weighted squared error that a search finds, for numbers of
-// magnitude at most 1. The search lets an end of the table stand for about the largest magnitude.
-// It tries both ends, because the table has more numbers above 0 than below.
+// Returns the scale with the least weighted squared error, for numbers of magnitude at most 1. Each
+// scale that is tried maps about the largest magnitude to the first or the last number of the
+// table. Both ends are tried, because the table has more numbers above 0 than below.
 inline Floats best_nf4_scale(const PanelGroup& group, const PanelGroup& weights, int64_t numel) {
     constexpr float kEnds[] = {1.0F,  1.05F,  1.1F,  0.95F,  0.9F,  0.85F,  0.8F,  0.75F,
                                -1.0F, -1.05F, -1.1F, -0.95F, -0.9F, -0.85F, -0.8F, -0.75F};
@@ -251,7 +251,8 @@ inline Floats best_nf4_scale(const PanelGroup& group, const PanelGroup& weights,
             wxq = fma(wq, group.at(k), wxq);
             wqq = fma(wq, q, wqq);
         }
-        // The part of x's squares that scale · q explains.
+        // The part of the weighted squares of x that `scale * q` accounts for; the rest is the
+        // error.
         const Floats scale = wxq / larger(wqq, tiny), explained = wxq * scale;
         best = where_less(most, explained, scale, best);
         most = where_less(most, explained, explained, most);

@@ -34,8 +34,8 @@ struct RowMajorTile {
     int64_t numel;  // inputs of the block
     float* sums;    // row r at sums + r * kChunkOutputs
     bool first;     // this is the first block: sums have no value yet
-    int64_t left;   // inputs from the block's start to the row's end if this tile is the first to
-                    // read its weights, and so prefetches; else 0
+    int64_t left;   // number of inputs from the block's start to the row's end, if this tile is the
+                    // first to read its weights and thus prefetches; otherwise 0
 };
 
 inline void keep(float* sums, const float* values, int outputs, bool first) {
@@ -63,7 +63,8 @@ void row_major_tile(const RowMajorTile<T>& tile) {
     int64_t k = 0;
     for (; k + kLanes <= tile.numel; k += kLanes) {
         if (tile.left > 0) {
-            // At the end of a row, continue where the row that follows these outputs begins.
+            // At the end of the rows of these outputs, prefetch the beginning of the rows of the
+            // next outputs.
             constexpr int64_t kAhead = kAheadBytes / int64_t{sizeof(typename T::Type)};
             const auto* const next =
                 tile.w + k + kAhead + (k + kAhead < tile.left ? 0 : kOutputs - 1) * tile.w_stride;

@@ -1,5 +1,5 @@
-// The loops of kernels/cpu and of this folder compiled for one number at a time: the reference; see
-// lib/kernels/CMakeLists.txt for the flags.
+// The loops of kernels/cpu and of this folder compiled without vector instructions: the reference.
+// See lib/kernels/CMakeLists.txt for the flags.
 #include "kernels/cpu/flat_loops.h"
 #include "kernels/cpu/packing_loops.h"
 #include "kernels/cpu/sign_loops.h"

@@ -1,11 +1,11 @@
 // A decoder's work on one token between the matrix products: norms, rotary positions, activations,
 // softmax, and parts of attention (attend.h). It is a table that each instruction set fills
-// (token_kernels_of in matrix_tables.h). Input and output are fp32; each call processes one row, on
-// the calling thread, with equal bits on all instruction sets. Unless a comment says otherwise, OUT
+// (token_kernels_of in matrix_tables.h). Input and output are fp32. Each call processes one row on
+// the calling thread. All instruction sets give equal bits. Unless a comment says otherwise, OUT
 // may be the input itself and overlaps nothing else. Source of exp and erf: Cephes (Moshier 1989).
-// The errors of silu and of softmax's weights are below 5 units in the last place; gelu's are too,
-// except far below 0, where they are below 2e-5 of the value. kernels/cpu/kernel_tables.h says what
-// this file may include.
+// The errors of silu, gelu and softmax's weights are below 5 units in the last place. Only far
+// below 0, gelu's error may be larger: up to 2e-5 of the value. kernels/cpu/kernel_tables.h says
+// what this file may include.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct Rotation {
 // The functions that an MLP applies to its gate.
 enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kReluSquared };
 
-// One query, and its sums so far in `gathered`: [width] the weighted sum of values, then the
+// One query. `gathered` holds its sums so far: first the weighted sum of values, [width], then the
 // largest score, then the sum of the weights.
 struct AttendQuery {
     const float* q;
@@ -80,7 +80,8 @@ struct TokenKernels {
     void (*add)(const float* a, const float* b, float* out, int64_t width);
     // Used by attend() only: one function each for a cache in fp32, bf16 and fp16.
     void (*attend[3])(const AttendPart&);
-    // Merges the sums of COUNT parts of one query, STRIDE apart, into OUT as one softmax.
+    // Merges the softmax sums of one query over COUNT parts of the cache, and writes the result to
+    // OUT. The sums of successive parts are STRIDE elements apart in GATHERED.
     void (*merge)(const float* gathered, int64_t stride, int64_t count, int64_t width, float* out);
 };
 

@@ -25,7 +25,8 @@ std::optional<size_t> AgentStarter::host_of(const std::string& line,
 }
 
 std::string AgentStarter::describe_end(int status, const std::deque<std::string>& lines) const {
-    // A program may also end by itself with 255, which is not a signal.
+    // A status above kSignalsMax does not mean a signal: for example, a program may itself exit
+    // with 255.
     constexpr int kSignalsMax = 128 + 64;
     std::string text = status > 128 && status <= kSignalsMax
                            ? fmt::format("{} was ended by {}", name(), signal_text(status - 128))

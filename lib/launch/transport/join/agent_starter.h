@@ -12,7 +12,7 @@
 
 namespace dslaunch::launch {
 
-// A line that the program wrote, parsed.
+// The parts of a line that the program wrote.
 struct StarterLine {
     std::optional<size_t> host;  // host that the line is about
     std::string text;            // the line without the host's name
@@ -30,11 +30,11 @@ class AgentStarter {
     // which host it is.
     [[nodiscard]] virtual std::vector<std::string> command(const std::vector<HostAddress>& hosts,
                                                            const std::string& endpoint) const = 0;
-    // Turns ENVIRONMENT, a copy of this process's environment, into the program's: adds the token
+    // Prepares ENVIRONMENT, a copy of this process's environment, for the program: adds the token
     // (empty over a Unix socket), and removes variables that the program must not inherit.
     virtual void prepare_environment(EnvironmentList& environment,
                                      const std::string& token) const = 0;
-    // Returns the descriptor that the agent gives rank 0 as its stdin; -1: none.
+    // Returns the descriptor that becomes the stdin of rank 0 on its host; -1: none.
     [[nodiscard]] virtual int worker_stdin() const { return -1; }
     // Returns the program's own stdin, which it passes on to node 0's agent; -1: /dev/null.
     [[nodiscard]] virtual int own_stdin() const { return -1; }
@@ -47,12 +47,13 @@ class AgentStarter {
     // whose name is a separate word in the line.
     [[nodiscard]] virtual std::optional<size_t> host_of(
         const std::string& line, const std::vector<HostAddress>& hosts) const;
-    // Parses a line that the program wrote. Default: host_of() and the whole line.
+    // Parses a line that the program wrote. By default, the result contains the host from host_of()
+    // and the whole line as its text.
     [[nodiscard]] virtual StarterLine read_line(const std::string& line,
                                                 const std::vector<HostAddress>& hosts) const;
     // Returns true if LINE, which is about a host, says that this host is lost.
     [[nodiscard]] virtual bool says_host_is_lost(const std::string& line) const = 0;
-    // Returns the exit code of an agent that LINE, a line about its host, reports; -1 if none.
+    // Returns the exit code that LINE reports for a host's agent; -1 if LINE reports none.
     [[nodiscard]] virtual int exit_status_in(const std::string& line) const {
         static_cast<void>(line);
         return -1;

@@ -18,16 +18,16 @@ namespace {
 
 // The name of the only key. The handshake sends this name unencrypted.
 constexpr std::string_view kKeyName = "dslaunch";
-// The salt, which makes the keys of stretched and unstretched tokens differ from any other
-// program's.
+// The salt for the keys of all tokens. With this salt, the keys differ from the keys that another
+// program makes from the same token.
 constexpr std::string_view kSalt = "dslaunch join 1";
 constexpr uint64_t kScryptN = 1U << 15;
 constexpr uint64_t kScryptR = 8;
 constexpr uint64_t kScryptP = 1;
 constexpr uint64_t kScryptBytesMax = 64U << 20;
 constexpr size_t kKeyDigits = 2 * JoinKey::kBytes;
-// ChaCha20-Poly1305 has no limit on the number of records that a job could reach; AES is for
-// machines whose OpenSSL allows approved algorithms only.
+// ChaCha20-Poly1305 comes first, since its key need not be changed, however much a job sends. AES
+// is for machines whose OpenSSL allows only FIPS-approved algorithms.
 constexpr const char* kCiphers = "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256";
 constexpr std::array<unsigned char, 2> kKeyCipher = {0x13, 0x03};
 

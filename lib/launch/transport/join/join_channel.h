@@ -1,10 +1,10 @@
-// The bytes of one connection between an agent that called back and its launcher: TLS 1.3 with the
-// job's token as its only credential, or plain bytes (a Unix socket, for which the kernel reports
-// who is at the other end). Nobody between the two sides can read TLS's bytes; bytes that were
-// changed, dropped, added or replayed end the connection before any of them is accepted. Bytes in,
-// bytes out: no sockets, no clock, no threads. Sources: RFC 8446, 2.2 and 4.2.11 (external
-// pre-shared keys, psk_dhe_ke: a token that becomes known later does not decrypt a recorded
-// connection); RFC 7914 (scrypt).
+// The encryption of one connection between an agent that called back and its launcher: TLS 1.3,
+// with the job's token as the only credential. Over a Unix socket the bytes are sent plain, since
+// the kernel reports the user at the other end. Nobody between the two sides can read TLS's bytes;
+// if bytes are changed, dropped, added or replayed, the connection ends before it accepts any of
+// them. A recorded connection cannot be decrypted later, even with the token. Takes and returns
+// bytes; uses no sockets, no clock and no threads. Sources: RFC 8446, sections 2.2 and 4.2.11
+// (external pre-shared keys, mode psk_dhe_ke); RFC 7914 (scrypt).
 #pragma once
 
 #include <array>
@@ -49,8 +49,9 @@ class JoinChannel {
     ~JoinChannel();
 
     // Takes bytes that came over the connection. Throws Error{kHosts} with the reason if the other
-    // side does not have the key or if these are not its bytes. Earlier bytes remain in
-    // take_received(), and to_connection() may contain a last message for the other side.
+    // side does not have the key, or if the bytes were changed on the way. take_received() still
+    // returns the bytes before the error, and to_connection() may contain a last message for the
+    // other side.
     void receive(std::string_view bytes);
     // Returns the bytes that the other side has sent, each once.
     [[nodiscard]] std::string take_received();

@@ -55,9 +55,10 @@ class JoinListener {
     std::string folder_;  // removed with the socket; empty: none
 };
 
-// Returns the address of this machine from which HOSTS can be reached: the local end of a route to
-// the first of them that is not this machine, found without sending anything. Falls back to this
-// machine's first address, and to loopback if it has no address. Name look-ups may block.
+// Returns the address at which HOSTS can reach this machine: the local end of the route to the
+// first host that is another machine. No bytes are sent. If all HOSTS are this machine, returns the
+// address that HOSTS give for it or, if they give none, a loopback address. Name look-ups may
+// block.
 [[nodiscard]] std::string address_facing(const std::vector<HostAddress>& hosts);
 
 // Returns a description of a socket's peer: "10.0.0.2:41712", or "uid 1000, pid 4711" for a Unix

@@ -52,7 +52,7 @@ std::optional<std::string_view> string_at(std::string_view bytes, size_t at, siz
     return bytes.substr(at + kLengthBytes, length);
 }
 
-// Returns true if TEXT could still become the opening of some version.
+// Returns true if TEXT may be the beginning of an opening, of any version.
 bool may_be_opening(std::string_view text) {
     const size_t length = std::min(text.size(), kFamily.size());
     return text.substr(0, length) == kFamily.substr(0, length);
@@ -132,8 +132,8 @@ Attempt connect_tcp(const JoinEndpoint& endpoint, milliseconds limit) {
     return attempt;
 }
 
-// Performs the handshake. Returns empty if the agent has joined, else the reason why the connection
-// ended before a verdict.
+// Performs the handshake. Returns an empty string if the agent has joined, or the reason why the
+// connection ended without a decision of the launcher. Throws Error{kHosts} after a refusal.
 std::string shake_hands(int socket, const JoinRequest& request, AgentHandshake& handshake) {
     using State = AgentHandshake::State;
     char block[kJoinBytesMax];
@@ -163,7 +163,8 @@ std::string shake_hands(int socket, const JoinRequest& request, AgentHandshake& 
     }
 }
 
-// Removes the socket even if the agent has not joined, since nobody else would remove it.
+// A guard that removes the Unix socket even if the agent cannot join. No other program would remove
+// the socket.
 class SocketRemoval {
   public:
     explicit SocketRemoval(const JoinRequest& request)
@@ -270,7 +271,8 @@ AgentHandshake::State AgentHandshake::feed(std::string_view bytes) {
     return state_;
 }
 
-// Takes the launcher's opening, or an unencrypted refusal, which begins with a different byte.
+// Handles the launcher's first bytes: an opening, or an unencrypted refusal. The first byte of a
+// refusal differs from the first byte of an opening.
 AgentHandshake::State AgentHandshake::take_opening() {
     if (opening_.empty()) return state_;
     if (opening_.front() == kRefused) {

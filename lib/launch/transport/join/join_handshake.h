@@ -50,7 +50,7 @@ struct JoinIdentity {
     bool operator==(const JoinIdentity&) const = default;
 };
 
-// The part that both sides of a connection share.
+// The part of a handshake that is the same for the launcher and the agent.
 class JoinHandshake {
   public:
     // Returns the bytes to send, each once.
@@ -58,11 +58,11 @@ class JoinHandshake {
         output_ += std::exchange(channel_.to_connection(), {});
         return std::exchange(output_, {});
     }
-    // Returns, in words for a log, the reason for a refusal, or why the peer is not an agent or
-    // launcher of this job.
+    // Returns the reason for a refusal, in words for a log: for example, why the peer is not an
+    // agent or launcher of this job.
     [[nodiscard]] const std::string& reason() const { return reason_; }
-    // Returns the channel for the agent protocol once the agent has joined. It may contain bytes to
-    // send and later bytes of the other side. Must be called only once.
+    // Returns the channel for the agent protocol once the agent has joined. The channel may already
+    // contain bytes to send, and bytes that came after the handshake. Must be called only once.
     [[nodiscard]] JoinChannel take_channel() { return std::move(channel_); }
 
   protected:
@@ -140,8 +140,8 @@ struct JoinRequest {
     JoinIdentity identity;
     bool removes_socket = false;  // true: the Unix socket, which nobody else uses, is removed after
                                   // joining
-    // The time for which the agent tries again, every 50 ms to 2 s, if no launcher listens yet or
-    // something else is in its place.
+    // The time for which the agent tries to connect. It tries again after 50 ms to 2 s if no
+    // launcher listens yet, or if a different program listens at the endpoint.
     std::chrono::milliseconds connect_max{300'000};
 };
 
@@ -152,9 +152,9 @@ struct JoinedLauncher {
     std::string arrival_address;  // address of this end; empty over a Unix socket
 };
 
-// Joins the launcher in REQUEST. Throws Error{kHosts} if nobody with the token listens within the
-// time or if the launcher refuses (the message gives its reason), and Error{kUsage} if a Unix
-// socket belongs to somebody else or may be used by others.
+// Joins the launcher in REQUEST. Throws Error{kHosts} if no launcher with the token answers within
+// connect_max. Throws Error{kHosts} with the launcher's reason if the launcher refuses. Throws
+// Error{kUsage} if a Unix socket belongs to another user or may be used by other users.
 [[nodiscard]] JoinedLauncher join_launcher(const JoinRequest& request);
 
 }  // namespace dslaunch::launch

@@ -10,7 +10,7 @@
 #include "base/text.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-// The PMIx library of mpirun's host keeps a few bytes until the process ends.
+// Keeps LeakSanitizer quiet: the PMIx library holds a few bytes until the process ends.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
     return "leak:libpmix";

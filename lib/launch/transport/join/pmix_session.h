@@ -1,6 +1,6 @@
-// Lets processes that one mpirun or srun started exchange values before they know any address,
-// through the machine's PMIx library. The library is opened when it is needed and never linked. One
-// thread; the library runs one thread of its own.
+// Exchanges values between the processes that one mpirun or srun has started. The processes need
+// not know each other's addresses. Uses the machine's PMIx library, which is opened at run time and
+// never linked. Used by one thread; the library runs one thread of its own.
 #pragma once
 
 #include <cstdint>

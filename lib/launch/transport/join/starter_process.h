@@ -12,7 +12,7 @@
 
 namespace dslaunch::launch {
 
-// The starter program as a child process: its lines, its end.
+// The starter program as a child process, with its output lines and its exit status.
 class StarterProcess {
   public:
     // Starts the program; a failure to start it counts as its end.
@@ -22,7 +22,8 @@ class StarterProcess {
     StarterProcess& operator=(const StarterProcess&) = delete;
     ~StarterProcess();  // does the same as end()
 
-    // Returns the descriptors that become readable when lines wait; -1: no more lines.
+    // Returns one descriptor for each stream of the program. A descriptor becomes readable when
+    // lines wait; it is -1 after the end of the stream.
     [[nodiscard]] const std::vector<int>& fds() const { return fds_; }
     // Returns whole lines, without newlines, that the program has written on either stream. Does
     // not block.
@@ -30,7 +31,8 @@ class StarterProcess {
     // Returns the exit status once the program has ended and all its lines were taken: 128+n for a
     // signal.
     [[nodiscard]] std::optional<int> ended();
-    // Returns the program's last lines, the oldest first; its error if it could not be started.
+    // Returns the program's last lines, the oldest first. If the program could not be started,
+    // returns the error instead.
     [[nodiscard]] const std::deque<std::string>& last_lines() const { return last_lines_; }
     // Gives the program time to end by itself after its agents have ended, then ends it and its
     // process group. Blocks for at most 4 s.

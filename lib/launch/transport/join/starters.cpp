@@ -49,8 +49,8 @@ void erase_beginning_with(std::span<const std::string_view> prefixes, Environmen
     });
 }
 
-// Returns an error text if PROGRAM, an alternative to the built-in ssh, is not installed here;
-// empty if it ended for another reason.
+// Returns an error text if STATUS shows that PROGRAM is not installed here, and an empty string
+// otherwise. The text advises to use the built-in ssh instead.
 std::string absence_text(int status, const char* program, const char* package) {
     constexpr int kNotStarted = 127;
     if (status != kNotStarted) return "";
@@ -110,8 +110,9 @@ class SlurmStarter final : public AgentStarter {
     }
 
   private:
-    // Returns the option that sends stdin to the first of NAMES only. srun numbers its tasks in the
-    // allocation's order of nodes; the first of NAMES has rank 0.
+    // Returns the option that sends stdin only to the task on the first of NAMES, where rank 0
+    // runs. srun numbers its tasks in the allocation's order of nodes, which may differ from the
+    // order of NAMES.
     [[nodiscard]] std::string input_option(const std::vector<std::string>& names) const {
         if (stdin_.fd() < 0) return "--input=none";
         int before = 0;
@@ -243,8 +244,8 @@ class PdshStarter final : public AgentStarter {
         std::vector<std::string> words = {
             "pdsh", "-S", "-R", "ssh", "-f", std::to_string(std::min(names.size(), kFanOutMax))};
         words.insert(words.end(), arguments_.begin(), arguments_.end());
-        // pdsh replaces %h by the host's name and %n by its index in the list. On a host without
-        // dslaunch, nobody else would remove the socket.
+        // pdsh replaces %h by the host's name and %n by its index in the list. The agent removes
+        // its socket; if a host has no dslaunch, the shell removes the socket.
         words.insert(words.end(),
                      {"-w", join(names, ","),
                       fmt::format("[ -x {0} ] || rm -f {1}-%n; exec {0} agent --join unix:{1}-%n "

@@ -32,8 +32,8 @@ using std::chrono::milliseconds;
 constexpr size_t kKeptRefusals = 4;
 constexpr size_t kShownNames = 8;
 constexpr size_t kLinesOfHost = 3;
-// The pause between checks whether the starter has ended; its end comes right after it closes its
-// pipes.
+// The pause between checks whether the starter has ended. The starter ends right after it closes
+// its pipes.
 constexpr milliseconds kStarterReapPoll{5};
 constexpr milliseconds kCountOfRefusalsPause{1'000};
 
@@ -256,8 +256,8 @@ std::optional<size_t> JoinTransport::choose_host(const JoinIdentity& identity,
         reason = fmt::format("this job has no host `{}`", printable(identity.node_name));
         return std::nullopt;
     }
-    // If the starter starts a host's agent, the host is reserved for that agent, which gives the
-    // host's name.
+    // An agent without a name gets the first free host. If the starter starts the agent of a host,
+    // the host is not free: its own agent will name it.
     for (size_t i = 0; i < members_.size(); ++i) {
         const bool is_started = settings_.starter != nullptr && settings_.starter->starts(i);
         if (is_missing(i) && !is_started) return i;

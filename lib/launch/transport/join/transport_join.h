@@ -16,9 +16,9 @@
 
 namespace dslaunch::launch {
 
-// The largest number of connections that have not yet proven that they have the token. A further
-// connection replaces the oldest connection. Such a connection has limited time, and the launcher
-// reads at most the length of a handshake from it.
+// The largest number of connections that have not yet proven that they have the token. If another
+// connection arrives, the oldest one is closed. Every unproven connection has limited time, and the
+// launcher reads at most the length of a handshake from it.
 inline constexpr size_t kUnprovenConnectionsMax = 128;
 
 // The way in which agents join, and the time that they have for it.
@@ -36,15 +36,16 @@ struct JoinSettings {
     const Clock* clock = nullptr;
 };
 
-// Returns the settings for agents of STARTER. The agents call back over TCP, to this machine's
-// address on the route to SPEC's hosts.
+// Returns the settings for agents that STARTER starts. The agents connect over TCP, to the address
+// at which SPEC's hosts can reach this machine.
 [[nodiscard]] JoinSettings called_back(const JobSpec& spec, std::unique_ptr<AgentStarter> starter);
 
-// Makes the transport. Over TCP, strangers, garbage and wrong tokens cost only their own
-// connection. An agent is refused, with the reason, if its host or every host has already joined.
-// Once every host has joined or ended, nobody can connect any more. A host that has not joined when
-// the starter ends, or after join_max, is given up; its error contains the starter's last lines, or
-// a list of the agents that did connect. start() throws Error{kSetup} if it cannot listen.
+// Makes the transport. Over TCP, a connection with a wrong token or other bytes is closed and does
+// not affect the job. An agent is refused, with the reason, if its host or every host has already
+// joined. Once every host has joined or ended, nobody can connect any more. If a host has
+// not joined when the starter ends, or after join_max, the transport gives the host up. The host's
+// error then contains the starter's last lines, or a list of the agents that did connect. start()
+// throws Error{kSetup} if it cannot listen.
 [[nodiscard]] std::unique_ptr<Transport> make_join_transport(JoinSettings settings);
 
 }  // namespace dslaunch::launch

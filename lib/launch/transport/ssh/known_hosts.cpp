@@ -27,8 +27,8 @@ std::string fingerprint_of(ssh_key key) {
 
 KnownHosts::KnownHosts(const std::vector<std::string>& files, const std::string& name) {
     for (const std::string& path : files) read(path, name);
-    // A host at another port may show the key that is listed for its name without a port, as in
-    // ssh.
+    // If no key is listed for `[host]:port`, the host may show a key that is listed for its name
+    // without a port. The ssh program does the same.
     const size_t bracket = name.find(']');
     if (!keys_.empty() || !name.starts_with('[') || bracket == std::string::npos) return;
     for (const std::string& path : files) read(path, name.substr(1, bracket - 1));

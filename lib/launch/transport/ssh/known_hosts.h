@@ -17,26 +17,28 @@ namespace dslaunch::launch {
 // Returns the SHA-256 of KEY in ssh's notation; "unknown" if libssh returns none.
 [[nodiscard]] std::string fingerprint_of(ssh_key key);
 
-// The keys that one host may show, the keys that it must not show, and the reasons against a key.
+// The entries of the known_hosts files for one host: the keys that the host may show, and the keys
+// that it must not show.
 class KnownHosts {
   public:
     // Reads the lines about NAME, `host` or `[host]:port`, in FILES (skips missing files);
     // understands hashed names. Skips a line that cannot be parsed, as ssh does.
     KnownHosts(const std::vector<std::string>& files, const std::string& name);
 
-    // The meaning of a key that a host shows. kKnown: the host may show it. kUnknown: no key of the
+    // The verdict on a key that a host shows. kKnown: the host may show it. kUnknown: no key of the
     // host is known. kChanged: the host may show only other keys. kRevoked: the host must not show
     // it.
     enum class Verdict { kKnown, kUnknown, kChanged, kRevoked };
-    // Returns the meaning of KEY; changes where().
+    // Returns the verdict on KEY, and sets where().
     [[nodiscard]] Verdict judge(ssh_key key) const;
-    // Returns the file and line that decided kRevoked, or the first line about the host.
+    // Returns the file and line of the entry that made judge() return kRevoked. After any other
+    // verdict, returns the file and line of the first key of the host.
     [[nodiscard]] const std::string& where() const { return where_; }
-    // Returns the first line that names a certificate authority, for a host without any key of its
-    // own; empty if there is none. libssh does not support host certificates.
+    // If the files contain no key of the host, returns the first line that names a certificate
+    // authority for it; empty if there is none. libssh does not support host certificates.
     [[nodiscard]] std::string only_authority() const { return keys_.empty() ? authority_ : ""; }
-    // Returns the signature algorithms of the keys that the host may show, in libssh's form of a
-    // list of host key algorithms: a server shows a key of a type that is requested.
+    // Returns the signature algorithms of the keys that the host may show, as a list of host key
+    // algorithms in libssh's form. A server that gets this list shows one of these keys.
     [[nodiscard]] std::vector<std::string> algorithms() const;
 
   private:
@@ -52,8 +54,9 @@ class KnownHosts {
     mutable std::string where_;
 };
 
-// Returns the reason not to trust the host TARGET at the other end of SESSION; empty if KNOWN has
-// the key that it shows. NAME: the host's name for the advice to the user.
+// Returns the reason not to trust the server that SESSION is connected to; empty if KNOWN contains
+// the server's key. The text contains the server's names and files, from TARGET, and advice to the
+// user, with the host's NAME.
 [[nodiscard]] std::string objection_to_host(ssh_session session, const KnownHosts& known,
                                             const SshTarget& target, const std::string& name);
 

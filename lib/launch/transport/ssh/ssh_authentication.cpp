@@ -36,8 +36,8 @@ SshAuthentication::SshAuthentication(ssh_session session, const SshTarget& targe
         }
     }
     for (const std::string& file : target.identity_files) candidates_.push_back({file, {}});
-    // With IdentitiesOnly, the ssh-agent is tried last, for listed keys whose files are locked by a
-    // passphrase.
+    // With IdentitiesOnly, the ssh-agent is tried last. It may have the key of an identity file
+    // that is locked by a passphrase.
     if (target.use_agent && target.identities_only) candidates_.emplace_back();
 }
 
@@ -62,7 +62,8 @@ SshAuthentication::Key SshAuthentication::read_private(const std::string& file) 
 bool SshAuthentication::load() {
     const Candidate& candidate = candidates_[at_];
     if (candidate.key_file.empty()) {
-        // Unlisted keys of the ssh-agent are offered only if a listed key could be among them.
+        // With IdentitiesOnly, the keys of the ssh-agent are offered only if one of them may belong
+        // to an identity file that is locked or on hardware.
         return !target_.identities_only || !locked_file_.empty() || !hardware_file_.empty();
     }
     if (!is_readable(candidate.key_file)) return false;

@@ -19,7 +19,8 @@ class SshAuthentication {
     // SESSION and TARGET must outlive this object.
     SshAuthentication(ssh_session session, const SshTarget& target);
 
-    // The state of the authentication: the server has not answered yet, accepts us, or does not.
+    // The state of the authentication: kAgain, the server has not answered yet; kAccepted, it
+    // accepts our identity; kRefused, it does not accept our identity.
     enum class Result { kAgain, kAccepted, kRefused };
     // Continues as far as the server has answered. It never waits for the server, but it does wait
     // for the ssh-agent.

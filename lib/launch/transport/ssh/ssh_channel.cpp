@@ -92,9 +92,9 @@ void SshChannel::write_outbox() {
 
 std::optional<SshChannel::End> SshChannel::end() {
     if (has_unread() || is_held_) return std::nullopt;
-    // If data arrived with a close, libssh reports the close late. Therefore the command counts as
-    // ended as soon as its output has ended and there is an exit status; without a status, a second
-    // after its output has ended.
+    // If data arrived together with a close, libssh reports the close late. Therefore the command
+    // also counts as ended if its output has ended and its exit status is known. Without a status,
+    // the command counts as ended a second after its output.
     const int exit_status = ssh_channel_get_exit_status(channel_);  // takes packets as well
     if (has_unread()) return std::nullopt;
     if (ssh_channel_is_eof(channel_) != 0 && !output_ended_) output_ended_ = steady_clock::now();

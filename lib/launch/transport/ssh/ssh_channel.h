@@ -29,8 +29,8 @@ struct SshPurpose {
     [[nodiscard]] bool forwards() const { return !forward_host.empty(); }
 };
 
-// A channel of an ssh connection. Bytes may be queued before it is open. INDEX is the number of the
-// host, which its events carry.
+// A channel of an ssh connection. Bytes may be queued before it is open. INDEX: the number of the
+// host, for the events of the channel.
 class SshChannel {
   public:
     explicit SshChannel(size_t index) : index_(index) {}
@@ -51,7 +51,7 @@ class SshChannel {
     void send(std::string_view bytes) { outbox_.append(bytes); }
     // Ends the other side's input after the queued bytes.
     void close_input() { closes_when_sent_ = true; }
-    // While HELD is true, the other side's output stays in libssh, which then makes that side wait.
+    // While HELD is true, the other side's output stays in libssh, which makes the other side wait.
     void hold(bool held) { is_held_ = held; }
     // Sends as many queued bytes as possible now. REQUIRES: the channel is open.
     void write_outbox();

@@ -26,7 +26,8 @@ constexpr size_t kLineBytesMax = 64U << 10;
 constexpr std::chrono::seconds kExecMax{10};
 constexpr const char* kSystemConfig = "/etc/ssh/ssh_config";
 
-// Matches comma-separated patterns; a pattern that begins with `!` and matches decides at once.
+// Returns true if TEXT matches a pattern in LIST (separated by commas), unless TEXT also matches a
+// pattern that begins with `!`.
 bool matches_list(std::string_view text, std::string_view list) {
     bool found = false;
     for (const std::string& pattern : split(list, ',')) {
@@ -92,7 +93,7 @@ class Reader {
         }
         const UniqueFd opened = open_ssh_config(path, origin);
         if (!opened.valid()) return;
-        // Reads the file that was checked, even if PATH names another file meanwhile.
+        // Reads the file that was checked, even if PATH has become the name of a different file.
         std::ifstream file(fmt::format("/proc/self/fd/{}", opened.get()));
         Place place{path, 0, folder, depth};
         const bool outer = active;
@@ -305,8 +306,8 @@ constexpr KeywordRow kKeywords[] = {
     {SshKeyword::kIgnored,
      " checkhostip hashknownhosts nohostauthenticationforlocalhost stricthostkeychecking "
      "updatehostkeys casignaturealgorithms verifyhostkeydns "},
-    // Directives that share a connection, a session or its content: each host has one connection
-    // with one command.
+    // Directives about shared connections, sessions and forwarding. They have no effect here: each
+    // host has one connection, which runs one command.
     {SshKeyword::kIgnored,
      " controlmaster controlpath controlpersist forkafterauthentication localcommand "
      "permitlocalcommand remotecommand requesttty sendenv setenv sessiontype stdinnull "

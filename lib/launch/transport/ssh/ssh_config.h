@@ -16,8 +16,8 @@ struct SshConfigRequest {
     std::string config_path;  // empty: ~/.ssh/config, then the system's
     std::string home;
     std::string local_user;
-    // Directives that take precedence over every file's, like ssh's command-line options: keyword
-    // in lower case, value.
+    // Directives that take precedence over all files, like ssh's command-line options. The first
+    // text is the keyword in lower case, the second is the value.
     std::vector<std::pair<std::string, std::string>> given;
 };
 
@@ -46,7 +46,7 @@ using SshDirectives = std::map<std::string, std::vector<SshDirective>>;
 // Returns true if TEXT matches PATTERN, a shell-like pattern with `*` and `?`.
 [[nodiscard]] bool matches_pattern(std::string_view text, std::string_view pattern);
 
-// The use that the built-in ssh makes of a keyword.
+// The classes of keywords, by their effect on the built-in ssh.
 enum class SshKeyword {
     kUnknown,
     kUsed,
@@ -54,8 +54,8 @@ enum class SshKeyword {
     kIgnored,
     // A different kind of credential. If the server refuses the keys, the error names this keyword.
     kOtherCredential,
-    // Changes a connection in a way that libssh does not support: an error, unless its value
-    // changes nothing.
+    // Changes a connection in a way that libssh does not support. Such a directive is an error,
+    // unless its value changes nothing.
     kRefused,
 };
 

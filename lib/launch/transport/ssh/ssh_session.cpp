@@ -141,8 +141,8 @@ bool SshSession::handshake() {
     const int status = ssh_connect(session_);
     if (status == SSH_AGAIN) return false;
     if (status != SSH_OK) {
-        // An sshd with too many unauthenticated connections drops some of them before it identifies
-        // itself.
+        // If an sshd has too many unauthenticated connections, it drops some of them before it
+        // identifies itself. Therefore the session tries again.
         std::string cause = session_error();
         const bool way_failed = way_ != nullptr && !way_->failure_after_end().empty();
         if (way_failed) cause = way_->failure();

@@ -26,24 +26,24 @@ namespace dslaunch::launch {
 // The session with one host.
 class SshSession {
   public:
-    // INDEX: the host in the events and in the resolver's answers. CONFIG_PATH: the file of
-    // --ssh_config; empty: the user's.
+    // INDEX: the number of the host in the events and in the resolver's answers. CONFIG_PATH: the
+    // file of --ssh_config; if it is empty, the user's own configuration is read.
     SshSession(size_t index, HostAddress host, std::string config_path, SshPurpose purpose);
     SshSession(const SshSession&) = delete;
     SshSession& operator=(const SshSession&) = delete;
     ~SshSession();  // closes the socket without a farewell; does not block
 
-    // Begins to connect, or tries again if it was waiting for another attempt; may ask the
-    // resolver.
+    // Begins to connect. Also begins the next attempt if waits_for_retry() returns true. May start
+    // a lookup in RESOLVER.
     void begin(SshResolver& resolver);
     // Takes the answer of the resolver.
     void take_addresses(const ResolvedHost& resolved);
     // Proceeds as far as possible now and adds the resulting events to EVENTS.
     void advance(std::vector<TransportEvent>& events);
-    // Queues BYTES for the other side's input; close_input() ends that input after them.
+    // Queues BYTES for the other side's input. close_input() ends the input after all queued bytes.
     void send(std::string_view bytes) { channel_.send(bytes); }
     void close_input() { channel_.close_input(); }
-    // While HELD is true, the other side's output is not read, and that side waits.
+    // While HELD is true, the other side's output is not read, so the other side waits.
     void hold(bool held) { channel_.hold(held); }
     void flush();  // sends what can be sent now
     // Returns the number of queued bytes.

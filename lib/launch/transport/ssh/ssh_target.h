@@ -48,8 +48,8 @@ struct SshTarget {
 // or if the configuration is unreadable.
 [[nodiscard]] SshTarget resolve_ssh_target(const HostAddress& host, const std::string& config_path);
 
-// Parses "[user@]host[:port]" or "ssh://...", separated by commas, in the form of ProxyJump. Throws
-// Error{kUsage} that names WHERE.
+// Parses a list in the form of ProxyJump: hosts as "[user@]host[:port]" or "ssh://...", separated
+// by commas. Throws Error{kUsage}; the message begins with WHERE, the place of the list.
 [[nodiscard]] std::vector<HostAddress> parse_proxy_jump(const std::string& text,
                                                         const std::string& where);
 

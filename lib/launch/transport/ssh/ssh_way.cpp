@@ -20,7 +20,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// While more than this many bytes are in transit in one direction, no more are read.
+// While more than this many bytes are in transit in one direction, nothing more is read for it.
 constexpr size_t kOnTheWayBytesMax = 1U << 20;
 constexpr int kDepthMax = 8;
 constexpr std::chrono::milliseconds kCommandEndMax{100};
@@ -48,7 +48,7 @@ void SshWay::begin(SshResolver& resolver) {
         return;
     }
     HostAddress last = target_.jumps.back();
-    // The hosts before the last one are the path to the last one.
+    // The last host is reached through the hosts before it.
     std::vector<HostAddress> before(target_.jumps.begin(), target_.jumps.end() - 1);
     jump_name_ = last.name;
     jump_ = std::make_unique<SshSession>(
@@ -121,7 +121,8 @@ void SshWay::advance() {
 }
 
 void SshWay::carry() {
-    // The result does not matter: only the session that owns this path can close the other end.
+    // A failed send is ignored: it means that the session that uses this path has closed the other
+    // end.
     if (tunnel_.valid()) static_cast<void>(send_now(tunnel_.get(), output_));
     char block[kReadBytes];
     while (tunnel_.valid() && failure_.empty() && jump_->unsent_bytes() < kOnTheWayBytesMax) {
@@ -131,7 +132,7 @@ void SshWay::carry() {
         jump_->send(std::string_view(block, static_cast<size_t>(n)));
         jump_->flush();
     }
-    // The session still reads the remaining bytes, then the end.
+    // Closes this end. The session can still read the bytes that were sent before.
     if (!failure_.empty()) tunnel_.reset();
 }
 

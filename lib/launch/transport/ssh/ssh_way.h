@@ -28,17 +28,19 @@ class SshWay {
     // Returns true if TARGET is reached through a command or through other hosts.
     [[nodiscard]] static bool is_needed(const SshTarget& target);
     // INDEX, CONFIG_PATH: see SshSession. TARGET must outlive this object. DEPTH: the number of
-    // indirect paths already in use on the route here.
+    // other indirect paths that need this path; 0 for the path to a host of the job.
     SshWay(size_t index, const SshTarget& target, const std::string& config_path, int depth);
     SshWay(const SshWay&) = delete;
     SshWay& operator=(const SshWay&) = delete;
     ~SshWay();  // ends the command or the session
 
     void begin(SshResolver& resolver);  // begins, or starts another attempt
-    // These functions do the same as SshSession's, for the session with the other host.
+    // take_addresses() passes the resolver's answer to the session with the other host. advance()
+    // proceeds as far as possible now.
     void take_addresses(const ResolvedHost& resolved);
     void advance();
-    // Returns, once, a socket that leads to the host; invalid while the path is not open.
+    // Returns a socket that leads to the host, or an invalid socket if the path is not open. Once a
+    // valid socket was returned, later calls return an invalid one.
     [[nodiscard]] UniqueFd take_connection();
     // Returns the reason why the path could not be opened or has ended; empty: not known.
     [[nodiscard]] std::string failure();

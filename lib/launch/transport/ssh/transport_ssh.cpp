@@ -48,8 +48,7 @@ class SshTransport final : public Transport {
 
     std::vector<TransportEvent> wait(milliseconds timeout, int wake_fd) override {
         std::vector<TransportEvent> events;
-        // The bytes queued since the last call are sent at once, so that the answer may arrive
-        // during this wait.
+        // Queued bytes are sent before the wait, so that an answer can arrive during the wait.
         advance_touched(events);
         if (!events.empty()) timeout = milliseconds(0);
         std::vector<pollfd> entries = {{wake_fd, POLLIN, 0}, {resolver_.fd(), POLLIN, 0}};

@@ -55,8 +55,8 @@ class ChildStream {
     void send(std::string_view bytes);  // queues bytes that cannot be sent now
     void flush();
     void close_input();  // after the queued bytes
-    // Returns some bytes of the program's stdout; empty if there are none now, or if it has ended
-    // (then fd() is -1).
+    // Returns some bytes of the program's stdout. Returns an empty text if there are none now, or
+    // if the program has ended. If it has ended, fd() is -1.
     [[nodiscard]] std::string read_some();
     // Returns the program's exit status, 128+n for a signal. If it has not ended after half a
     // second, kills it and returns -1. REQUIRES: fd() is -1.

@@ -1,6 +1,6 @@
-// Frames between a launcher (or a relay) and a relay below it, in the outer form of
-// launch/protocol/frame.h but with kinds of their own: a relay passes an agent's messages on
-// unread. docs/dev/agent-protocol.md, "The tree", describes them.
+// The frames between a relay and the launcher (or the relay above it). They have the form of
+// launch/protocol/frame.h, but their own kinds; the relay passes on the messages of agents without
+// decoding them. docs/dev/agent-protocol.md, "The tree", describes the frames.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,9 @@ inline constexpr uint32_t kRelayProtocolVersion = 1;
 // A relay writes this before its first frame, as an agent writes kAgentGreeting.
 inline constexpr std::string_view kRelayGreeting{"\0dslaunch-relay\n", 16};
 
-// The largest number of bytes of one agent that may be in transit to the launcher before the
-// launcher has taken them (RelayCredit allows further bytes). A flood from one host then neither
-// fills a relay's memory nor delays the other hosts' frames for long.
+// A relay may send this many bytes of one agent that the launcher has not taken yet. RelayCredit
+// frames allow further bytes. A flood from one host then neither fills a relay's memory nor delays
+// the other hosts' frames for long.
 inline constexpr int64_t kRelayWindowBytes = 256 << 10;
 // The largest number of bytes of one agent in a frame, so that other agents' frames can be sent in
 // between.

@@ -38,11 +38,11 @@ bool has_room(size_t hosts_count, size_t radix, size_t depth) {
 using Time = TimePoint;
 using Kind = TransportEvent::Kind;
 
-// After this number of failed relays in a row, the rest of their subtree is reached without a
-// relay.
+// The largest number of hosts that are tried as the relay of one subtree. If all of them fail, the
+// rest of the subtree is reached without a relay.
 constexpr int kRelaysTriedMax = 2;
-// The largest number of starts in a row. Each start may take a while on a busy machine, and the
-// relays wait meanwhile.
+// The largest number of hosts that are started in a row. A start may take a while on a busy
+// machine, and the relays are not served meanwhile.
 constexpr int kStartsInARow = 4;
 // The time for which the launcher itself tries to reach a host that a relay did not reach.
 constexpr milliseconds kTrialMax{5'000};
@@ -81,8 +81,9 @@ class TreeTransport final : public Transport {
         std::string last_line;  // last line on the relay's stderr; often the reason for its end
         bool serves = false;
         bool ended = false;
-        // The launcher tries to reach a host that the relay cannot reach. Hosts that end meanwhile
-        // wait for the verdict, which is added to the error of every host of the relay.
+        // If the relay cannot reach a host, the launcher tries to reach the host itself. During
+        // this trial, `undecided` keeps the events of hosts that have ended. The trial's `verdict`
+        // is then added to the errors of these hosts.
         enum class Trying { kNotYet, kNow, kDone } trying = Trying::kNotYet;
         std::vector<TransportEvent> undecided;
         std::string verdict;
@@ -249,7 +250,8 @@ void TreeTransport::hold(size_t index, bool held) {
     if (host.relay) give_credit(host);
 }
 
-// Gives credit for a quarter of the window at a time, not for each frame.
+// Gives the relay credit for the bytes of HOST that the launcher has taken. Does nothing until they
+// are a quarter of the window, so that few credit frames are sent.
 void TreeTransport::give_credit(Host& host) {
     if (host.held || host.owed_bytes < kRelayWindowBytes / 4) return;
     const auto bytes_count = static_cast<uint32_t>(std::exchange(host.owed_bytes, 0));
@@ -329,7 +331,8 @@ void TreeTransport::take_of_relay(size_t index, TransportEvent& event) {
     }
     relays_[index].last_byte = clock_.now();
     relays_[index].frames.append(event.text);
-    // A frame may add further relays to relays_, which moves all of them in memory.
+    // A frame may add relays to relays_ and thereby move its elements in memory. Therefore each
+    // turn looks the relay up by its index.
     while (auto frame = relays_[index].frames.next()) take_frame(index, *frame);
 }
 
@@ -518,16 +521,16 @@ std::vector<TransportEvent> TreeTransport::wait(milliseconds timeout, int wake_f
     return std::exchange(events_, {});
 }
 
-// Returns true if hosts may be reached through others: a relay must be able to use the job's
-// transport too, without options that only this launcher was given.
+// Returns true if hosts may be reached through other hosts. A relay must be able to use the job's
+// transport, so the transport must not need options that only this launcher was given.
 bool can_be_tree(const JobSpec& spec) {
     const TransportKind kind = spec.transport;
     return kind == TransportKind::kLocal || kind == TransportKind::kSsh ||
            (kind == TransportKind::kOpenSsh && spec.launcher_args.empty());
 }
 
-// The descriptors for one host: stdin, stdout and stderr of an ssh program and their copies while
-// it starts or, with libssh, one socket and what ProxyJump or ProxyCommand adds.
+// The number of descriptors for one host. The ssh program needs stdin, stdout and stderr, and
+// copies of them while it starts. libssh needs one socket, and more for ProxyJump or ProxyCommand.
 constexpr size_t kDescriptorsOfHost = 4;
 constexpr size_t kOwnDescriptors = 64;
 
@@ -577,7 +580,8 @@ std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
 
 std::unique_ptr<Transport> make_job_transport(const JobSpec& spec) {
     const bool is_tree = spec.fanout > 0 && spec.nodes.size() > spec.fanout && can_be_tree(spec);
-    // Agents on this machine, and therefore their workers, would inherit the raised limit.
+    // In a local job, the limit is not raised: agents on this machine and their workers would
+    // inherit it.
     if (spec.transport != TransportKind::kLocal)
         need_descriptors(spec.nodes.size(), is_tree ? spec.fanout : spec.nodes.size());
     auto transport = make_transport(spec);

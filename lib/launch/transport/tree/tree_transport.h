@@ -31,11 +31,11 @@ struct HostRange {
 // >= 2.
 [[nodiscard]] size_t tree_depth(size_t hosts_count, size_t fanout);
 
-// Returns the hosts to connect to: consecutive ranges that together contain each of HOSTS_COUNT
-// hosts once. The first host of a range with several hosts starts agents on the others. Returns the
-// smallest number of ranges, at most FANOUT, for which the tree is as flat as FANOUT allows: every
-// level then has about the same work. The sizes of the ranges differ by at most one. REQUIRES:
-// fanout >= 2.
+// Returns the hosts to connect to, as consecutive ranges that together contain each of HOSTS_COUNT
+// hosts once. If a range has several hosts, its first host starts agents on the others. There are
+// at most FANOUT ranges. If the tree has several levels (tree_depth), there are only as many ranges
+// as this depth needs, so that every level has about the same work. The sizes of the ranges differ
+// by at most one. REQUIRES: fanout >= 2.
 [[nodiscard]] std::vector<HostRange> split_tree(size_t hosts_count, size_t fanout);
 
 // The settings of a tree; relays get the same settings.

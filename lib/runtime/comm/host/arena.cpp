@@ -28,14 +28,14 @@ constexpr int64_t kLineBytes = 64;
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 constexpr auto kNap = std::chrono::milliseconds(1);  // between two checks of local rank 0
 
-// Slices are aligned to pages, not to huge pages. Alignment to huge pages would cost a small model
-// a third more memory than its gradients need.
+// Slices are aligned to pages, not to huge pages. Alignment to huge pages would add a third to the
+// memory that a small model needs.
 int64_t alignment_of(Bytes bytes) {
     return bytes.value >= kPageBytes ? kPageBytes : kLineBytes;
 }
 
 [[noreturn]] void fail_without_memory(Bytes bytes, const char* what, int error_number) {
-    // The limit of file sizes also applies to memory that ranks share.
+    // EFBIG means the limit on file sizes, which also applies to memory that ranks share.
     fail(ExitCode::kSetup,
          "cannot make an arena of {} for gradients and parameters: {} failed: {}; {}",
          to_text(bytes), what, errno_text(error_number),
@@ -55,8 +55,8 @@ std::byte* map_shared(Bytes bytes, int fd) {
     return static_cast<std::byte*>(base);
 }
 
-// Describes DESCRIPTOR for a message. A job's descriptor comes from DSL_ARENA_FD, a stage's from
-// its first rank.
+// Describes DESCRIPTOR for a message. A job's ranks get their descriptor from DSL_ARENA_FD, and a
+// stage's ranks get it from the stage's first rank.
 std::string text_of(const Arena::Descriptor& descriptor) {
     return fmt::format("the memory that ranks of this host share (file descriptor {})",
                        descriptor.fd);
@@ -202,8 +202,8 @@ const std::string& ArenaLayout::signal_name(SignalId id) const {
 
 Bytes ArenaLayout::control_bytes() const {
     const Bytes bytes = ControlBlock::bytes({local_world_size_, signal_count()});
-    // Large slices are aligned relative to their region, so the region must begin at a huge page if
-    // it contains one.
+    // Slices are aligned relative to the beginning of their region. If a slice is aligned to huge
+    // pages, its region must begin at a huge page too.
     return {round_up(bytes.value, std::max(shared_end_, part_end_) >= kHugePageBytes
                                       ? kHugePageBytes
                                       : kPageBytes)};

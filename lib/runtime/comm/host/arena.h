@@ -42,7 +42,7 @@ class ArenaLayout {
         int64_t offset = 0;  // offset from the start of the shared region, or of each rank's part
         bool per_rank = false;
     };
-    // A gradient bucket: its elements in each rank's part, and the signals of its life.
+    // A gradient bucket: its elements in each rank's part, and its signals.
     struct Bucket {
         std::string name;
         SliceId slice;
@@ -62,7 +62,7 @@ class ArenaLayout {
     SliceId add_shared(const std::string& name, Bytes bytes);
     // Adds a slice that each local rank has in its own part.
     SliceId add_per_rank(const std::string& name, Bytes bytes);
-    // Adds a signal. NAME appears in messages about ranks that did not come.
+    // Adds a signal. Messages about ranks that have not posted the signal contain NAME.
     SignalId add_signal(const std::string& name);
     // Adds a gradient bucket: a slice of NUMEL fp32 per local rank, and its four signals.
     BucketId add_bucket(const std::string& name, int64_t numel);
@@ -73,8 +73,8 @@ class ArenaLayout {
     BucketId add_bucket(const std::string& name, int64_t numel, SliceId slice,
                         int64_t offset_numel);
 
-    // Return the numbers of ranks, signals and buckets, a slice or bucket by its id, and the name
-    // of a signal. REQUIRES: an id comes from this layout.
+    // Return facts about the layout: numbers of ranks, signals and buckets, and the slice, bucket
+    // or signal name of an id. REQUIRES: an id comes from this layout.
     [[nodiscard]] int local_world_size() const { return local_world_size_; }
     [[nodiscard]] const Slice& slice(SliceId id) const;
     [[nodiscard]] const Bucket& bucket(BucketId id) const;
@@ -135,7 +135,7 @@ class Arena {
     [[nodiscard]] const ArenaLayout& layout() const { return layout_; }
 
     // Faults in the pages that LOCAL_RANK will write first: its own part, and its share of the
-    // shared region. A device's memory needs no faults. Huge pages are requested but not required.
+    // shared region. Leaves out slices on a device. Huge pages are requested but not required.
     // Throws Error{kSetup}, naming the size, if memory runs out.
     void populate(int local_rank) const;
 

@@ -38,8 +38,9 @@ struct SignalWord {
     std::atomic<uint32_t> sleepers;  // a hint: a post wakes sleepers only if it is not 0
 };
 
-// The offsets of the fields, for a number of local ranks and signals. Words are stored rank by
-// rank. Each rank's words are on cache lines of their own, since one rank writes them all.
+// The fields of a control block. Their offsets depend on the numbers of local ranks and signals.
+// Signal words are stored rank by rank. The words of different ranks are on different cache lines,
+// since each rank writes only its own words.
 class ControlBlock {
   public:
     // The numbers that determine the offsets.

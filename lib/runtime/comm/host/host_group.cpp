@@ -18,8 +18,8 @@ namespace dslaunch::runtime {
 namespace {
 
 constexpr int kSpins = 200;  // spins before a sleep: a few microseconds, with their pauses
-// The time between two checks that the group is not poisoned and the awaited rank is alive. It also
-// bounds the delay if a wake-up comes just before the sleep.
+// The time between two checks that the group is not poisoned and the awaited rank is alive. It is
+// also the longest delay after a wake-up that comes just before the sleep.
 constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
 
 // The header before a rank's piece in its mailbox.
@@ -225,9 +225,9 @@ bool HostGroup::has_ended(int local_rank) const {
     const int32_t pid = control_.pid(local_rank).load();
     if (pid == ::getpid()) return false;
     const UniqueFd& process = process_fds_[local_rank];
-    // There is no descriptor if the process ended before it could be opened, or if this kernel has
-    // no such descriptors. In the latter case a process that has ended but is not reaped yet counts
-    // as alive.
+    // There is no descriptor if the process ended before it could be opened, or if this kernel does
+    // not offer descriptors of processes. Then kill() is used, which reports the end of a process
+    // only after its parent has reaped it.
     if (!process.valid()) return ::kill(pid, 0) != 0 && errno == ESRCH;
     pollfd ended{.fd = process.get(), .events = POLLIN, .revents = 0};
     return ::poll(&ended, 1, 0) > 0;

@@ -32,9 +32,9 @@ struct HostGroupOptions {
 // The ranks of one host; see the top of this file.
 class HostGroup {
   public:
-    // Enters this rank in the table and waits until all local ranks have entered. ARENA must
-    // outlive the group. Every local rank makes one HostGroup per arena, once. Throws Error{kHang},
-    // naming the ranks that did not come.
+    // Enters this rank in the control block and waits until all local ranks have entered. ARENA
+    // must outlive the group. Every local rank makes one HostGroup per arena, once. Throws
+    // Error{kHang}, naming the ranks that did not enter.
     HostGroup(const Arena& arena, const HostGroupOptions& options);
     HostGroup(const HostGroup&) = delete;
     HostGroup& operator=(const HostGroup&) = delete;
@@ -64,8 +64,8 @@ class HostGroup {
     // ranks.
     void broadcast(std::span<std::byte> bytes, int root);
 
-    // Poisons the group with TEXT; a later text is ignored. Every wait for a generation that is not
-    // posted throws this text, now or later. Does not block.
+    // Poisons the group with TEXT; a later text is ignored. Every present or later wait for a
+    // generation that is not posted throws an error with TEXT. Does not block.
     void poison(std::string_view text);
     [[nodiscard]] bool poisoned() const;
     // Sleeps until the group is poisoned, wake_poison_waiters() is called or TIME_LIMIT has passed.

@@ -29,8 +29,8 @@ struct NodeRange {
 [[nodiscard]] std::vector<Range> stream_part(std::span<const NodeRange> ranges, int node,
                                              PartOf part);
 
-// Returns how many elements of part PART the node NODE sends to the nodes that own them. Elements
-// that every node needs are not counted.
+// Returns the number of elements that NODE sends to the nodes that own them. Only part PART of each
+// node's stream counts; elements that every node needs do not count.
 [[nodiscard]] int64_t sent_numel(std::span<const NodeRange> ranges, int node, PartOf part);
 
 }  // namespace dslaunch::runtime

@@ -17,8 +17,9 @@ struct Topology {
 
     // Throws Error{kSetup} if sizes are empty or below 1, or if RANK is not one of the ranks.
     [[nodiscard]] static Topology of_rank(std::vector<int> node_sizes, int rank);
-    // Returns a topology of MEMBERS only, out of the ranks of NODE_SIZES, with RANK's place in it.
-    // Hosts without a member are left out. REQUIRES: members ascend, and RANK is one of them.
+    // Returns the topology of a group and RANK's place in it. MEMBERS are the ranks of the group.
+    // NODE_SIZES has the number of all ranks on each host. Hosts without a member are left out.
+    // REQUIRES: MEMBERS ascend, and RANK is one of them.
     [[nodiscard]] static Topology of_member(const std::vector<int>& node_sizes,
                                             const std::vector<int>& members, int rank);
 
@@ -36,15 +37,14 @@ struct Topology {
     [[nodiscard]] int first_rank(int node) const;
     // Returns the global ranks on this host, by local rank.
     [[nodiscard]] std::vector<int> local_ranks() const;
-    // Returns the number of ranks of the smallest host, or 0 if there is only one host, which needs
-    // no links. Bridges are the local ranks 0..bridge_count()-1 of each host: bridge k is linked to
-    // bridge k of the other hosts.
+    // Returns the number of bridges of each host: the number of ranks of the smallest host, or 0 if
+    // there is only one host. The bridges are the local ranks from 0 to bridge_count() - 1. Bridge
+    // k of a host is linked to bridge k of the other hosts.
     [[nodiscard]] int bridge_count() const;
     [[nodiscard]] bool is_bridge() const { return local_rank < bridge_count(); }
 };
 
-// Some ranks of a job as a topology of their own, with the place of one of them: the ranks of a
-// stage, or the ranks that share a layer.
+// A group of a job's ranks, for example the ranks of a stage, and the place of one rank in it.
 struct GroupPlace {
     Topology topology;
     std::vector<int> members = {0};  // ranks of the job, ascending

@@ -21,7 +21,8 @@ namespace {
                                             whose, name));
 }
 
-// Sets FOUND to the attribute NAME of OF as a Python object. Returns false if there is none.
+// Sets FOUND to the attribute NAME of the value OF. As in Python, an attribute is a method or a
+// field. Returns false if OF has no such attribute.
 bool python_attribute(Runtime& runtime, const Value& of, std::string_view name, Value& found) {
     if (is_hidden_method(of, name)) return found = Value(), true;
     if (is_refused_method(of, name))

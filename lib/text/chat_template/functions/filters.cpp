@@ -87,7 +87,7 @@ Value safe_filter(Runtime& runtime, const Value& input, const Given& /*given*/) 
     return new_text(&runtime.meter(), str_of(runtime.meter(), input), true);
 }
 
-// Does what transformers' own `tojson` does: calls json.dumps with its arguments.
+// Implements `tojson` as in transformers: its arguments are options of Python's json.dumps.
 Value to_json_filter(Runtime& runtime, const Value& input, const Given& given) {
     JsonStyle style;
     style.is_ascii_only = given.is_on(0);
@@ -188,8 +188,8 @@ Value length_filter(Runtime& /*runtime*/, const Value& input, const Given& /*giv
 
 // ---- Lists
 
-// Returns the parts of ATTRIBUTE, an argument of a filter such as "a.b.0". Each part is a key or an
-// index.
+// Returns the parts of ATTRIBUTE, an argument of a filter. For example, "a.b.0" has three parts.
+// Each part is a key or an index.
 Values path_of(Runtime& runtime, const Value* attribute) {
     if (attribute == nullptr || attribute->is(ValueKind::kNone)) return {};
     if (!attribute->is(ValueKind::kText)) return {*attribute};
@@ -209,8 +209,8 @@ Values path_of(Runtime& runtime, const Value* attribute) {
     return path;
 }
 
-// Follows PATH from the value OF, and returns the value at its end. FALLBACK, if given, replaces an
-// undefined value on the path.
+// Follows PATH, starting from the value OF, and returns the value at the end of PATH. If FALLBACK
+// is given, it replaces undefined values on the way.
 Value follow(Runtime& runtime, Value of, const Values& path, const Value* fallback = nullptr) {
     for (const Value& part : path) {
         of = item_of(runtime, of, part);
@@ -330,7 +330,8 @@ Value reverse_filter(Runtime& runtime, const Value& input, const Given& /*given*
         return slice_of(runtime.meter(), input, Value::none(), Value::none(), Value::integer(-1));
     Values items = all_of(runtime.meter(), input);
     std::ranges::reverse(items);
-    // Iterators give a list, because Python cannot iterate them backwards.
+    // Python cannot iterate an iterator backwards, so Jinja2 first makes a list of it and returns
+    // this list.
     return input.is(ValueKind::kIterator) ? new_list(&runtime.meter(), std::move(items))
                                           : iterator_over(runtime, std::move(items));
 }

@@ -46,18 +46,18 @@ struct Arguments {
     std::vector<std::pair<std::string, Value>> named;
 };
 
-// A macro, or a method of a value. The values that RUN contains may be nested up to `depth` levels.
+// A macro, or a method of a value. `depth` is the depth of the values that RUN refers to.
 struct Function : Object {
     std::string name;
     std::function<Value(Runtime&, Arguments&)> run;
 };
-// Returns a function that calls RUN. METER and DEPTH have the same meaning as in new_text() and
-// Function.
+// Returns a function that calls RUN. METER counts the function; if METER is null, nothing counts
+// it. DEPTH is the depth of the values that RUN refers to. Throws Fault if a limit is exceeded.
 [[nodiscard]] Value new_function(Meter* meter, std::string name, int depth,
                                  std::function<Value(Runtime&, Arguments&)> run);
 
-// The arguments of one call, by the names that the called function uses. All throw Fault if an
-// argument is not of the kind that is read.
+// The arguments of one call. Argument I belongs to name I in the called function's list of names.
+// The functions that read an argument throw Fault if it has another type.
 class Given {
   public:
     Given(std::string_view who, const Arguments& arguments) : who_(who), all_(arguments) {}
@@ -86,7 +86,7 @@ class Given {
 struct Native {
     std::string_view name;
     Value (*run)(Runtime& runtime, const Value& self, const Given& given) = nullptr;
-    // The names of the arguments, of which the first REQUIRED must be given. An argument whose name
+    // The names of the arguments. The first REQUIRED of them must be given. An argument whose name
     // begins with `_` can be given by position only. "*" alone means that the function reads its
     // arguments from Given::all().
     std::array<std::string_view, 4> names{};

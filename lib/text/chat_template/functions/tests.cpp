@@ -11,7 +11,7 @@
 namespace dslaunch::text::jinja {
 namespace {
 
-// A test; OTHER is its argument, if it has one.
+// A test. OTHER is the argument of the test, if it has an argument.
 struct Test {
     std::string_view name;
     bool (*holds)(Meter& meter, const Value& input, const Value& other) = nullptr;

@@ -1,4 +1,4 @@
-// Strings with fields for values: Python's `%` and str.format(), with plain fields.
+// Formats values into a string, as Python's `%` and str.format() do. Supports only plain fields.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -93,8 +93,8 @@ class ExpressionParser {
     [[nodiscard]] ExpressionPtr expression(bool with_choice = true);
     // Reads one expression, or a tuple of expressions separated by commas.
     [[nodiscard]] ExpressionPtr tuple(bool with_choice = true, bool may_be_empty = false);
-    // Reads the filters that follow and applies them to INPUT, which may be nullptr. FIRST: the
-    // first filter has no `|` before it.
+    // Reads the filters that follow and applies them to INPUT, which may be nullptr. If FIRST is
+    // true, there is no `|` before the first filter.
     [[nodiscard]] ExpressionPtr filters(ExpressionPtr input, bool first);
 
     TemplateTokens stream_;

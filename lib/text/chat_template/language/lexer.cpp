@@ -137,8 +137,9 @@ class Lexer {
         at_ = to;
     }
 
-    // Returns where the text after a tag begins if the closing MARK of the tag, such as "%}", is at
-    // AT; otherwise returns kNoPlace. LINE_END: a line end after MARK belongs to the tag.
+    // Checks whether MARK is at AT. MARK closes a tag, for example "%}". Returns where the text
+    // after the tag begins, or kNoPlace if MARK is not there. With LINE_END, a line end after MARK
+    // belongs to the tag.
     [[nodiscard]] size_t past_closing(size_t at, std::string_view mark, bool line_end,
                                       bool plus = true) const {
         if (has(at, "-") && has(at + 1, mark)) return past_blanks(at + 1 + mark.size());
@@ -148,8 +149,8 @@ class Lexer {
         return line_end && char_at(at) == '\n' ? at + 1 : at;
     }
 
-    // Returns where the text after a tag `{% WORD %}` at AT begins, or kNoPlace if another tag
-    // begins at AT.
+    // Checks whether the tag `{% WORD %}` begins at AT. Returns where the text after the tag
+    // begins, or kNoPlace if another tag is there.
     [[nodiscard]] size_t past_word_tag(size_t at, std::string_view word) const {
         at += 2;
         if (is_sign(char_at(at))) ++at;
@@ -160,8 +161,9 @@ class Lexer {
         return past_closing(at, "%}", is_end, is_end);
     }
 
-    // Adds the data between the current position and TAG, without the blanks that the tag removes.
-    // At TAG, a tag or comment with SIGN begins.
+    // Adds the data between the current position and TAG, the offset at which a tag or comment
+    // begins. SIGN is the character after the tag's opening mark; it says which blanks the tag
+    // removes.
     void add_data(size_t tag, char sign, bool strips) {
         std::string_view data = text_.substr(at_, tag - at_);
         if (sign == '-') {

@@ -27,7 +27,7 @@ class TemplateParser : public ExpressionParser {
     using Kind = Statement::Kind;
     using Type = Token::Type;
 
-    // Records names for arguments that are used in the bodies of macros but are not parameters.
+    // Records that a macro uses `caller`, `varargs` or `kwargs` although it has no such parameter.
     void see(const std::string& name) override {
         if (name != "caller" && name != "varargs" && name != "kwargs") return;
         for (Signature* signature : open_signatures_) {
@@ -41,7 +41,7 @@ class TemplateParser : public ExpressionParser {
         }
     }
 
-    // Reads text, expressions and tags up to one of ENDS, whose name it leaves in the stream.
+    // Reads text, expressions and tags up to a tag whose name is in ENDS. Does not read this name.
     // Without ENDS, reads up to the end of the template.
     Body body(Ends ends) {
         const TemplateTokens::Level level(stream_);
@@ -73,8 +73,8 @@ class TemplateParser : public ExpressionParser {
         return statements;
     }
 
-    // Reads the rest of a tag that begins a body, and then the body. Leaves the stream after the
-    // name of the end if TAKES_END is true, otherwise at that name.
+    // Reads the rest of a tag that begins a body, and then the body up to the name of its end tag.
+    // Moves past this name only if TAKES_END is true.
     Body tag_body(Ends ends, bool takes_end = true) {
         stream_.skip_operator(":");
         stream_.expect(Type::kBlockEnd, "`%}`");
@@ -82,7 +82,7 @@ class TemplateParser : public ExpressionParser {
         if (takes_end) stream_.take();
         return statements;
     }
-    // Does the same for a body in which `break` cannot reach a loop around it.
+    // Does the same as tag_body(), but a `break` in the body cannot leave a loop around it.
     Body closed_body(Ends ends) {
         const int loops = std::exchange(loops_, 0);
         Body statements = tag_body(ends);
@@ -181,7 +181,8 @@ class TemplateParser : public ExpressionParser {
         statement.body = tag_body({"endset"});
     }
 
-    // Reads one name, a field of a namespace if FIELDS is true, or several names in parentheses.
+    // Reads one name, or several names in parentheses. If FIELDS is true, the name may also be
+    // `namespace.field`.
     Target one_target(bool fields) {
         const TemplateTokens::Level level(stream_);
         if (stream_.skip_operator("(")) {
@@ -294,7 +295,8 @@ class TemplateParser : public ExpressionParser {
             stream_.stop(fmt::format("`{}` is used outside of a loop", statement.text));
     }
 
-    // Makes a tag that is refused only when it is executed, as in Jinja2 without a loader.
+    // Reads a tag that refers to other templates. The tag is refused only when it is executed, as
+    // in Jinja2 without a loader.
     void other_template_tag(Statement& statement) {
         statement.value = expression();
         while (!stream_.is(Type::kBlockEnd) && !stream_.is(Type::kEnd)) stream_.take();

@@ -22,11 +22,13 @@ struct Scope {
     [[nodiscard]] const Value* find(int name) const;
     // Sets the variable NAME in this scope.
     void set(int name, Value value);
-    // Keeps this scope and all scopes around it.
+    // Prevents the pool from reusing this scope and all scopes around it, even after they are
+    // closed.
     void keep();
 };
 
-// The scopes of a rendering. METER counts them, and closed scopes are reused unless they are kept.
+// The scopes of a rendering. METER counts the scopes. The pool reuses closed scopes, except after
+// Scope::keep().
 class ScopePool {
   public:
     explicit ScopePool(Meter& meter) : meter_(meter) {}
@@ -90,7 +92,7 @@ class ExpressionEvaluator {
     // CALLER, if given, is a further argument named `caller`.
     [[nodiscard]] Value eval_call(const Expression& expression, Scope* scope,
                                   const Value* caller = nullptr);
-    // Returns the result of applying FILTERS, the filters of a block, to TEXT.
+    // Applies FILTERS, which belong to a block, to TEXT. Returns the result.
     [[nodiscard]] Value eval_filters(const Expression& filters, const Value& text, Scope* scope);
 
     [[nodiscard]] int line() const { return line_; }  // of the last expression

@@ -40,7 +40,8 @@ class Interpreter : public ExpressionEvaluator {
                                               &message - given->second.items().data());
                 continue;
             }
-            // In Jinja2 `self` contains the template's blocks; blocks are not supported here.
+            // In Jinja2, `self` contains the blocks of the template. Blocks are not supported, so
+            // here `self` is a function that throws.
             if (name == "self")
                 scope->set(
                     int(i), new_function(&meter(), name, 0, [](Runtime&, Arguments&) -> Value {
@@ -62,7 +63,7 @@ class Interpreter : public ExpressionEvaluator {
     }
 
   private:
-    // Collects the printed text while it exists.
+    // Collects all text that is printed during the life of this object.
     class Capture {
       public:
         explicit Capture(Interpreter& own) : own_(own), before_(std::exchange(own.out_, &text_)) {}
@@ -146,7 +147,8 @@ class Interpreter : public ExpressionEvaluator {
                 return Flow::kNext;
             case Of::kSet: {
                 Value value = eval(*statement.value, scope);
-                // A loop over indices uses `set` to get the message of an iteration.
+                // A loop over indices does not pass the message itself; its body assigns the
+                // message with `set`.
                 if (!turn_) turn_ = message_in(value);
                 assign(statement.target, std::move(value), scope);
                 return Flow::kNext;
@@ -218,8 +220,8 @@ class Interpreter : public ExpressionEvaluator {
             ~Ends() { loop.end(); }
         } const ends{loop};
         loop.next = chosen_elements(statement, scope, iterable);
-        // Jinja2's flag for running the `else` body; a loop body that is left early does not clear
-        // it.
+        // True while the `else` body should run. Jinja2 clears this flag at the end of the first
+        // iteration, so a body that is left early does not clear it.
         bool none_ran = true;
         {
             const OpenScope inner(scopes(), scope);

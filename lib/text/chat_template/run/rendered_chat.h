@@ -23,14 +23,16 @@ struct MessageRange {
 // The printed text, and the ranges of it that are known.
 struct RenderedChat {
     std::string text;
-    // For each dict in the variable `messages`: the ranges that were printed by loops over the
-    // messages, or over their indices. Ranges whose place in the text is not known are left out.
-    // Inner loops come before outer ones. Empty with continue_final_message.
+    // For each dict in the variable `messages`: the parts of the text that a loop over the
+    // messages, or over their indices, has printed for this dict. Parts whose place in the text is
+    // not known are left out. Inner loops come before outer ones. Empty if the option
+    // continue_final_message is set.
     std::vector<MessageRange> by_message;
-    // The ranges that the template marks with `{% generation %}` as the assistant's, in order.
+    // The ranges that the template marks with `{% generation %}` as text of the assistant, in
+    // order.
     std::vector<TextRange> generated;
-    // True if a mark is in a macro, a `set` block or a filter: its place in the text is not known,
-    // so `generated` is not complete.
+    // True if `{% generation %}` occurs in a macro, a `set` block or a filter. The place of the
+    // marked text is then not known, so `generated` is not complete.
     bool has_lost_mark = false;
 };
 

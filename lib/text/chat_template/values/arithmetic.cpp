@@ -97,7 +97,8 @@ std::string html_escaped(std::string_view text) {
 Value joined_texts(Meter& meter, const Text& a, const Text& b) {
     meter.check_bytes(a.text.size() + b.text.size());
     if (a.is_safe == b.is_safe) return new_text(&meter, a.text + b.text, a.is_safe);
-    // A string that is combined with Markup is escaped.
+    // Only one of the strings is Markup, that is, safe HTML. As in Python, the other one is
+    // escaped.
     return new_text(
         &meter,
         (a.is_safe ? a.text : html_escaped(a.text)) + (b.is_safe ? b.text : html_escaped(b.text)),

@@ -14,8 +14,8 @@ namespace dslaunch::text::jinja {
 [[nodiscard]] bool is_true(const Value& value);
 // Returns the result of Python's `==`: 1 equals 1.0 and True, and a list never equals a tuple.
 [[nodiscard]] bool are_equal(Meter& meter, const Value& a, const Value& b);
-// Returns the order of A and B in Python. Throws Fault for kinds that have no order between them,
-// and for numbers that need more than 64 bits.
+// Returns the order of A and B in Python. Throws Fault if Python cannot compare values of these
+// types, for example a number and a string, and for numbers that need more than 64 bits.
 [[nodiscard]] std::partial_ordering order_of(Meter& meter, const Value& a, const Value& b);
 // Returns `needle in haystack`.
 [[nodiscard]] bool contains(Meter& meter, const Value& haystack, const Value& needle);

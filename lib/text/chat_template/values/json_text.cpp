@@ -14,7 +14,8 @@
 namespace dslaunch::text::jinja {
 namespace {
 
-// Writes JSON as Python does; nlohmann has neither Python's blanks after separators nor its floats.
+// Writes JSON as Python does. nlohmann's output lacks the blanks after separators, and its floats
+// look different.
 class PythonJson {
   public:
     PythonJson(Meter& meter, const JsonStyle& style) : meter_(meter), style_(style) {}
@@ -39,7 +40,7 @@ class PythonJson {
         }
     }
 
-    // Returns VALUE as JSON text without quotes. VALUE has no elements.
+    // Returns the JSON text of none, a bool or a number. Throws Fault for all other values.
     std::string word(const Value& value) {
         if (value.is(ValueKind::kNone)) return "null";
         if (value.is(ValueKind::kBool)) return value.integral() != 0 ? "true" : "false";
@@ -130,8 +131,8 @@ std::string hint_for(std::string_view token) {
     return "";
 }
 
-// Builds values from the parser's events. A tree of nlohmann's would lose large numbers, and the
-// time to build it grows with the square of the number of keys in an object.
+// Builds values from the events of nlohmann's parser. The parser's own tree would lose the digits
+// of large numbers, and the time to build it grows with the square of an object's number of keys.
 class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
   public:
     Value result;

@@ -39,9 +39,9 @@ bool has_long_capital(char32_t point) {
                                    UTF8PROC_CASEFOLD, &boundary) > 1;
 }
 
-// Appends the capital form of a letter that has no single capital letter: the letters of its case
-// folding, as capitals. If IS_TITLE is true, only the first letter becomes a capital, and an iota
-// subscript stays a subscript.
+// Appends the capital form of a letter that has no single capital letter: "SS" for "ß". The form
+// consists of the capitals of the letter's case folding. If IS_TITLE is true, only the first letter
+// becomes a capital, and an iota subscript stays a subscript.
 void append_long_capital(std::string& text, char32_t point, bool is_title) {
     constexpr char32_t kIotaBelow = 0x345, kIota = 0x3b9;
     utf8proc_int32_t letters[4];
@@ -97,8 +97,8 @@ bool is_case_ignorable(char32_t point) {
                      U"\uFE55\uFF07\uFF0E\uFF1A");
 }
 
-// Returns true if a letter comes before byte BEGIN of TEXT and no letter follows at END; characters
-// that Unicode ignores for case are skipped.
+// Returns true if a word ends between the bytes BEGIN and END of TEXT: a letter comes before BEGIN,
+// and no letter follows at END. Skips characters that Unicode ignores for letter case.
 bool ends_word(std::string_view text, size_t begin, size_t end) {
     bool is_after_letter = false;
     while (begin > 0 && !is_after_letter) {
@@ -114,7 +114,7 @@ bool ends_word(std::string_view text, size_t begin, size_t end) {
     return is_after_letter;
 }
 
-// Appends the small letter of the code point at BEGIN of SOURCE, which ends before END.
+// Appends the small letter of the code point that has bytes [BEGIN, END) of SOURCE.
 void append_small(std::string& text, std::string_view source, size_t begin, size_t end) {
     const char32_t point = point_at(source, begin);
     if (point == U'\u0130') {
@@ -126,8 +126,8 @@ void append_small(std::string& text, std::string_view source, size_t begin, size
     }
 }
 
-// Returns TEXT with capitals for the code points for which IS_FIRST(point) is true, and small
-// letters for the others. IS_FIRST is called once for each code point, in order.
+// Returns TEXT with some code points as capitals: those for which IS_FIRST(point) is true. All
+// other code points become small. IS_FIRST is called once for each code point, in order.
 template <typename IsFirst>
 std::string with_capitals(std::string_view text, const IsFirst& is_first) {
     std::string result;
@@ -142,8 +142,8 @@ std::string with_capitals(std::string_view text, const IsFirst& is_first) {
     return result;
 }
 
-// Returns TEXT without the leading and trailing code points for which IS_OUT is true, on the given
-// SIDES.
+// Removes code points at the ends of TEXT while IS_OUT(point) is true, and returns the rest. SIDES
+// chooses the ends.
 template <typename IsOut>
 std::string_view stripped(std::string_view text, StripSides sides, const IsOut& is_out) {
     while (sides.left && !text.empty() && is_out(point_at(text, 0)))
@@ -174,7 +174,7 @@ bool is_letter_point(char32_t point) {
 }
 
 bool is_digit_point(char32_t point) {
-    // Digits of category No: superscripts, subscripts, and digits inside a sign.
+    // Digits of the category No: superscripts, subscripts, and digits in circles or brackets.
     constexpr std::pair<char32_t, char32_t> kOthers[] = {
         {0xb2, 0xb3},       {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},
         {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},

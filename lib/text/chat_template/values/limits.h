@@ -10,8 +10,8 @@
 
 namespace dslaunch::text::jinja {
 
-// An error in a template or in the values given to it, without its place; the interpreter adds the
-// name and the line.
+// An error in a template or in the values given to it. The message does not say where the error is;
+// the interpreter adds the template's name and the line.
 class Fault : public std::runtime_error {
   public:
     explicit Fault(const std::string& message) : std::runtime_error(message) {}
@@ -19,8 +19,8 @@ class Fault : public std::runtime_error {
 
 // The limits of one rendering.
 struct Limits {
-    // An expression is one step, and so is a copy of 64 bytes of text or of 8 elements. The default
-    // number of steps takes some seconds. A conversation of 1 MiB needs some hundred times fewer.
+    // A step is an expression, or a copy of 64 bytes of text or of 8 elements. The default number
+    // of steps takes some seconds. A conversation of 1 MiB needs only about 1 % of these steps.
     int64_t steps_max = 100'000'000;
     // The largest number of bytes in strings, lists and scopes that exist at the same time.
     size_t memory_bytes_max = size_t{512} << 20;

@@ -1,5 +1,5 @@
-// Messages and other values that belong to no rendering: functions that make them and read their
-// members.
+// Functions that make values without counting their memory, for example the value of a chat
+// message. Also functions that read the members of a value.
 #pragma once
 
 #include <span>
@@ -29,7 +29,7 @@ namespace dslaunch::text::jinja {
 [[nodiscard]] const std::string* text_member(const Value& value, std::string_view key);
 // Returns true if the key of ENTRY is the string KEY.
 [[nodiscard]] bool has_name(const Entry& entry, std::string_view key);
-// Returns DICT with its member KEY, which must exist, set to VALUE.
+// Returns DICT with VALUE as its member KEY. REQUIRES: DICT has a member KEY.
 [[nodiscard]] Value with_member(const Value& dict, std::string_view key, const Value& value);
 // Returns DICT without the members KEYS.
 [[nodiscard]] Value without_members(const Value& dict, std::span<const std::string_view> keys);

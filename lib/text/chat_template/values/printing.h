@@ -8,8 +8,8 @@
 
 namespace dslaunch::text::jinja {
 
-// Appends the text that `{{ value }}` prints, which is Python's str(); nothing for an undefined
-// value. Throws Fault if a limit is exceeded, and for values whose text only Python knows.
+// Append or return the text that `{{ value }}` prints: Python's str(), or nothing for an undefined
+// value. Throw Fault if a limit is exceeded, or if only Python knows the text of the value.
 void append_str(Meter& meter, std::string& out, const Value& value);
 [[nodiscard]] std::string str_of(Meter& meter, const Value& value);
 

@@ -36,7 +36,8 @@ enum class ValueKind : uint8_t {
     kFunction,
 };
 
-// The shared part of a value. Its destructor returns its bytes to the meter.
+// The part of a value that its copies share. The destructor releases the object's bytes in the
+// meter.
 struct Object {
     Object() = default;
     Object(const Object&) = delete;
@@ -66,15 +67,15 @@ class Value {
     [[nodiscard]] static Value undefined(const std::string& name);
     // Returns an undefined value for KEY, a string that a dict does not have as a key.
     [[nodiscard]] static Value undefined_key(const Value& key);
-    // Returns a value of KIND that shares OBJECT. REQUIRES: OBJECT is of the type for KIND.
+    // Returns a value of KIND that shares OBJECT. REQUIRES: OBJECT has the type that KIND uses, for
+    // example Dict for kDict.
     [[nodiscard]] static Value of(ValueKind kind, std::shared_ptr<Object> object);
 
-    // Return the kind, and whether it is KIND.
     [[nodiscard]] ValueKind kind() const { return kind_; }
     [[nodiscard]] bool is(ValueKind kind) const { return kind_ == kind; }
     // Returns true for a bool or an int of at most 64 bits, because Python's bool is an int.
     [[nodiscard]] bool is_integral() const { return is(ValueKind::kInt) || is(ValueKind::kBool); }
-    // Return true for a bool, an int of at most 64 bits or a float; and for a list or a tuple.
+    // Returns true for a bool, a float, or an int of at most 64 bits.
     [[nodiscard]] bool is_number() const { return is_integral() || is(ValueKind::kFloat); }
     [[nodiscard]] bool is_sequence() const { return is(ValueKind::kList) || is(ValueKind::kTuple); }
     // Returns true if items() may be called.
@@ -82,7 +83,7 @@ class Value {
         return kind_ >= ValueKind::kList && kind_ <= ValueKind::kIterator;
     }
 
-    // REQUIRES, for each: the value is of the kind that the function reads.
+    // Return the contents of the value. REQUIRES: the value has a kind that the function can read.
     [[nodiscard]] int64_t integral() const { return integer_; }
     [[nodiscard]] double as_double() const {
         return is(ValueKind::kFloat) ? real_ : double(integer_);
@@ -95,7 +96,7 @@ class Value {
     [[nodiscard]] T& as() const {
         return *static_cast<T*>(object_.get());
     }
-    // Returns the shared object; null for kinds without one.
+    // Returns the shared object, or null if values of this kind have no object.
     [[nodiscard]] const std::shared_ptr<Object>& object() const { return object_; }
 
     // Returns the name that is not defined, or "" if it is not known.

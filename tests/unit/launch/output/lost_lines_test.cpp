@@ -34,7 +34,7 @@ class Led {
     UniqueFd before_;
 };
 
-JobSpec one_rank(TargetKind kind, const std::string& output) {
+JobSpec lost_lines_one_rank(TargetKind kind, const std::string& output) {
     JobSpec spec;
     spec.target_kind = kind;
     spec.world_size = 1;
@@ -57,7 +57,7 @@ TEST_CASE("a full disk at a training's stdout is said once, and remembered for i
     {
         const Led out(1, "/dev/full"), err(2, folder.path() + "/err");
         for (const TargetKind kind : {TargetKind::kModel, TargetKind::kProgram}) {
-            const JobSpec spec = one_rank(kind, folder.path());
+            const JobSpec spec = lost_lines_one_rank(kind, folder.path());
             StandardStreams streams;
             JobFiles files(spec);
             JobOutput output(spec, streams, files);
@@ -87,7 +87,7 @@ TEST_CASE("lines of a training whose stdout and stderr are closed are lost witho
         const std::string path = folder.path() + "/in";
         const UniqueFd closed(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0600));
         for (const int fd : {1, 2}) ::dup2(closed.get(), fd);
-        const JobSpec spec = one_rank(TargetKind::kModel, folder.path());
+        const JobSpec spec = lost_lines_one_rank(TargetKind::kModel, folder.path());
         StandardStreams streams;
         JobFiles files(spec);
         JobOutput output(spec, streams, files);

@@ -15,7 +15,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-JobSpec one_rank(TargetKind kind, const std::string& output) {
+JobSpec run_file_one_rank(TargetKind kind, const std::string& output) {
     JobSpec spec;
     spec.target_kind = kind;
     spec.target = "train.pt";
@@ -34,7 +34,7 @@ TEST_CASE("run.json of an earlier run stays until the first step of a training b
     TemporaryFolder folder;
     for (const TargetKind kind : {TargetKind::kModel, TargetKind::kProgram}) {
         write_file(folder.path() + "/run.json", "earlier");
-        const JobSpec spec = one_rank(kind, folder.path());
+        const JobSpec spec = run_file_one_rank(kind, folder.path());
         StandardStreams streams;
         JobFiles files(spec);
         JobOutput output(spec, streams, files);
@@ -44,7 +44,7 @@ TEST_CASE("run.json of an earlier run stays until the first step of a training b
         CHECK((folder.read("run.json") == "earlier") == (kind == TargetKind::kModel));
     }
     write_file(folder.path() + "/run.json", "earlier");
-    const JobSpec spec = one_rank(TargetKind::kModel, folder.path());
+    const JobSpec spec = run_file_one_rank(TargetKind::kModel, folder.path());
     StandardStreams streams;
     JobFiles files(spec);
     JobOutput output(spec, streams, files);

@@ -19,7 +19,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-JobSpec job_on(size_t nodes, TargetKind kind = TargetKind::kProgram) {
+JobSpec supervisor_network_job_on(size_t nodes, TargetKind kind = TargetKind::kProgram) {
     JobSpec spec;
     spec.target_kind = kind;
     spec.transport = TransportKind::kSsh;
@@ -175,7 +175,7 @@ TEST_CASE("ranks are told the address and the interface of the network that was 
                        : "";
         };
         FakeTransport transport(cluster.agent());
-        JobSpec spec = job_on(3);
+        JobSpec spec = supervisor_network_job_on(3);
         spec.environment.set = {{"GLOO_SOCKET_IFNAME", "mine"}};
         CHECK(run(spec, transport).exit_code == 0);
         CHECK(cluster.chosen == row.address);
@@ -201,7 +201,7 @@ TEST_CASE("node 0 of a large job tries the others in portions, and all of them")
         return std::string();
     };
     FakeTransport transport(cluster.agent());
-    CHECK(run(job_on(kHosts), transport).exit_code == 0);
+    CHECK(run(supervisor_network_job_on(kHosts), transport).exit_code == 0);
     CHECK(cluster.targets_most == kProbeTargetsMax);
     CHECK(cluster.probes == 2);
     CHECK(reached == kHosts - 1);
@@ -210,7 +210,7 @@ TEST_CASE("node 0 of a large job tries the others in portions, and all of them")
 TEST_CASE("one host tries nothing and is told no interface") {
     Cluster cluster;
     FakeTransport transport(cluster.agent());
-    CHECK(run(job_on(1), transport).exit_code == 0);
+    CHECK(run(supervisor_network_job_on(1), transport).exit_code == 0);
     CHECK(cluster.chosen == "127.0.0.1");
     CHECK(cluster.probes == 0);
     CHECK(value_of(cluster.environments[0], "NCCL_SOCKET_IFNAME") == "(unset)");
@@ -221,7 +221,7 @@ TEST_CASE("hosts without a common network are told apart before anything starts"
     cluster.error = [](size_t from, const std::string&) {
         return from == 1 ? "No route to host" : "";
     };
-    const std::string message = refusal(job_on(3), cluster, ExitCode::kHosts);
+    const std::string message = refusal(supervisor_network_job_on(3), cluster, ExitCode::kHosts);
     CHECK_THAT(message,
                Catch::Contains("no network connects the hosts") &&
                    Catch::Contains("--master_addr") &&
@@ -233,7 +233,7 @@ TEST_CASE("hosts without a common network are told apart before anything starts"
         if (host == 2) facts.addresses[0].address = "127.0.0.1", facts.addresses[0].loopback = true;
         return facts;
     };
-    CHECK_THAT(refusal(job_on(3), cluster, ExitCode::kSetup),
+    CHECK_THAT(refusal(supervisor_network_job_on(3), cluster, ExitCode::kSetup),
                Catch::Contains("1 of 3 hosts") &&
                    Catch::Contains("n2: other hosts can reach none of its addresses"));
 }
@@ -246,7 +246,7 @@ TEST_CASE("machines that cannot run dsworker together are named, for a .pt targe
         if (host == 2) facts.glibc = "2.1";
         return facts;
     };
-    JobSpec spec = job_on(4, TargetKind::kModel);
+    JobSpec spec = supervisor_network_job_on(4, TargetKind::kModel);
     spec.required_files = {"/proc/self/exe"};  // stands for dsworker
     const std::string message = refusal(spec, cluster, ExitCode::kHosts);
     CHECK_THAT(message, Catch::Contains("1 of 4 hosts") &&
@@ -254,7 +254,7 @@ TEST_CASE("machines that cannot run dsworker together are named, for a .pt targe
     // Ranks on CPUs need no driver. The facts are not checked for a program.
     CHECK_THAT(message, !Catch::Contains("535.7"));
     FakeTransport transport(cluster.agent());
-    CHECK(run(job_on(4), transport).exit_code == 0);
+    CHECK(run(supervisor_network_job_on(4), transport).exit_code == 0);
 }
 
 TEST_CASE("an agent that gives up while its workers start ends the job") {
@@ -266,7 +266,7 @@ TEST_CASE("an agent that gives up while its workers start ends the job") {
               encode(AgentProblem{static_cast<uint32_t>(ExitCode::kSetup), "no memory for it"}));
         t.say(1, FrameKind::kGone);
     });
-    const AttemptResult result = run(job_on(2), transport);
+    const AttemptResult result = run(supervisor_network_job_on(2), transport);
     CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
     CHECK_THAT(result.report, Catch::Contains("host n1 is lost: no memory for it"));
 }

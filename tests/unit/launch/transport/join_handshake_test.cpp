@@ -11,7 +11,7 @@ using namespace dslaunch::launch;
 
 namespace {
 
-const JoinKey& key() {
+const JoinKey& join_handshake_key() {
     static const JoinKey made(std::string(64, '7'));
     return made;
 }
@@ -58,7 +58,7 @@ TEST_CASE("an identity has its place, its host's name and its machine's, in this
 }
 
 TEST_CASE("both sides agree, however the bytes are cut, and what follows stands in the channels") {
-    for (const JoinKey& used : {key(), JoinKey()}) {
+    for (const JoinKey& used : {join_handshake_key(), JoinKey()}) {
         for (const size_t piece : {size_t{1}, size_t{7}, size_t{1} << 20}) {
             LauncherHandshake launcher(used);
             AgentHandshake agent(used, kTe3);
@@ -80,7 +80,7 @@ TEST_CASE("both sides agree, however the bytes are cut, and what follows stands 
 }
 
 TEST_CASE("an agent with another token is turned away, and does not take that for the last word") {
-    LauncherHandshake launcher(key());
+    LauncherHandshake launcher(join_handshake_key());
     AgentHandshake agent(other_key(), kTe3);
     CHECK(talk(launcher, agent) == Agent::kNotLauncher);
     CHECK(launcher.state() == Launcher::kRefused);
@@ -89,31 +89,31 @@ TEST_CASE("an agent with another token is turned away, and does not take that fo
 }
 
 TEST_CASE("a refusal through the channel is the launcher's, one in clear may be anybody's") {
-    LauncherHandshake launcher(key());
-    AgentHandshake agent(key(), kTe3);
+    LauncherHandshake launcher(join_handshake_key());
+    AgentHandshake agent(join_handshake_key(), kTe3);
     talk(launcher, agent);
     REQUIRE(launcher.state() == Launcher::kProven);
     launcher.refuse("\x1b[2Jno node 3");
     CHECK(agent.feed(launcher.take_output()) == Agent::kRefused);
     CHECK(agent.reason() == "\\x1b[2Jno node 3");
 
-    AgentHandshake told_in_clear(key(), kTe3);
+    AgentHandshake told_in_clear(join_handshake_key(), kTe3);
     CHECK(feed(told_in_clear, std::string("\x01\x06\0\0\0go off", 11)) == Agent::kNotLauncher);
-    AgentHandshake told_before_proof(key(), kTe3);
+    AgentHandshake told_before_proof(join_handshake_key(), kTe3);
     CHECK(feed(told_before_proof, std::string(kJoinOpening) + std::string("\x01\2\0\0\0no", 7)) ==
           Agent::kNotLauncher);
 }
 
 TEST_CASE("what an agent said once proves nothing to another connection") {
-    LauncherHandshake first(key());
-    AgentHandshake agent(key(), kTe3);
+    LauncherHandshake first(join_handshake_key());
+    AgentHandshake agent(join_handshake_key(), kTe3);
     const std::string opening = agent.take_output();
     feed(first, opening);
     agent.feed(first.take_output());
     const std::string recorded = agent.take_output();
     feed(first, recorded);
     REQUIRE(first.state() == Launcher::kProven);
-    LauncherHandshake second(key());
+    LauncherHandshake second(join_handshake_key());
     CHECK(feed(second, opening) == Launcher::kRunning);
     CHECK(feed(second, recorded) == Launcher::kRefused);
 }
@@ -121,31 +121,31 @@ TEST_CASE("what an agent said once proves nothing to another connection") {
 TEST_CASE("whoever speaks something else is known at the first byte that differs") {
     for (const std::string text :
          {"GET / HTTP/1.1\r\n", "\x16\x03\x01", "SSH-2.0-x\r\n", "dslaunxx"}) {
-        LauncherHandshake launcher(key());
+        LauncherHandshake launcher(join_handshake_key());
         feed(launcher, text, 1);
         CHECK(launcher.state() == Launcher::kStranger);
         CHECK(launcher.take_output().empty());
-        AgentHandshake agent(key(), kTe3);
+        AgentHandshake agent(join_handshake_key(), kTe3);
         feed(agent, text, 1);
         CHECK_THAT(agent.reason(), Catch::Contains("not a dslaunch that waits"));
     }
 }
 
 TEST_CASE("another version of the handshake is named on both sides") {
-    LauncherHandshake launcher(key());
+    LauncherHandshake launcher(join_handshake_key());
     feed(launcher, "dslaunch-join 2\n");
     CHECK(launcher.state() == Launcher::kRefused);
     CHECK_THAT(launcher.reason(), Catch::Contains("join protocol 1"));
-    AgentHandshake refused(key(), kTe3);
+    AgentHandshake refused(join_handshake_key(), kTe3);
     feed(refused, launcher.take_output());
     CHECK_THAT(refused.reason(), Catch::Contains("another version"));
-    AgentHandshake agent(key(), kTe3);
+    AgentHandshake agent(join_handshake_key(), kTe3);
     feed(agent, "dslaunch-join 2\n");
     CHECK_THAT(agent.reason(), Catch::Contains("another version"));
 }
 
 TEST_CASE("neither side reads on for ever, nor a text that is longer than it may be") {
-    LauncherHandshake drowned(key());
+    LauncherHandshake drowned(join_handshake_key());
     feed(drowned, std::string(kJoinOpening) + std::string("\x16\3\1\x3f\xff\1\0\x3f\xfb", 9) +
                       std::string(kJoinBytesMax, 'x'));
     CHECK(drowned.state() != Launcher::kRunning);

@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 namespace {
 
 // Returns layers of one parameter each, with 1 << 20 elements.
-ModelInfo layers(int segments) {
+ModelInfo step_forecast_layers(int segments) {
     ModelInfo model;
     model.batch_bytes = Bytes{100};
     for (int s = 0; s < segments; ++s) {
@@ -67,7 +67,7 @@ double forecast(const StepPlan& plan, const ModelInfo& model,
 }  // namespace
 
 TEST_CASE("a step of one rank takes all of its segments, and updates share its processors") {
-    const ModelInfo model = layers(4);
+    const ModelInfo model = step_forecast_layers(4);
     const std::vector<SegmentTimes> times = random_times(4, 1);
     MachineRates rates;
     for (const bool clip : {false, true})
@@ -90,7 +90,7 @@ TEST_CASE("a step of one rank takes all of its segments, and updates share its p
 TEST_CASE("computing and updates beside each other are as fast as measured") {
     // One layer after another gives up its gradient. Each update except the last runs beside the
     // next layer's backward, and is shorter than it.
-    const ModelInfo model = layers(4);
+    const ModelInfo model = step_forecast_layers(4);
     const std::vector<SegmentTimes> times(4, {1.0, 2.0, 2.0});
     StepPlanOptions options;
     options.fused_update = true;
@@ -107,7 +107,7 @@ TEST_CASE("computing and updates beside each other are as fast as measured") {
 }
 
 TEST_CASE("gradients of later micro steps are added to those of the first where they lie") {
-    const ModelInfo model = layers(4);
+    const ModelInfo model = step_forecast_layers(4);
     const std::vector<SegmentTimes> times = random_times(4, 4);
     MachineRates rates;
     rates.sum_bytes_per_s = 12 * (1 << 20);  // a second for each Mi of elements: two reads, a write
@@ -132,7 +132,7 @@ TEST_CASE("gradients of later micro steps are added to those of the first where 
 }
 
 TEST_CASE("with recompute each segment of a group runs forward once more") {
-    const ModelInfo model = layers(4);
+    const ModelInfo model = step_forecast_layers(4);
     const std::vector<SegmentTimes> times = random_times(4, 2);
     StepPlanOptions options;
     options.recompute_groups = 1;
@@ -142,7 +142,7 @@ TEST_CASE("with recompute each segment of a group runs forward once more") {
 }
 
 TEST_CASE("what crosses hosts is hidden behind the backward, but for what comes last") {
-    const ModelInfo model = layers(3);
+    const ModelInfo model = step_forecast_layers(3);
     const std::vector<SegmentTimes> times(3, SegmentTimes{1, 1, 1});
     StepPlanOptions options{0, 2, 0, 1};
     options.node_sizes = {1, 1};
@@ -160,7 +160,7 @@ TEST_CASE("what crosses hosts is hidden behind the backward, but for what comes 
 
 TEST_CASE("stages forecast from their plans take what the simulator of pipelines says") {
     constexpr int kSegments = 8;
-    const ModelInfo model = layers(kSegments);
+    const ModelInfo model = step_forecast_layers(kSegments);
     const std::vector<SegmentTimes> times = random_times(kSegments, 3);
     struct Kind {
         ScheduleKind kind;
@@ -214,7 +214,7 @@ TEST_CASE("stages forecast from their plans take what the simulator of pipelines
 }
 
 TEST_CASE("a trace with a forecast has both, one under the other, instruction by instruction") {
-    const ModelInfo model = layers(2);
+    const ModelInfo model = step_forecast_layers(2);
     const StepPlan plan = plan_of(model, {});
     const std::vector<SegmentTimes> times = random_times(2, 4);
     const RankStep step{&plan, &model, times};

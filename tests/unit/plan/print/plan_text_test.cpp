@@ -10,7 +10,7 @@ using namespace plan;
 
 namespace {
 
-constexpr int64_t kLayerNumel = 64;
+constexpr int64_t kPlanTextLayerNumel = 64;
 
 // Returns two layers of one parameter each. Each parameter is in a bucket of its own.
 ModelInfo two_layers() {
@@ -22,7 +22,7 @@ ModelInfo two_layers() {
         segment.output_bytes = Bytes{1000};
         segment.activation_bytes = Bytes{5000};
         segment.parameters.push_back(s);
-        model.parameters.push_back({segment.name + ".weight", kLayerNumel, 4, true});
+        model.parameters.push_back({segment.name + ".weight", kPlanTextLayerNumel, 4, true});
         model.segments.push_back(segment);
     }
     return model;
@@ -37,8 +37,8 @@ struct Texts {
 // half a layer.
 Texts texts(int stage, int hosts) {
     const ModelInfo model = two_layers();
-    const FlatLayout layout =
-        make_flat_layout(model, {kLayerNumel, 1, true, 0, /*block_numel=*/kLayerNumel / 2});
+    const FlatLayout layout = make_flat_layout(
+        model, {kPlanTextLayerNumel, 1, true, 0, /*block_numel=*/kPlanTextLayerNumel / 2});
     const Partition partition = make_partition(layout, model, ShardBy::kFlat, hosts);
     StepPlanOptions options;
     options.world_size = hosts;

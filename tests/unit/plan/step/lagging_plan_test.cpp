@@ -16,7 +16,7 @@ using namespace plan;
 namespace {
 
 // Returns 4 layers with one matrix each.
-ModelInfo layers() {
+ModelInfo lagging_plan_layers() {
     ModelInfo model;
     for (int s = 0; s < 4; ++s) {
         SegmentInfo segment;
@@ -39,7 +39,7 @@ struct LagJob {
 };
 
 std::vector<StepPlan> plans_of(const LagJob& job, const LagPlan& lag) {
-    const ModelInfo model = layers();
+    const ModelInfo model = lagging_plan_layers();
     const FlatLayout layout = make_flat_layout(model, {64 * 1024, 1});
     const Partition partition = make_partition(layout, model, ShardBy::kFlat, job.ranks);
     std::vector<StepPlan> plans;
@@ -66,7 +66,7 @@ LagPlan lag_of(Lag kind, bool overlaps, bool selects = false) {
     return lag;
 }
 
-int count(const StepPlan& plan, Op op) {
+int lagging_plan_count(const StepPlan& plan, Op op) {
     return static_cast<int>(std::ranges::count(plan.instructions, op, &Instruction::op));
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("plans whose updates lag are sound, alone and beside the other local r
                                         static_cast<int>(kind));
                                 const auto plans = plans_of(job, lag_of(kind, overlaps, true));
                                 CHECK(join(check_plans(plans), "; ") == "");
-                                CHECK(count(plans[0], Op::kSelect) == 1);
+                                CHECK(lagging_plan_count(plans[0], Op::kSelect) == 1);
                             }
 }
 
@@ -119,9 +119,9 @@ TEST_CASE("a step that updates important units moves no chunk, and a late update
     CHECK(moved_chunks(partial) == 0);
     CHECK(moved_chunks(late) == moved_chunks(exact));
     for (const StepPlan* plan : {&exact, &whole, &partial, &late})
-        CHECK(count(*plan, Op::kUpdate) == count(exact, Op::kUpdate));
-    CHECK(count(late, Op::kUpdateRest) == count(exact, Op::kUpdate));
-    CHECK(count(partial, Op::kUpdateRest) == 0);
+        CHECK(lagging_plan_count(*plan, Op::kUpdate) == lagging_plan_count(exact, Op::kUpdate));
+    CHECK(lagging_plan_count(late, Op::kUpdateRest) == lagging_plan_count(exact, Op::kUpdate));
+    CHECK(lagging_plan_count(partial, Op::kUpdateRest) == 0);
     CHECK(late.hash() != partial.hash());
     CHECK(whole.hash() != plans_of(job, lag_of(Lag::kWhole, true, true)).front().hash());
 }
@@ -146,7 +146,7 @@ TEST_CASE("forward and backward wait for no late update, the norm waits for all"
                 CHECK(behind[i] == 0);
             if (instruction.op == Op::kUpdate) updates += behind[i];
         }
-        CHECK(updates == count(late, Op::kUpdate));
+        CHECK(updates == lagging_plan_count(late, Op::kUpdate));
     }
 }
 

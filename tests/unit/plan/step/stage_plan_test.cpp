@@ -18,7 +18,7 @@ constexpr int kSegments = 12;
 constexpr int64_t kActivations = 5000;
 
 // Returns layers with parameters of their own. Layers before FROZEN are not trained.
-ModelInfo layers(int frozen = 0) {
+ModelInfo stage_plan_layers(int frozen = 0) {
     ModelInfo model;
     model.batch_bytes = Bytes{100};
     for (int s = 0; s < kSegments; ++s) {
@@ -93,7 +93,7 @@ struct Pipeline {
     }
 };
 
-int count(const StepPlan& plan, Op op) {
+int stage_plan_count(const StepPlan& plan, Op op) {
     return static_cast<int>(
         std::ranges::count_if(plan.instructions, [op](const auto& i) { return i.op == op; }));
 }
@@ -121,7 +121,7 @@ constexpr std::array kChunked = {Chunked{ScheduleKind::kInterleaved, 2},
 }  // namespace
 
 TEST_CASE("every stage's plan is sound, alone and beside the other stages") {
-    const ModelInfo model = layers();
+    const ModelInfo model = stage_plan_layers();
     for (const ScheduleKind kind :
          {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kZeroBubbleH1})
         for (const int stages : {1, 2, 3, 5, 8})
@@ -146,7 +146,7 @@ TEST_CASE("every stage's plan is sound, alone and beside the other stages") {
 }
 
 TEST_CASE("plans of stages with several parts are sound, alone and beside each other") {
-    const ModelInfo model = layers();
+    const ModelInfo model = stage_plan_layers();
     for (const auto& [kind, chunks] : kChunked)
         for (const int stages : {1, 2, 3, 4, 5})
             for (const int micro_batches : {1, 2, 3, 5, 8, 11})
@@ -172,7 +172,7 @@ TEST_CASE("stages with several parts hold as many activations as their schedule 
     for (const auto& [kind, chunks] : kChunked)
         for (int stages = 1; stages <= 4; ++stages)
             for (int micro_batches = 1; micro_batches <= 9; ++micro_batches) {
-                ModelInfo model = layers();
+                ModelInfo model = stage_plan_layers();
                 Pipeline pipeline{kind, stages, micro_batches};
                 pipeline.chunks = chunks;
                 const int of_part = kSegments / pipeline.shape().parts();
@@ -197,7 +197,7 @@ TEST_CASE("stages with several parts hold as many activations as their schedule 
 }
 
 TEST_CASE("what lies between two parts of a stage is never sent to itself") {
-    const ModelInfo model = layers();
+    const ModelInfo model = stage_plan_layers();
     for (const int stages : {1, 2, 3}) {
         Pipeline pipeline{ScheduleKind::kZeroBubbleV, stages, 5};
         pipeline.chunks = 2;
@@ -211,9 +211,9 @@ TEST_CASE("what lies between two parts of a stage is never sent to itself") {
             // At each cut, the values and gradients of both parts are sent and received. Nothing is
             // sent at the turn of the V, and nothing for batches and the loss.
             const int cuts = stages == 1 ? 0 : (stage > 0 ? 2 : 0) + (stage + 1 < stages ? 2 : 0);
-            CHECK(count(plan, Op::kSend) == 5 * cuts);
-            CHECK(count(plan, Op::kReceive) == 5 * cuts);
-            CHECK(count(plan, Op::kLoad) == (stage == 0 ? 5 : 0));
+            CHECK(stage_plan_count(plan, Op::kSend) == 5 * cuts);
+            CHECK(stage_plan_count(plan, Op::kReceive) == 5 * cuts);
+            CHECK(stage_plan_count(plan, Op::kLoad) == (stage == 0 ? 5 : 0));
         }
     }
 }
@@ -222,7 +222,7 @@ TEST_CASE("both ends of a lane have the same messages in the same order") {
     // Each message that may be on its way to a rank at once needs a ring of its own: see
     // runtime/comm/host_link.cpp.
     constexpr size_t kLanesToRank = 4;
-    const ModelInfo model = layers();
+    const ModelInfo model = stage_plan_layers();
     for (const auto& [kind, chunks] : kChunked)
         for (const int stages : {2, 3, 4, 5})
             for (int micro_batches = 1; micro_batches <= 9; ++micro_batches) {
@@ -251,7 +251,7 @@ TEST_CASE("both ends of a lane have the same messages in the same order") {
 }
 
 TEST_CASE("buckets lie in one part, and a parameter of two parts is summed beside them") {
-    ModelInfo model = layers();
+    ModelInfo model = stage_plan_layers();
     // The last segment reads the first one's table too. In a V, both are on stage 0.
     model.segments.back().parameters.push_back(0);
     Pipeline pipeline{ScheduleKind::kZeroBubbleV, 2, 4, 2};
@@ -262,11 +262,11 @@ TEST_CASE("buckets lie in one part, and a parameter of two parts is summed besid
     for (const PlanBuffer& buffer : plans[0].buffers)
         sums += buffer.name.starts_with("sum of the gradients of layer.0.0") ? 1 : 0;
     CHECK(sums == 4);  // one for each micro step
-    CHECK(count(plans[0], Op::kTie) == 0);
+    CHECK(stage_plan_count(plans[0], Op::kTie) == 0);
 }
 
 TEST_CASE("a stage holds the activations of as many micro batches as its schedule says") {
-    const ModelInfo model = layers();
+    const ModelInfo model = stage_plan_layers();
     for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B})
         for (const int stages : {1, 2, 4, 6})
             for (const int micro_batches : {1, 3, 8}) {
@@ -286,25 +286,25 @@ TEST_CASE("a stage holds the activations of as many micro batches as its schedul
 }
 
 TEST_CASE("stages send what the next one takes, and no gradients where nothing is trained") {
-    const ModelInfo model = layers(/*frozen=*/8);
+    const ModelInfo model = stage_plan_layers(/*frozen=*/8);
     const std::vector<StepPlan> plans = Pipeline{ScheduleKind::k1F1B, 4, 3}.plans(model);
     // Segments 0 to 7 have no backward: stages 0 and 1 have none at all, stage 2 has one for
     // the last of three.
-    CHECK(count(plans[0], Op::kSend) == 3);
-    CHECK(count(plans[0], Op::kReceive) == 0);
-    CHECK(count(plans[0], Op::kBackward) == 0);
-    CHECK(count(plans[1], Op::kSend) == 3);
-    CHECK(count(plans[1], Op::kReceive) == 3);
-    CHECK(count(plans[2], Op::kSend) == 3);
-    CHECK(count(plans[2], Op::kReceive) == 6);
-    CHECK(count(plans[2], Op::kBackward) == 3);
-    CHECK(count(plans[3], Op::kSend) == 3);
-    CHECK(count(plans[3], Op::kReceive) == 3);
+    CHECK(stage_plan_count(plans[0], Op::kSend) == 3);
+    CHECK(stage_plan_count(plans[0], Op::kReceive) == 0);
+    CHECK(stage_plan_count(plans[0], Op::kBackward) == 0);
+    CHECK(stage_plan_count(plans[1], Op::kSend) == 3);
+    CHECK(stage_plan_count(plans[1], Op::kReceive) == 3);
+    CHECK(stage_plan_count(plans[2], Op::kSend) == 3);
+    CHECK(stage_plan_count(plans[2], Op::kReceive) == 6);
+    CHECK(stage_plan_count(plans[2], Op::kBackward) == 3);
+    CHECK(stage_plan_count(plans[3], Op::kSend) == 3);
+    CHECK(stage_plan_count(plans[3], Op::kReceive) == 3);
     CHECK(join(check_plans(plans, 4), "; ") == "");
 }
 
 TEST_CASE("stages that disagree about what is sent are found to wait for ever") {
-    const ModelInfo model = layers();
+    const ModelInfo model = stage_plan_layers();
     std::vector<StepPlan> plans = Pipeline{ScheduleKind::k1F1B, 3, 4}.plans(model);
     for (StepPlan& plan : plans)
         for (Instruction& instruction : plan.instructions)
@@ -314,7 +314,7 @@ TEST_CASE("stages that disagree about what is sent are found to wait for ever") 
 }
 
 TEST_CASE("a message of another part is found to be waited for for ever") {
-    const ModelInfo model = layers();
+    const ModelInfo model = stage_plan_layers();
     for (const auto& [kind, chunks] : kChunked) {
         Pipeline pipeline{kind, 2, 4};
         pipeline.chunks = chunks;

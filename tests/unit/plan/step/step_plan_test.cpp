@@ -39,7 +39,7 @@ ModelInfo layered_model(int segments) {
 }
 
 // A job over hosts; FLAGS: 1 clips, 2 reduces each micro step.
-struct Job {
+struct StepPlanJob {
     std::vector<int> nodes;
     int stage = 0;
     int64_t accumulation = 1;
@@ -88,14 +88,14 @@ ModelInfo four_layers() {
 }
 
 // Returns the persistent bytes of KIND.
-int64_t held(const StepPlan& plan, BufferKind kind) {
+int64_t step_plan_held(const StepPlan& plan, BufferKind kind) {
     int64_t bytes = 0;
     for (const PlanBuffer& buffer : plan.buffers)
         if (buffer.kind == kind && buffer.persistent) bytes += buffer.bytes.value;
     return bytes;
 }
 
-int count(const StepPlan& plan, Op op) {
+int step_plan_count(const StepPlan& plan, Op op) {
     int found = 0;
     for (const Instruction& instruction : plan.instructions) found += instruction.op == op ? 1 : 0;
     return found;
@@ -144,7 +144,7 @@ TEST_CASE("every plan of stages 1 to 3 is sound, alone and beside all other rank
                     for (const int64_t accumulation : {1, 3})
                         for (const int64_t groups : {0, 2})
                             for (const int flags : {0, 1, 2, 3}) {
-                                Job job{nodes, stage, accumulation, groups, flags};
+                                StepPlanJob job{nodes, stage, accumulation, groups, flags};
                                 const std::vector<StepPlan> plans = job.plans(model, layout);
                                 INFO("segments " << segments << " stage " << stage << " ranks "
                                                  << plans.size() << " hosts " << nodes.size()
@@ -166,17 +166,17 @@ TEST_CASE("each stage holds what the ZeRO formula gives it") {
     for (const int ranks : {1, 2, 4, 8}) {
         for (int stage = 0; stage <= 3; ++stage) {
             for (const bool half : {false, true}) {
-                Job job{{ranks}, stage, 1, 0, 0};
+                StepPlanJob job{{ranks}, stage, 1, 0, 0};
                 job.half = half;
                 const StepPlan plan = job.plans(model, layout).front();
                 const int64_t shard = numel / (stage >= 1 ? ranks : 1);
                 CAPTURE(ranks, stage, half);
-                CHECK(held(plan, BufferKind::kMoments) == 8 * shard);
-                CHECK(held(plan, BufferKind::kMaster) == (half ? 4 * shard : 0));
-                CHECK(held(plan, BufferKind::kParameters) ==
+                CHECK(step_plan_held(plan, BufferKind::kMoments) == 8 * shard);
+                CHECK(step_plan_held(plan, BufferKind::kMaster) == (half ? 4 * shard : 0));
+                CHECK(step_plan_held(plan, BufferKind::kParameters) ==
                       (half ? 2 : 4) * (stage == 3 ? numel / ranks : numel));
                 // Two buckets in turn, each followed by a flag and its padding.
-                CHECK(held(plan, BufferKind::kGradients) ==
+                CHECK(step_plan_held(plan, BufferKind::kGradients) ==
                       (stage >= 2 ? 2 * (65536 + 16) * 4 : 4 * numel));
             }
         }
@@ -191,7 +191,7 @@ TEST_CASE("what a step sends between hosts is what the formulas say") {
         for (int stage = 0; stage <= 3; ++stage) {
             const std::vector<int> nodes(static_cast<size_t>(hosts), 1);
             int64_t sent = 0;
-            for (const StepPlan& plan : Job{nodes, stage, 1, 0, 0}.plans(model, layout))
+            for (const StepPlan& plan : StepPlanJob{nodes, stage, 1, 0, 0}.plans(model, layout))
                 sent += plan.sent().value;
             // Over all hosts together, reduce-scatter and all-gather each send H - 1 times the
             // elements. Stage 3 gathers for forward and, except for the last layer, again for
@@ -218,7 +218,7 @@ TEST_CASE(
     for (const int64_t accumulation : {1, 3}) {
         for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{1, 1}, {2, 2}}) {
             for (const int64_t groups : {0, 2}) {
-                Job job{nodes, 3, accumulation, groups, 0};
+                StepPlanJob job{nodes, 3, accumulation, groups, 0};
                 int64_t again = 0;
                 for (const StepPlan& plan : job.plans(model, layout)) again += plan.sent().value;
                 job.wire.host_copy = true;
@@ -229,7 +229,7 @@ TEST_CASE(
                     CHECK(gathers.size() == layout.buckets.size());
                     for (const auto& [bucket, times] : gathers) CHECK(times == 1);
                     CHECK(plan.gather_buffer_numel.size() == layout.buckets.size());
-                    CHECK(held(plan, BufferKind::kStaging) == layout.numel * 4);
+                    CHECK(step_plan_held(plan, BufferKind::kStaging) == layout.numel * 4);
                     CHECK(check_plan(plan).empty());
                     once += plan.sent().value;
                 }
@@ -249,7 +249,7 @@ TEST_CASE(
 TEST_CASE("packed values are counted by their blocks, and their errors as memory") {
     const ModelInfo model = four_layers();
     const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, true, 0, 64});
-    Job job{{1, 1}, 3, 1, 0, 0};
+    StepPlanJob job{{1, 1}, 3, 1, 0, 0};
     const auto sent_of = [&](TrafficKind kind) {
         int64_t sent = 0;
         for (const StepPlan& plan : job.plans(model, layout))
@@ -267,7 +267,8 @@ TEST_CASE("packed values are counted by their blocks, and their errors as memory
     const StepPlan first = job.plans(model, layout).front();
     job.wire.error_feedback = false;
     const StepPlan plain = job.plans(model, layout).front();
-    CHECK(held(first, BufferKind::kGradients) - held(plain, BufferKind::kGradients) ==
+    CHECK(step_plan_held(first, BufferKind::kGradients) -
+              step_plan_held(plain, BufferKind::kGradients) ==
           4 * 65536 / 2 * 4);
     // On one host nothing is packed.
     job.nodes = {2};
@@ -280,10 +281,10 @@ TEST_CASE("each bucket is reduced once a step, or once a micro step when asked")
     StepPlanOptions options;
     options.accumulation_steps = 3;
     const int buckets = static_cast<int>(layout.buckets.size());
-    CHECK(count(make_step_plan(model, layout, options), Op::kReduce) == buckets);
+    CHECK(step_plan_count(make_step_plan(model, layout, options), Op::kReduce) == buckets);
     options.reduce_each_micro_step = true;
-    CHECK(count(make_step_plan(model, layout, options), Op::kReduce) == 3 * buckets);
-    CHECK(count(make_step_plan(model, layout, options), Op::kUpdate) == buckets);
+    CHECK(step_plan_count(make_step_plan(model, layout, options), Op::kReduce) == 3 * buckets);
+    CHECK(step_plan_count(make_step_plan(model, layout, options), Op::kUpdate) == buckets);
 }
 
 TEST_CASE("recompute trades activations for work and never loses a segment") {
@@ -293,8 +294,8 @@ TEST_CASE("recompute trades activations for work and never loses a segment") {
     const StepPlan kept = make_step_plan(model, layout, options);
     options.recompute_groups = 4;
     const StepPlan again = make_step_plan(model, layout, options);
-    CHECK(count(kept, Op::kRecompute) == 0);
-    CHECK(count(again, Op::kRecompute) == 8);
+    CHECK(step_plan_count(kept, Op::kRecompute) == 0);
+    CHECK(step_plan_count(again, Op::kRecompute) == 8);
     CHECK(peak_by_tier(again)[0].peak < peak_by_tier(kept)[0].peak);
     // The plan keeps all 8 activations (5000 + s each) and the 9 values alive between them, at the
     // start of backward.
@@ -370,7 +371,7 @@ TEST_CASE("the checker finds what a broken plan does wrong") {
 TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
     const ModelInfo model = layered_model(4);
     const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, true, 0, 64});
-    const StepPlan sound = Job{{1, 1}, 3, 2, 0, 0}.plans(model, layout).front();
+    const StepPlan sound = StepPlanJob{{1, 1}, 3, 2, 0, 0}.plans(model, layout).front();
     REQUIRE(check_plan(sound).empty());
     REQUIRE(sound.gather_buffer_numel.size() >= 2);
     StepPlan plan = sound;
@@ -434,9 +435,9 @@ TEST_CASE("a trainable parameter behind a detach is frozen, and holds up no othe
         for (int stage = 0; stage <= 3; ++stage)
             for (const int flags : {0, 1}) {
                 const std::vector<StepPlan> plans =
-                    Job{nodes, stage, 2, 0, flags}.plans(model, layout);
+                    StepPlanJob{nodes, stage, 2, 0, flags}.plans(model, layout);
                 CAPTURE(nodes.size(), stage, flags);
-                CHECK(count(plans[0], Op::kUpdate) == 1);
+                CHECK(step_plan_count(plans[0], Op::kUpdate) == 1);
                 CHECK(join(check_plans(plans), "; ") == "");
             }
 }

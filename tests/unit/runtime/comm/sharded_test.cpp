@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const std::vector<std::vector<int>> kWorlds = {
+const std::vector<std::vector<int>> kShardedWorlds = {
     {1},       {2},          {5},       {8},       {1, 1},         {3, 1},
     {2, 1, 2}, {1, 1, 1, 1}, {2, 2, 2}, {3, 2, 4}, {1, 1, 1, 1, 1}};
 
@@ -52,7 +52,7 @@ class LostLink final : public Link {
 }  // namespace
 
 TEST_CASE("Owners get the bits of the stated order, and a gather brings them to every host") {
-    for (const std::vector<int>& node_sizes : kWorlds) {
+    for (const std::vector<int>& node_sizes : kShardedWorlds) {
         CAPTURE(world_name(node_sizes));
         const std::vector<int64_t> numels = {1, 3, 16, 33, 1001};
         std::vector<BucketId> buckets;
@@ -76,7 +76,7 @@ TEST_CASE("Owners get the bits of the stated order, and a gather brings them to 
 }
 
 TEST_CASE("One node, no node or all nodes may own a whole bucket") {
-    for (const std::vector<int>& node_sizes : kWorlds) {
+    for (const std::vector<int>& node_sizes : kShardedWorlds) {
         CAPTURE(world_name(node_sizes));
         constexpr int64_t kNumel = 100;
         BucketId bucket;
@@ -146,7 +146,7 @@ TEST_CASE("A bucket of several chunks has the same bits by owners as by all") {
 }
 
 TEST_CASE("Reduction to owners and gather move exactly what the owners need") {
-    for (const std::vector<int>& node_sizes : kWorlds) {
+    for (const std::vector<int>& node_sizes : kShardedWorlds) {
         CAPTURE(world_name(node_sizes));
         constexpr int64_t kNumel = 1001;
         const size_t hosts = node_sizes.size();
@@ -190,7 +190,7 @@ TEST_CASE("Reduction to owners and gather move exactly what the owners need") {
 }
 
 TEST_CASE("A gather leaves what every host has, and works with elements of 2 bytes") {
-    for (const std::vector<int>& node_sizes : kWorlds) {
+    for (const std::vector<int>& node_sizes : kShardedWorlds) {
         CAPTURE(world_name(node_sizes));
         constexpr int64_t kNumel = 771;
         SliceId weights;

@@ -13,7 +13,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kRoot = "/out/checkpoints";
+const std::string kPowerCutRoot = "/out/checkpoints";
 
 // A promised save; saves are numbered 1, 2, …, as their ids say.
 struct Promise {
@@ -32,7 +32,7 @@ Record record_saves(bool exchanges, const std::function<bool(const std::string&)
     tree.exchanges = exchanges;
     tree.ignores_sync = ignores;
     Record record;
-    CheckpointStore store(tree, kRoot, 2);
+    CheckpointStore store(tree, kPowerCutRoot, 2);
     int number = 0;
     for (const int64_t step : {1, 2, 3, 3, 4}) {
         save(tree, store, step, fmt::format("{}", ++number));
@@ -50,7 +50,7 @@ int promised(const Record& record, size_t prefix) {
 }
 
 std::string look(MemoryTree& tree, int number) {
-    CheckpointStore store(tree, kRoot, 2);
+    CheckpointStore store(tree, kPowerCutRoot, 2);
     int newest = 0;
     for (const StoredCheckpoint& stored : store.list()) {
         if (!stored.is_complete) continue;
@@ -59,7 +59,8 @@ std::string look(MemoryTree& tree, int number) {
     }
     if (newest < number) return fmt::format("save {} is found, {} was promised", newest, number);
     if (number == 0) return "";
-    const std::string latest = tree.find(kRoot + "/latest") < 0 ? "" : tree.data(kRoot + "/latest");
+    const std::string latest =
+        tree.find(kPowerCutRoot + "/latest") < 0 ? "" : tree.data(kPowerCutRoot + "/latest");
     const std::map<int, std::string> names = {
         {1, "step-1\n"}, {2, "step-2\n"}, {3, "step-3\n"}, {4, "step-3\n"}, {5, "step-4\n"}};
     return latest == names.at(number) || latest == names.at(std::min(number + 1, 5))
@@ -68,10 +69,10 @@ std::string look(MemoryTree& tree, int number) {
 }
 
 std::string go_on(MemoryTree& tree) {
-    CheckpointStore store(tree, kRoot, 2);
+    CheckpointStore store(tree, kPowerCutRoot, 2);
     try {
         const std::string folder = save(tree, store, 9, "99");
-        const auto entries = tree.list(kRoot);
+        const auto entries = tree.list(kPowerCutRoot);
         for (const FolderEntry& entry : *entries)
             if (entry.name.find(".tmp-") != std::string::npos ||
                 entry.name.find(".old-") != std::string::npos)
@@ -167,10 +168,12 @@ TEST_CASE("a sync that is left out is found, whichever it is") {
         {"latest", true, [&](const std::string& path) { return holds(path, "/latest.tmp-"); }},
         {"the step's folder", true,
          [&](const std::string& path) {
-             return holds(path, "/step-") && path.rfind('/') == kRoot.size();
+             return holds(path, "/step-") && path.rfind('/') == kPowerCutRoot.size();
          }},
-        {"the root, with exchange", true, [&](const std::string& path) { return path == kRoot; }},
-        {"the root, without", false, [&](const std::string& path) { return path == kRoot; }},
+        {"the root, with exchange", true,
+         [&](const std::string& path) { return path == kPowerCutRoot; }},
+        {"the root, without", false,
+         [&](const std::string& path) { return path == kPowerCutRoot; }},
         {"the root's parent", true, [&](const std::string& path) { return path == "/out"; }},
         {"the parent's parent", true, [&](const std::string& path) { return path == "/"; }}};
     for (const Case& each : cases) {

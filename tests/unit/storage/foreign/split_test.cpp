@@ -23,7 +23,7 @@ namespace {
 
 const std::string kSplit = kFixtures + "/split";
 
-struct Fixture {
+struct SplitFixture {
     const char* name;
     const char* writer;
     size_t tensors;
@@ -31,7 +31,7 @@ struct Fixture {
 };
 // Two blocks of six parameters and a buffer, with embedding and head; in a pipeline, three blocks,
 // and one tensor is both embedding and head.
-const Fixture kList[] = {
+const SplitFixture kList[] = {
     {"tensor-1", "DeepSpeed 0.19.8, ZeRO stage 1, 2 ranks, 2 tensor ranks", 16, "blocks.1.offset"},
     {"tensor-3", "DeepSpeed 0.19.8, ZeRO stage 3, 2 ranks, 2 tensor ranks", 16, "blocks.1.offset"},
     {"pipe-bf16", "DeepSpeed 0.19.8, ZeRO stage 1, 2 ranks, 2 pipeline stages", 22, "3.offset"},
@@ -51,7 +51,7 @@ std::string refusal(const char* name, const std::function<void(const std::string
 }  // namespace
 
 TEST_CASE("the parts of tensor and pipeline ranks are joined as DeepSpeed's converter does") {
-    for (const Fixture& fixture : kList) {
+    for (const SplitFixture& fixture : kList) {
         INFO(fixture.name);
         const auto source = open_deepspeed(fmt::format("{}/{}", kSplit, fixture.name), "", {});
         CHECK(source->writer() == fixture.writer);

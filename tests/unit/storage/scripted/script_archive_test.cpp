@@ -20,14 +20,14 @@ namespace {
 using namespace std::string_literals;
 using Catch::Contains;
 
-std::string little(int64_t number, size_t bytes) {
+std::string script_archive_little(int64_t number, size_t bytes) {
     return {reinterpret_cast<const char*>(&number), bytes};
 }
 std::string integer(int64_t number) {
-    return "J" + little(number, 4);
+    return "J" + script_archive_little(number, 4);
 }
 std::string word(const std::string& text) {
-    return "X" + little(std::ssize(text), 4) + text;
+    return "X" + script_archive_little(std::ssize(text), 4) + text;
 }
 std::string tuple(const std::string& items) {
     return "(" + items + "t";
@@ -39,7 +39,7 @@ std::string storage_of(const std::string& key, const std::string& type, int64_t 
 }
 std::string numbers(const std::vector<int64_t>& all) {
     std::string items;
-    for (const int64_t number : all) items += "\x8a\x08" + little(number, 8);
+    for (const int64_t number : all) items += "\x8a\x08" + script_archive_little(number, 8);
     return tuple(items);
 }
 const std::string kHooks = "ccollections\nOrderedDict\n)R";
@@ -53,8 +53,8 @@ struct Tensor {
 
     [[nodiscard]] std::string text() const {
         return "ctorch._utils\n_rebuild_tensor_v2\n" +
-               tuple(storage + "\x8a\x08" + little(offset, 8) + numbers(sizes) + numbers(strides) +
-                     "\x89" + kHooks + behind) +
+               tuple(storage + "\x8a\x08" + script_archive_little(offset, 8) + numbers(sizes) +
+                     numbers(strides) + "\x89" + kHooks + behind) +
                "R";
     }
 };
@@ -91,7 +91,7 @@ std::string told(const Tensor& tensor) {
     return told(pickled(tensor.text()));
 }
 
-std::string repeated(const std::string& text, int64_t count) {
+std::string script_archive_repeated(const std::string& text, int64_t count) {
     std::string all;
     for (int64_t i = 0; i < count; ++i) all += text;
     return all;
@@ -175,13 +175,13 @@ TEST_CASE("a quantized tensor has a scale for each of its channels") {
             return Tensor{.storage = storage_of("1", type, 2), .sizes = {scales}, .strides = {1}}
                 .text();
         };
-        return pickled("ctorch._utils\n_rebuild_qtensor\n" +
-                       tuple(storage_of("0", "QInt8", 96) + "K\0"s + numbers({2, 48}) +
-                             numbers({48, 1}) +
-                             tuple("ctorch\nper_channel_affine\n" + of_channels("Double") +
-                                   of_channels("Long") + "\x8a\x08" + little(axis, 8)) +
-                             "\x89" + kHooks) +
-                       "R");
+        return pickled(
+            "ctorch._utils\n_rebuild_qtensor\n" +
+            tuple(storage_of("0", "QInt8", 96) + "K\0"s + numbers({2, 48}) + numbers({48, 1}) +
+                  tuple("ctorch\nper_channel_affine\n" + of_channels("Double") +
+                        of_channels("Long") + "\x8a\x08" + script_archive_little(axis, 8)) +
+                  "\x89" + kHooks) +
+            "R");
     };
     CHECK(told(quantized(2, 0)) == "accepted");
     CHECK_THAT(told(quantized(1, 0)), Contains("scales for [1] channels, expected 2"));
@@ -203,11 +203,12 @@ TEST_CASE("a script's pickle is what LibTorch's unpickler takes as it stands, an
         const char* why;
     };
     const Row rows[] = {
-        {")r" + little(0x10000000, 4), "memo entry 268435456"},
-        {repeated("(", 200'000) + repeated("t", 200'000), "are nested more than 512 deep"},
-        {"(X" + little(0x70000000, 4) + "abct", "a string of"},
+        {")r" + script_archive_little(0x10000000, 4), "memo entry 268435456"},
+        {script_archive_repeated("(", 200'000) + script_archive_repeated("t", 200'000),
+         "are nested more than 512 deep"},
+        {"(X" + script_archive_little(0x70000000, 4) + "abct", "a string of"},
         // Each level contains the level before twice.
-        {"N" + repeated("q\0h\0\x86"s, 60), "shared values expand to more than"},
+        {"N" + script_archive_repeated("q\0h\0\x86"s, 60), "shared values expand to more than"},
         {"](h\0e"s, "memo entry 0 does not exist"},
         {"]q\0h\0a"s, "a value contains itself"},
         // A list that gets a type stays the same list.
@@ -222,7 +223,8 @@ TEST_CASE("a script's pickle is what LibTorch's unpickler takes as it stands, an
         {"cos\nsystem\n", "it was refused and not run"},
         {"c__torch__.m;\nNet\n", "it was refused and not run"},
         {"ctorch.jit._pickle\nbuild_intlist\n](" + word("a") + "e\x85R", "is not allowed"},
-        {"ctorch.jit._pickle\nrestore_type_tag\n]" + word(repeated("List[", 80)) + "\x86R",
+        {"ctorch.jit._pickle\nrestore_type_tag\n]" + word(script_archive_repeated("List[", 80)) +
+             "\x86R",
          "is not allowed"},
     };
     for (const Row& row : rows) {
@@ -234,9 +236,10 @@ TEST_CASE("a script's pickle is what LibTorch's unpickler takes as it stands, an
 
 TEST_CASE("code that nests deeper than LibTorch's stack is refused, with its line") {
     const std::string begin = "class Net(Module):\n  def forward(self) -> int:\n    return ";
-    CHECK(code_told(begin + repeated("(", 100) + "1" + repeated(")", 100) + "\n") == "accepted");
-    CHECK(code_told(begin + "[" + repeated("1, ", 100'000) + "]\n") == "accepted");
-    CHECK(code_told(begin + "\"" + repeated("( ", 5000) + "\\\"\"\n") == "accepted");
+    CHECK(code_told(begin + script_archive_repeated("(", 100) + "1" +
+                    script_archive_repeated(")", 100) + "\n") == "accepted");
+    CHECK(code_told(begin + "[" + script_archive_repeated("1, ", 100'000) + "]\n") == "accepted");
+    CHECK(code_told(begin + "\"" + script_archive_repeated("( ", 5000) + "\\\"\"\n") == "accepted");
     struct Row {
         std::string code;
         const char* why;
@@ -247,18 +250,26 @@ TEST_CASE("code that nests deeper than LibTorch's stack is refused, with its lin
         chain += "class K" + std::to_string(i) + "(Module):\n  x : __torch__.m.K" +
                  std::to_string(i + 1) + "\n";
     const Row rows[] = {
-        {begin + repeated("(", 100'000) + "1" + repeated(")", 100'000), "m.py:3: an expression"},
-        {begin + repeated("- ", 3000) + "1", "m.py:3: an expression"},
-        {begin + "x" + repeated(".T", 3000), "m.py:3: an expression"},
-        {begin + "x" + repeated("[0]", 3000), "m.py:3: an expression"},
-        {begin + repeated("torch.neg(", 1000) + "1" + repeated(")", 1000), "an expression"},
-        {"class A:\n  x : " + repeated("List[", 20'000) + "int" + repeated("]", 20'000),
+        {begin + script_archive_repeated("(", 100'000) + "1" +
+             script_archive_repeated(")", 100'000),
+         "m.py:3: an expression"},
+        {begin + script_archive_repeated("- ", 3000) + "1", "m.py:3: an expression"},
+        {begin + "x" + script_archive_repeated(".T", 3000), "m.py:3: an expression"},
+        {begin + "x" + script_archive_repeated("[0]", 3000), "m.py:3: an expression"},
+        {begin + script_archive_repeated("torch.neg(", 1000) + "1" +
+             script_archive_repeated(")", 1000),
+         "an expression"},
+        {"class A:\n  x : " + script_archive_repeated("List[", 20'000) + "int" +
+             script_archive_repeated("]", 20'000),
          "m.py:2: an expression"},
         {"def f() -> int:\n" + blocks, "blocks are nested more than"},
         {chain, "its code is nested more than"},
-        {"def f() -> int:\n  if a:\n    x = 1\n" + repeated("  elif a:\n    x = 1\n", 300), "elif"},
-        {begin + "[" + repeated("1, ", 300'000) + "]", "m.py:3: a statement has more than"},
-        {begin + "1 + \\\n" + repeated("1 + \\\n", 10), "a line is continued"},
+        {"def f() -> int:\n  if a:\n    x = 1\n" +
+             script_archive_repeated("  elif a:\n    x = 1\n", 300),
+         "elif"},
+        {begin + "[" + script_archive_repeated("1, ", 300'000) + "]",
+         "m.py:3: a statement has more than"},
+        {begin + "1 + \\\n" + script_archive_repeated("1 + \\\n", 10), "a line is continued"},
         {begin + "1  # (((", "a comment contains quotes or brackets"},
         {begin + "\"a\n", "a string is not closed"},
         {begin + "(1", "a bracket is not closed"},

@@ -89,7 +89,7 @@ std::vector<std::string> make_with_parents(const std::string& folder) {
     return {};
 }
 
-// Makes the --output folder of a training job, unless its name is that of a run's checkpoint.
+// Makes the --output folder of a training job, unless its name stands for a checkpoint of a run.
 // Returns the new folders, as make_with_parents() does. If the list is empty, the job itself makes
 // the folder or reports why it cannot.
 std::vector<std::string> make_named_output(const RunOptions& options,

@@ -125,7 +125,7 @@ WarmupType take_warmup_type(KeyReader& keys) {
     const std::string said = shown(*shape);
     keys.note(
         path,
-        fmt::format("is {}, which DeepSpeed does not support: the warm-up is log, as in DeepSpeed",
+        fmt::format("is {}, which DeepSpeed does not know: as in DeepSpeed, `log` is used instead",
                     said));
     keys.derive(path, make_value(std::string("log")), "DeepSpeed's fallback for " + said);
     return WarmupType::kLog;

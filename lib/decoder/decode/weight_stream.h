@@ -10,7 +10,8 @@
 
 namespace dslaunch::decoder {
 
-// The weights of each layer that are mapped from a file. Threads: one; other threads may read them.
+// The weights of each layer that are mapped from a file. One thread calls the functions; other
+// threads may read the weights.
 class WeightStream {
   public:
     // WEIGHTS must outlive this object. Weights that are not mapped from a file are left out.

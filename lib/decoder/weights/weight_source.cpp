@@ -220,8 +220,7 @@ std::vector<float> WeightSource::changed(const SafetensorsEntry& entry, const Ma
                                      change.pair->out(), change.pair->in(), part.out, part.in));
     if (change.init != storage::AdapterInit::kNone) {
         take_out_(numbers, change, part.transposed);
-        // Rounds the weight to its own type, because the training run used the rounded weight after
-        // the same subtraction.
+        // The training run subtracted the same numbers and rounded the result to the weight's type.
         std::vector<std::byte> stored(numbers.size() *
                                       static_cast<size_t>(dtype_bytes(entry.dtype)));
         from_fp32(numbers.data(), entry.dtype, std::ssize(numbers), stored.data());

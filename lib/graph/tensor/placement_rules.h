@@ -31,7 +31,7 @@ class PlacementRules {
   private:
     std::unordered_map<Symbol, PlacementRule> rules_;
 };
-void add_attention_rules(PlacementRules& rules);  // attention_rules.cpp
+void add_attention_rules(PlacementRules& rules);  // sequence_attention_rules.cpp
 void add_operator_rules(PlacementRules& rules);   // operator_rules.cpp
 void add_product_rules(PlacementRules& rules);    // product_rules.cpp
 void add_shape_rules(PlacementRules& rules);      // shape_rules.cpp

@@ -1,5 +1,5 @@
-// Helpers for the rules of operators: operator_rules.cpp, product_rules.cpp, attention_rules.cpp
-// and shape_rules.cpp.
+// Helpers for the rules of operators: operator_rules.cpp, product_rules.cpp, shape_rules.cpp and
+// sequence_attention_rules.cpp.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>

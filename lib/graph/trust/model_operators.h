@@ -43,7 +43,8 @@ class FoldingGuard {
     c10::impl::IncludeDispatchKeyGuard guard_;
 };
 
-// Sends what models print to the log, line by line, because stdout is for results. Process-wide.
+// Redirects the output of models' print() to the log, line by line, because stdout is for results.
+// Process-wide.
 void print_to_log();
 
 // Checks that MODULE's forward and logits stay below both limits, and that they call no recursive

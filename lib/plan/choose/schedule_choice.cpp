@@ -110,7 +110,7 @@ class GreedyStep {
         for (const int chunk : {1, 0}) {
             const auto c = static_cast<size_t>(chunk);
             if (at(stage).weights[c] == at(stage).inputs[c]) continue;
-            // As on a single rank, the second chunk computes weight gradients first. The first
+            // The second chunk computes weight gradients first, like on a single rank. The first
             // chunk must not get ahead of it.
             if (chunk == 0 && at(stage).weights[0] == at(stage).weights[1]) continue;
             const double takes_s = costs_[part_at(stage, chunk)].backward_weight_s;

@@ -15,7 +15,8 @@
 
 namespace dslaunch::runtime {
 
-// A message to NODE. There, the LinkReceive that has the same tag and names this node receives it.
+// A message to NODE. It is received there by the LinkReceive that has the same tag and names the
+// sender.
 struct LinkSend {
     int node = 0;
     uint32_t tag = 0;

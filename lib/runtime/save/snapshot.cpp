@@ -107,7 +107,7 @@ void Snapshot::before_update(int id) {
         slow_ = true;
         copy_rest(lock, unit);
     }
-    // The span that is being written is read in place, so the update must wait for it.
+    // The writer reads its current span from the live state, so the update waits for the writer.
     changed_.wait(lock, done);
     held_up_ += clock.now() - begin;
 }

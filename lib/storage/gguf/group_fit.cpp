@@ -32,8 +32,9 @@ struct Lanes {
     }
 };
 
-// For the largest number, the search tries several codes, in steps of kStep: all codes that are at
-// most kAround away from an end of the range. A code beyond this end is replaced by the end.
+// The search tries several scales. Each scale gives the group's number of largest size a code near
+// an end of the range of codes: between kAround below that end and kAround above it, in steps of
+// kStep. Codes beyond an end are replaced by the end.
 constexpr float kAround = 1.0F;
 constexpr float kStep = 0.25F;
 constexpr int kRefinements = 3;

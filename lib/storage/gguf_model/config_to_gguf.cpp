@@ -231,7 +231,7 @@ class ConfigWriter {
         const size_t pattern = is("gemma2") ? 2 : is("gemma3") ? 6 : is("cohere2") ? 4 : 0;
         for (size_t i = 0; pattern > 0 && i < config_.layers.size(); ++i)
             require(config_.layers[i].has_window == ((i + 1) % pattern != 0),
-                    "llama.cpp gives a window to other layers than this model");
+                    "llama.cpp limits attention to a window in other layers than this model does");
         if (config_.has_window() && (pattern > 0 || is("phi3")))
             add("attention.sliding_window", config_.window);
     }

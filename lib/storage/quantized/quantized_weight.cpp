@@ -239,8 +239,9 @@ void QuantizedWeight::check_transposed(const Quantization& how) {
     const int64_t out = scales.shape[1];
     shape_ = {out, inputs_of(codes.shape[0], bits_)};
     if (shape_[1] == 0)
-        refuse(codes, fmt::format("has {} rows of words, which {} bits do not fill", codes.shape[0],
-                                  bits_));
+        refuse(codes,
+               fmt::format("has {} rows of words, but codes of {} bits do not fill that many",
+                           codes.shape[0], bits_));
     if (layout_ == Layout::kAwq && out % kAwqCodes != 0)
         refuse(scales, fmt::format("has {} outputs, but AWQ packs {} in a word", out, kAwqCodes));
     const int64_t words = packed_words(out, bits_);

@@ -207,7 +207,7 @@ class Reader {
     void require(const std::string& command) const {
         const auto [code, output] = run(command);
         INFO(command << "\n" << output);
-        // As of diff, 1 says that there are differences.
+        // Like diff's, the code 1 says that there are differences.
         CHECK(code == (command.starts_with("dslaunch ckpt diff") ? 1 : 0));
     }
     // Copies the files of FOLDER, a folder of examples.

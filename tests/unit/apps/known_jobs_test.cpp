@@ -165,7 +165,7 @@ TEST_CASE("a path that is not a job's is told that servers are not jobs, and whi
     const std::string followed = folder.path() + "/log";
     std::filesystem::create_directory(model);
     std::ofstream(followed) << "";
-    CHECK_THAT(refusal(folder.path(), model),
+    CHECK_THAT(known_jobs_refusal(folder.path(), model),
                Catch::EndsWith("A server that `dslaunch serve` started is not a job: Ctrl-C in its "
                                "terminal ends it"));
     // A process with the words of a server, which follows a file until it is ended.
@@ -177,7 +177,7 @@ TEST_CASE("a path that is not a job's is told that servers are not jobs, and whi
     const std::string expected = fmt::format("process {} serves {}", server, model);
     std::string told;
     for (int tries = 0; tries < 500 && told.find(expected) == std::string::npos; ++tries) {
-        told = refusal(folder.path(), model);
+        told = known_jobs_refusal(folder.path(), model);
         ::usleep(10'000);
     }
     ::kill(server, SIGKILL);

@@ -481,7 +481,7 @@ TEST_CASE("a shape of the warm-up that DeepSpeed does not know is log, with a no
     CHECK(config.config.scheduler.warmup_type == WarmupType::kLog);
     CHECK(config.notes == std::vector<std::string>{
                               "c:1:52: scheduler.params.warmup_type is `cosine`, which DeepSpeed "
-                              "does not support: the warm-up is log, as in DeepSpeed"});
+                              "does not know: as in DeepSpeed, `log` is used instead"});
     CHECK(to_json(value_at(config, "scheduler.params.warmup_type").value) == "\"log\"");
 }
 

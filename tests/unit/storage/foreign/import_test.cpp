@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text_bytes.h"
+#include "deepspeed_fixtures.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/foreign/deepspeed_model.h"
 #include "storage/foreign/torch_file.h"
@@ -23,8 +24,6 @@ using namespace dslaunch::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-const std::string kFixtures = std::string(test::source_dir()) + "/tests/fixtures/deepspeed";
 
 std::string contents(const CheckpointReader& reader, int tensor, int state) {
     std::string bytes;

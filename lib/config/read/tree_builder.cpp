@@ -37,7 +37,7 @@ void TreeBuilder::take_key(const std::string& key, Place place) {
     Open& level = open_.back();
     if (level.value.keys.size() >= kConfigSectionKeysMax ||
         problems_.size() >= kConfigSectionKeysMax) {
-        stop(place, fmt::format("more than {} keys in one section, or as many problems in the file",
+        stop(place, fmt::format("more than {0} keys in one section, or {0} problems in the file",
                                 kConfigSectionKeysMax));
     }
     level.is_duplicate = level.value.find(key) != nullptr;

@@ -20,7 +20,7 @@ std::string unread_config_text(std::string_view packed, const std::string& name,
     }
     const std::string path = path_from_here(beside);
     return fmt::format(
-        "{}, the config packed in the model, is used; {} beside it is another one and is not read "
+        "{}, the config packed in the model, is used; {} beside it differs and is not read "
         "(--config {} uses it)",
         printable(name), printable(path), shell_word(path));
 }

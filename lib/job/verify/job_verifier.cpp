@@ -547,7 +547,7 @@ std::string JobVerifier::report() const {
         parts_.setup->model->buffers().empty() ? "" : ", buffers", sums[1], sums[0]);
     if (!where.empty())
         text +=
-            fmt::format(", and the others differ by at most {:.2g} of what rounding explains ({})",
+            fmt::format(", and the others differ by at most {:.2g} times what rounding explains ({})",
                         worst, where);
     if (counts_.skipped > 0)
         text +=

@@ -106,7 +106,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         } else {
             for (const at::Tensor& of_rank : gather_by_messages(on_host(at::stack(parts)), site)) {
                 DSL_CHECK(of_rank.size(0) == size(),
-                          "another tensor rank exchanges tensors of other shapes");
+                          "another rank of the tensor group exchanges tensors of different shapes");
                 all.push_back(of_rank.select(0, rank()));
             }
         }

@@ -197,8 +197,8 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
 void SafetensorsWriter::write(size_t index, std::span<const std::byte> bytes) {
     Place& place = layout_.places.at(index);
     DSL_CHECK(std::ssize(bytes) == place.bytes && place.bytes_written == 0,
-              "tensor {}: {} bytes were written, expected {} bytes at once", index, bytes.size(),
-              place.bytes);
+              "tensor {}: one call wrote {} bytes, but the tensor has {} bytes", index,
+              bytes.size(), place.bytes);
     append(index, bytes);
 }
 

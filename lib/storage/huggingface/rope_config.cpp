@@ -148,7 +148,7 @@ Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
     if (place == nullptr) return rope;
     read_scaling(*place, type, defaults, rope);
     if (!std::isfinite(rope.magnitude))
-        place->refuse("with its numbers, the factor of sines and cosines is not finite");
+        place->refuse("its numbers make the factor of the sines and cosines infinite or NaN");
     return rope;
 }
 

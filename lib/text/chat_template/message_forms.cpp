@@ -299,8 +299,8 @@ void settle_bare_content(std::vector<Entry>& entries, const MessageForms& forms)
         else if (become(settled) == CallsBecome::kRefused &&
                  std::ranges::count(*forms.bare_calls, CallsBecome::kLeftOut) > 0)
             throw jinja::Fault(
-                "it has only a tool call, but the template does not write tool calls; give it a "
-                "content, or remove it and the tool's answer");
+                "it has only a tool call, but the template does not write tool calls: give the "
+                "message a content, or remove the message and the tool's answer");
     }
     if (held != entries.end()) entries.erase(held);
     add_content(entries, settled);

@@ -297,5 +297,5 @@ TEST_CASE("a config beside an archive with another config is named as not read")
     write_file(beside, R"({"train_batch_size": 4})");
     CHECK_THAT(told(),
                Catch::StartsWith("m.pt:ds_config.json, the config packed in the model, is"));
-    CHECK_THAT(told(), Catch::Contains(beside + " beside it is another one and is not read"));
+    CHECK_THAT(told(), Catch::Contains(beside + " beside it differs and is not read"));
 }

@@ -455,8 +455,7 @@ TEST_CASE("hostile configs end with a message, not a crash or a hang") {
           "YAML anchors (&name) are not supported in a config: write the value itself");
     std::string many = "{";
     for (int i = 0; i < 5000; ++i) many += "\"k" + std::to_string(i) + "\": 1, ";
-    CHECK(first(many + "}") ==
-          "more than 1024 keys in one section, or as many problems in the file");
+    CHECK(first(many + "}") == "more than 1024 keys in one section, or 1024 problems in the file");
     CHECK(first("{\"a\": [1, ") == "the `[` is never closed");
     CHECK(first("{\"a\": 1]}") == "`]` closes no `[`");
     CHECK(first("{\"a\": \"b}") == "the string that starts here is never closed");

@@ -488,6 +488,10 @@ int start_job(JobRequest request) {
     if (slurm_copy) job.spec.held_name = slurm_copy->held_name();
     if (request.metrics) job.spec.state_directory.clear();
     if (options.dry_run) {
+        std::error_code missing;
+        if (job.spec.target_kind == launch::TargetKind::kModel && options.role.empty() &&
+            std::filesystem::exists(path_of_target(job.spec), missing))
+            static_cast<void>(config_of_job(options, job.spec));  // throws if it has problems
         print_notes(job, options);
         warn_of_crowd(job.spec);
         const auto places = places_here(job.spec);

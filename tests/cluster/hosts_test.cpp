@@ -274,12 +274,12 @@ TEST_CASE("a word that is nearly a subcommand starts nothing, unless run or a pa
             return code;
         };
         INFO(name);
-        CHECK(hosts_run({name}) == 64);
-        CHECK(hosts_run({"--num_gpus", "1", name, "-x"}) == 64);
+        CHECK(run({name}) == 64);
+        CHECK(run({"--num_gpus", "1", name, "-x"}) == 64);
         CHECK_FALSE(std::filesystem::exists(trace));
-        CHECK(hosts_run({"run", "--num_gpus", "1", "--env", "TRACE", name}) == 0);
+        CHECK(run({"run", "--num_gpus", "1", "--env", "TRACE", name}) == 0);
         CHECK(std::filesystem::remove(trace));
-        CHECK(hosts_run({"--num_gpus", "1", "--env", "TRACE", programs.path() + "/" + name}) == 0);
+        CHECK(run({"--num_gpus", "1", "--env", "TRACE", programs.path() + "/" + name}) == 0);
         CHECK(std::filesystem::exists(trace));
     }
 }

@@ -69,11 +69,19 @@ void check_combination(const ExportArguments& arguments) {
     if (arguments.format == "gguf" && trained_archive(arguments.path))
         fail(ExitCode::kUsage,
              "--format gguf: the run trained an archive, but GGUF can only be made from a Hugging "
-             "Face folder");
-    if (arguments.format == "gguf")
+             "Face folder; of an archive, --format torchscript --model ARCHIVE writes a .pt, and "
+             "--format safetensors the weights");
+    if (arguments.format == "gguf") {
+        const storage::Place place = storage::place_at(arguments.path);
+        const std::string path = printable(arguments.path);
+        if (place.kind == storage::PlaceKind::kModel)
+            fail(ExitCode::kUsage,
+                 "--format gguf: {0} is a model: dslaunch compress {0} --to q8_0 -o NAME.gguf",
+                 path);
         fail(ExitCode::kUsage,
-             "--format gguf: a checkpoint is not written as GGUF; use --format hf, then: dslaunch "
-             "compress FOLDER --to q8_0 -o NAME.gguf");
+             "--format gguf: {} {}; then: dslaunch compress NEW --to q8_0 -o NAME.gguf", path,
+             storage::place_text(place, storage::PlaceUse::kModel));
+    }
     if (arguments.format != "safetensors" && arguments.format != "hf" &&
         arguments.format != "torchscript")
         fail(ExitCode::kUsage, "--format: `{}` is none of safetensors, hf, torchscript",

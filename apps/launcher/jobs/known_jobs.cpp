@@ -175,6 +175,11 @@ std::vector<KnownJob> read_jobs(const std::string& state_directory) {
 
 KnownJob find_job(const std::string& state_directory, const std::string& text) {
     const std::vector<KnownJob> jobs = read_jobs(state_directory);
+    std::error_code unreadable;
+    if (jobs.empty() && !std::filesystem::exists(text, unreadable))
+        fail(ExitCode::kUsage,
+             "no job of this user has run on this machine (jobs are recorded in {})",
+             printable(state_directory + "/jobs"));
     if (text.empty())
         fail(ExitCode::kUsage,
              "which job? Give its id or its --output folder{}; `dslaunch ps --all` lists all jobs",
@@ -186,7 +191,6 @@ KnownJob find_job(const std::string& state_directory, const std::string& text) {
     for (const KnownJob& job : jobs)
         if (launch::is_job_id(text) && job.id.starts_with(text)) found.push_back(job);
     if (found.size() == 1) return found.front();
-    std::error_code unreadable;
     if (found.empty() && std::filesystem::exists(text, unreadable))
         fail(ExitCode::kUsage,
              "`{}` is not a job's id, and no recorded job has it as its --output folder{}; "

@@ -111,8 +111,7 @@ void solve_batch(KeyReader& keys, RunConfig& run, int64_t ranks) {
         const auto is_option = [](const Value* value) {
             return value != nullptr && value->origin.starts_with("--");
         };
-        const bool adapts =
-            total != nullptr && !is_option(total) && (is_option(micro) || is_option(steps));
+        const bool adapts = total != nullptr && !is_option(total);
         keys.problem(
             total != nullptr ? kTotal : kMicro,
             fmt::format("{}; train_batch_size = train_micro_batch_size_per_gpu x "
@@ -436,8 +435,10 @@ void resolve_steps(KeyReader& keys, RunConfig& run) {
     run.epochs = keys.take_number(kEpochs);
     if (by_epochs && keys.has(kSteps)) {
         run.steps = keys.take_integer(kSteps);
-        return keys.problem(kEpochs,
-                            "cannot be used together with dslaunch.steps: remove one of the two");
+        return keys.problem(
+            kEpochs, fmt::format("cannot be used together with dslaunch.steps ({}): remove one of "
+                                 "the two; --set dslaunch.steps=null ignores it",
+                                 keys.given(kSteps)->origin));
     }
     if (keys.has_or_auto(kSteps)) {
         run.steps = keys.take_integer(kSteps);

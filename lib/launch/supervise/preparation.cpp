@@ -16,12 +16,19 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr const char* kHostAdvice =
-    "`dslaunch hosts trust` sets up keys and known_hosts, --push copies missing files, --exclude "
-    "leaves hosts out; with --nnodes MIN:MAX training uses only the hosts that answer";
-constexpr const char* kNameAdvice =
-    "Check the host names in the hostfile, /etc/hosts and ~/.ssh/config; --exclude leaves hosts "
-    "out; with --nnodes MIN:MAX training uses only the hosts that answer";
+// Returns advice for hosts of SPEC on which no agent could be started. NAMES_ALONE: the only fault
+// is that names do not resolve.
+std::string host_advice(const JobSpec& spec, bool names_alone) {
+    std::string text =
+        names_alone ? "Check the host names in the hostfile, /etc/hosts and ~/.ssh/config"
+                    : "`dslaunch hosts trust` sets up keys and known_hosts, --push copies missing "
+                      "files";
+    if (spec.nodes.size() > 1) text += "; --exclude leaves hosts out";
+    if (spec.nodes.size() > 1 && spec.target_kind == TargetKind::kModel)
+        text += "; with --nnodes MIN:MAX training uses only the hosts that answer";
+    return text;
+}
+
 // The interval at which the agents' frames are handled while large files are read here.
 constexpr milliseconds kLookWhileReading{100};
 
@@ -85,8 +92,8 @@ void Preparation::connect() {
     const bool names_alone = std::ranges::all_of(fleet_.nodes(), [](const Fleet::Node& node) {
         return node.error.empty() || node.error.find(" does not resolve: ") != std::string::npos;
     });
-    const char* const advice = names_alone ? kNameAdvice : kHostAdvice;
-    fleet_.fail_if_bad("cannot start an agent on", ExitCode::kHosts, by_ssh ? advice : "");
+    fleet_.fail_if_bad("cannot start an agent on", ExitCode::kHosts,
+                       by_ssh ? host_advice(spec_, names_alone) : "");
     for (size_t i = 0; i < nodes_.size(); ++i) {
         output_.run_file().add_node(fleet_.nodes()[i].hello, spec_.nodes[i].name,
                                     nodes_[i].facts ? &*nodes_[i].facts : nullptr);

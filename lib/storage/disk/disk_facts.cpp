@@ -70,8 +70,10 @@ DiskFacts disk_facts(const std::string& folder) {
     struct stat info {};
     const int status = ::stat(folder.c_str(), &info) == 0 ? 0 : errno;
     if (status != 0 || !S_ISDIR(info.st_mode))
-        fail(ExitCode::kDisk, "{}: not a folder: {}", folder,
-             errno_text(status == 0 ? ENOTDIR : status));
+        fail(ExitCode::kDisk, "{}: {}; give a folder on the disk that is meant", printable(folder),
+             status == ENOENT ? "no such folder"
+             : status == 0    ? "is not a folder"
+                              : errno_text(status));
     utsname machine{};
     ::uname(&machine);
     DiskFacts facts;

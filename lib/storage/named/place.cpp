@@ -380,7 +380,9 @@ std::string model_text(const Place& place) {
                    "does both";
         case PlaceKind::kConfigOnly:
             return ": expected model.safetensors, or model.safetensors.index.json and its files; "
-                   "`dslaunch plan` works without weights";
+                   "`dslaunch plan` works without weights; to fetch them: hf download ORG/NAME "
+                   "--local-dir " +
+                   shown(place.path);
         case PlaceKind::kEmptyRun:
             return ": they were moved or removed, or the run ended before its first save";
         case PlaceKind::kPartial:
@@ -483,6 +485,9 @@ std::string foreign_text(const Place& place) {
         case PlaceKind::kModel:
         case PlaceKind::kArchiveRun:
             return ", which needs no import: dslaunch " + shown(place.path) + " --data FILE";
+        case PlaceKind::kHubCache:
+        case PlaceKind::kModels:
+            return model_text(place);
         default:
             if (place.path.ends_with(".pt") || place.path.ends_with(".pt2"))
                 return ", which cannot be imported, but trained as it is: dslaunch " +

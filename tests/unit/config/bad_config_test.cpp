@@ -28,6 +28,7 @@ std::vector<std::string> messages_of(const Bad& bad) {
 
 const std::string kRelation =
     "; train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x ranks";
+const std::string kComputes = " (--set train_batch_size=auto computes it)";
 
 const std::vector<Bad>& bad_configs() {
     static const std::vector<Bad> table = {
@@ -87,14 +88,15 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:23: gradient_clipping: must not be negative, not -1"}},
         {R"({"train_batch_size": 7})",
          {"c:1:22: train_batch_size: 7 is not a multiple of 1 micro steps x 2 ranks = 2" +
-          kRelation},
+          kRelation + kComputes},
          2},
         {R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4})",
-         {"c:1:22: train_batch_size: 32 is not a multiple of 4 rows x 3 ranks = 12" + kRelation},
+         {"c:1:22: train_batch_size: 32 is not a multiple of 4 rows x 3 ranks = 12" + kRelation +
+          kComputes},
          3},
         {R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
              "gradient_accumulation_steps": 2})",
-         {"c:1:22: train_batch_size: 32 is not 4 x 2 x 2 ranks = 16" + kRelation},
+         {"c:1:22: train_batch_size: 32 is not 4 x 2 x 2 ranks = 16" + kRelation + kComputes},
          2},
         {R"({"train_batch_size": 30, "train_micro_batch_size_per_gpu": 4,
              "gradient_accumulation_steps": 2})",

@@ -30,6 +30,7 @@
 #include "launch/supervise/job.h"
 #include "launcher/jobs/known_jobs.h"
 #include "launcher/jobs/next_command.h"
+#include "launcher/jobs/ran_elsewhere.h"
 #include "launcher/links/other_tools.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/parse_run.h"
@@ -151,6 +152,29 @@ std::string path_of_target(const launch::JobSpec& spec) {
         .string();
 }
 
+// Returns true if an option names training data.
+bool has_data(const RunOptions& options) {
+    // Words after a target that is no model are a program's arguments.
+    return std::ranges::count(options.arguments, "--data") > 0 ||
+           std::ranges::any_of(options.set, [](const std::string& one) {
+               return one.starts_with("dslaunch.data.train=");
+           });
+}
+
+// Refuses a name with blanks that was not quoted, so that its parts are several words: `my model`.
+void refuse_split_name(const launch::JobSpec& spec, const RunOptions& options) {
+    if (spec.target_kind != launch::TargetKind::kProgram ||
+        spec.transport != launch::TransportKind::kLocal || is_in_path(spec.target) ||
+        access(path_of_target(spec).c_str(), F_OK) == 0)
+        return;
+    const std::string name = split_name(spec.target, options.arguments, spec.working_directory);
+    if (name.empty()) return;
+    const auto parts = std::ranges::count(name, ' ') - std::ranges::count(spec.target, ' ');
+    std::vector<std::string> words = {name};
+    words.insert(words.end(), options.arguments.begin() + parts, options.arguments.end());
+    fail(ExitCode::kUsage, "a name with a blank needs quotes: dslaunch {}", command_text(words));
+}
+
 // Refuses a program whose name resembles the name of a subcommand, unless the user has written
 // `run`. For example, `dslaunch ls` does not mean /usr/bin/ls on every host. If there is no such
 // program, also refuses less similar names, as in `dslaunch gnrtae m.pt`.
@@ -169,6 +193,9 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
         storage::refuse_download(target, next);
     }
     refuse_other_tool(spec, options, run_is_named);
+    if (here && !is_in_path(target) && trim(target) != target)
+        fail(ExitCode::kInput, "{}: no such file or folder{}", shell_word(target),
+             near_file_text(path_of_target(spec)));
     // Compares the target with the names of subcommands. If the target is not a program, or if it
     // is `kill`, also compares it with synonyms of subcommands. On other hosts, `kill` as a program
     // would end unrelated processes with the same numbers.
@@ -187,6 +214,11 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
         fail(ExitCode::kUsage, "--{0} is an option of `run`: `dslaunch run --help` lists it",
              printable(target));
     if (!guess) return;
+    // A target with data can only be a model.
+    if (here && !is_in_path(target) && has_data(options) && next.starts_with('-'))
+        fail(ExitCode::kInput, "{}: there is no such model in this folder ({}){}",
+             printable(target), printable(spec.working_directory),
+             near_file_text(path_of_target(spec)));
     if (here && !is_in_path(target) && guess->name == "run" && target != "run") {
         fail(ExitCode::kUsage,
              "no program `{0}` is in PATH; to train or to start a program, leave `{0}` out: "
@@ -197,14 +229,14 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec, const RunOptions& o
     if (here && !is_in_path(target)) {
         fail(ExitCode::kUsage,
              "no program `{}` is in PATH; did you mean the subcommand `{}`? A program that is not "
-             "in PATH needs its path: ./{}",
-             printable(target), guess->name, printable(target));
+             "in PATH needs its path: {}",
+             printable(target), guess->name, shell_word("./" + target));
     }
     if (run_is_named || guess->distance > mistyped_letters_max(target)) return;
     fail(ExitCode::kUsage,
          "`{0}` is not a subcommand; did you mean `{1}`? To start the program `{0}` on every host, "
-         "give its path or use `dslaunch run {0}`",
-         printable(target), guess->name);
+         "give its path or use `dslaunch run {2}`",
+         printable(target), guess->name, shell_word(target));
 }
 
 // Refuses a missing script; otherwise Python would report it once for each rank.
@@ -278,15 +310,6 @@ int refuse_data_as_program(const launch::JobSpec& spec) {
     return 0;
 }
 
-// Returns true if an option names training data.
-bool has_data(const RunOptions& options) {
-    // Words after a target that is no model are a program's arguments.
-    return std::ranges::count(options.arguments, "--data") > 0 ||
-           std::ranges::any_of(options.set, [](const std::string& one) {
-               return one.starts_with("dslaunch.data.train=");
-           });
-}
-
 // Returns 127, as a shell does, and prints the reason if no program with the target's name can be
 // started on this machine. Returns 0 if the program exists, or if other machines may have it.
 // Throws Error{kInput} if the target can only be a model: the name of a model on a hub, a URL, a
@@ -331,10 +354,9 @@ void refuse_model_as_program(const launch::JobSpec& spec) {
     }
     storage::refuse_part(path);
     storage::require_model(path);
-    fail(ExitCode::kUsage,
-         "{}: a model's file name must end with .pt or .pt2; rename it: mv {} {}.pt",
-         printable(path), printable(spec.target),
-         printable(std::filesystem::path(spec.target).replace_extension().string()));
+    fail(ExitCode::kUsage, "{}: a model's file name must end with .pt or .pt2; rename it: mv {} {}",
+         printable(path), shell_word(spec.target),
+         shell_word(std::filesystem::path(spec.target).replace_extension(".pt").string()));
 }
 
 // Gives the token to a job whose agents connect by themselves. The launcher recognizes these agents
@@ -372,6 +394,7 @@ struct JobRequest {
 // Refuses a target that cannot be run. Returns the exit code, or 0 if the target is good.
 int refuse_target(const launch::JobSpec& spec, const JobRequest& request) {
     const RunOptions& options = request.options;
+    refuse_split_name(spec, options);
     refuse_mistyped_subcommand(spec, options, request.run_is_named || options.no_python,
                                request.subcommands);
     refuse_folder(spec);
@@ -481,10 +504,13 @@ int start_job(JobRequest request) {
     }
     // After this point, this process is the job's only launcher.
     const std::string foreign = options.dry_run ? "" : foreign_ranks_note(machine);
+    // Looked for before anything is made here.
+    const std::string there = options.resume.empty() ? "" : ran_elsewhere_text(request.words);
     OwnOutput output(options, machine.directory);
     BuiltJob job = build_job(options, machine);
     output.set_job(job.spec.job_id);
     if (!foreign.empty()) job.notes.push_back(foreign);
+    if (!there.empty()) job.notes.push_back("the run is not in this folder" + there);
     if (slurm_copy) job.spec.held_name = slurm_copy->held_name();
     if (request.metrics) job.spec.state_directory.clear();
     if (options.dry_run) {

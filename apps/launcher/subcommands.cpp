@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/text/help_page.h"
 #include "launch/agent/agent_command.h"
 #include "launch/transport/tree/relay.h"
 #include "launcher/jobs/known_jobs.h"
+#include "launcher/jobs/ran_elsewhere.h"
 #include "launcher/options/parse_run.h"
 
 namespace dslaunch::launcher {
@@ -29,6 +31,9 @@ void refuse_moved_outputs(CommandWords words) {
         const bool is_named = words[i - 1] == "--model" || words[i - 1] == "--adapter";
         const bool is_place = i == 1 ? !has_verb : i == 2 && has_verb;
         if ((is_named || is_place) && !words[i].starts_with('-')) refuse_moved_output(words[i]);
+        const std::string there = ran_elsewhere_text(words.subspan(i, 1));
+        if ((is_named || is_place) && !there.empty())
+            fail(ExitCode::kInput, "{}: no such file or folder{}", printable(words[i]), there);
     }
 }
 
@@ -58,7 +63,12 @@ int run(CommandWords words) {
     const RunAs as = words.front() == "run"      ? RunAs::kRun
                      : words.front() == "verify" ? RunAs::kVerify
                                                  : RunAs::kUnnamed;
-    return run_command(words.subspan(as == RunAs::kUnnamed ? 0 : 1), as, offered);
+    const CommandWords arguments = words.subspan(as == RunAs::kUnnamed ? 0 : 1);
+    try {
+        return run_command(arguments, as, offered);
+    } catch (const Error& error) {
+        throw Error(error.code(), error.what() + ran_elsewhere_text(arguments));
+    }
 }
 
 int relay(CommandWords words) {

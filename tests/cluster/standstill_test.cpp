@@ -292,7 +292,7 @@ TEST_CASE("a log that nobody reads holds up neither the ranks nor a signal") {
     const auto began = Steady::now();
     job.process().signal(SIGTERM);
     CHECK(wait_until([&] { return job.all_ended(); }));
-    job.process().signal(SIGTERM);
+    job.process().signal(SIGINT);
     CHECK(job.process().wait() == 76);
     INFO(job.process().err());
     std::printf("a log that nobody reads: the job ends %.0f ms after the signal\n",

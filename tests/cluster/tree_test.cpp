@@ -174,7 +174,7 @@ TEST_CASE("a flood of output waits at its source while the launcher stands still
     std::this_thread::sleep_for(std::chrono::seconds(1));
     CHECK_FALSE(all_gone(recorded_processes(folder)));
     job.signal(SIGTERM);
-    job.signal(SIGTERM);
+    job.signal(SIGINT);
     CHECK(job.wait() == 76);
     INFO(job.err());
     CHECK_FALSE(mentions(job.err(), "is lost"));

@@ -131,6 +131,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
     write_file(folder.path() + "/two", "localhost slots=2\n");
     std::filesystem::copy_file(fixture_file("models/gpt.pt"), folder.path() + "/mine.pt");
     std::filesystem::create_directory(folder.path() + "/folder");
+    std::filesystem::create_directory(folder.path() + "/my model");
     check_rows(
         folder,
         {
@@ -171,6 +172,14 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"MODELS/gpt.pt", "--data=~/tokens.bin"},
              64,
              "the shell expands `~` only at the start of a word"},
+            {{"~/no-such-model", "--data", "x"}, 66, "only a shell replaces `~`, and not inside"},
+            {{"MODELS/gpt.pt", "-o", "$HOME/x"},
+             64,
+             "only a shell replaces `$HOME`, and not inside"},
+            {{"no-such-model", "--data", "x"}, 66, "no-such-model: "},
+            {{"DIR/my", "model", "--data", "x"},
+             64,
+             "needs quotes: dslaunch 'DIR/my model' --data x"},
             {{"\xe2\x80\x94num_gpus", "2", "MODELS/gpt.pt"}, 64, "begins with a typographic dash"},
             {{"-H", "n1:4,n2:4", "MODELS/gpt.pt"}, 64, "write the hosts into a file, one per line"},
             {{"MODELS/gpt.pt", "--steps", "1"},
@@ -186,7 +195,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"--steps", "five", "MODELS/gpt.pt"}, 64, "`five` is not a number from 1 upwards"},
             {{"ckpt", "export", "DIR", "DIR/o", "--format", "gguf"},
              64,
-             "dslaunch compress FOLDER --to q8_0"},
+             "dslaunch compress NEW --to q8_0"},
             {{"--config", "DIR/rows.jsonl", "MODELS/gpt.pt"},
              65,
              "a .jsonl file contains rows of data"},

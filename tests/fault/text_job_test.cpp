@@ -237,7 +237,7 @@ TEST_CASE("two signals end a server though it does what nothing breaks off") {
         job.process().signal(SIGTERM);
         job.await("asked to end");
         // Without a grace time, one signal is enough.
-        if (grace != "0") job.process().signal(SIGTERM);
+        if (grace != "0") job.process().signal(SIGINT);
         CHECK(job.process().wait() == 0);
         // The job did not wait for this text.
         CHECK(client.read_all().empty());

@@ -13,6 +13,7 @@
 #include "base/screen.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
+#include "base/text/words.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "launcher/run/commands.h"
 #include "storage/export/source_of_path.h"
@@ -76,8 +77,8 @@ void check_combination(const ExportArguments& arguments) {
         const std::string path = printable(arguments.path);
         if (place.kind == storage::PlaceKind::kModel)
             fail(ExitCode::kUsage,
-                 "--format gguf: {0} is a model: dslaunch compress {0} --to q8_0 -o NAME.gguf",
-                 path);
+                 "--format gguf: {} is a model: dslaunch compress {} --to q8_0 -o NAME.gguf", path,
+                 shell_word(arguments.path));
         fail(ExitCode::kUsage,
              "--format gguf: {} {}; then: dslaunch compress NEW --to q8_0 -o NAME.gguf", path,
              storage::place_text(place, storage::PlaceUse::kModel));
@@ -117,9 +118,9 @@ void check_out(const ExportArguments& arguments) {
     if (arguments.format == "torchscript") return;
     if (out.ends_with(".gguf"))
         fail(ExitCode::kUsage,
-             "{0}: a checkpoint is not written as GGUF; write a folder with --format hf, then: "
-             "dslaunch compress FOLDER --to q8_0 -o {0}",
-             printable(out));
+             "{}: a checkpoint is not written as GGUF; write a folder with --format hf, then: "
+             "dslaunch compress FOLDER --to q8_0 -o {}",
+             printable(out), shell_word(out));
     if (arguments.format == "hf" && out.ends_with(".safetensors"))
         fail(ExitCode::kUsage,
              "{0}: --format hf makes a folder with config.json and tokenizer: give a name without "
@@ -167,7 +168,7 @@ void warn_without_config(const ExportArguments& arguments) {
             ? fmt::format(
                   "the run trained an archive, which has no config.json; export it as an archive: "
                   "dslaunch ckpt export {} NEW.pt --format torchscript --model TRAINED.pt",
-                  printable(arguments.path))
+                  shell_word(arguments.path))
             : "use --config-from DIR to copy it from the folder of the model that was trained";
     print_message(fmt::format(
         "dslaunch: warning: {} has no config.json, so programs cannot load it as a model: {}",

@@ -10,6 +10,7 @@
 #include "base/terminal/progress.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
+#include "base/text/words.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/export/source_of_path.h"
 #include "storage/foreign/import.h"
@@ -48,7 +49,7 @@ std::string next_command(const ImportArguments& arguments) {
     const std::string model = is_folder ? source : storage::archive_of_job(source).value_or("");
     return fmt::format(
         "dslaunch {} --output {} --resume --data FILE{}",
-        model.empty() ? "MODEL" : printable(model), printable(arguments.out),
+        model.empty() ? "MODEL" : shell_word(model), shell_word(arguments.out),
         model.empty()
             ? " (MODEL: the archive or Hugging Face folder whose weights have these names)"
             : "");
@@ -64,16 +65,16 @@ void refuse_own_checkpoints(storage::FileTree& tree, const std::string& source) 
                         place.kind == storage::PlaceKind::kModel ||
                         place.kind == storage::PlaceKind::kArchiveRun;
     if (!is_run || !storage::holds_checkpoints(tree, source)) return;
-    const std::string run = printable(source);
-    const std::string weights = fmt::format("{}/model.safetensors", run);
+    const std::string weights = source + "/model.safetensors";
     const std::string model = storage::target_of_run(source);
     std::error_code unreadable;
     fail(ExitCode::kInput,
-         "{0}: is the folder of a run of dslaunch, whose checkpoints need no import: dslaunch {1} "
-         "--data FILE --output {0} --resume continues it{2}",
-         run, model.empty() ? "MODEL" : printable(model),
-         std::filesystem::exists(source + "/model.safetensors", unreadable)
-             ? fmt::format("; to import only its weights: dslaunch ckpt import {} NEW", weights)
+         "{}: is the folder of a run of dslaunch, whose checkpoints need no import: dslaunch {} "
+         "--data FILE --output {} --resume continues it{}",
+         printable(source), model.empty() ? "MODEL" : shell_word(model), shell_word(source),
+         std::filesystem::exists(weights, unreadable)
+             ? fmt::format("; to import only its weights: dslaunch ckpt import {} NEW",
+                           shell_word(weights))
              : "");
 }
 

@@ -155,8 +155,8 @@ config::TrainConfig read_config(const std::string& file) {
     const auto packed = archive.extra(kConfigName);
     if (!packed)
         fail(ExitCode::kConfig,
-             "{0}: no config is packed in this archive; `dslaunch pack {0} --config FILE` adds one",
-             printable(file));
+             "{}: no config is packed in this archive; `dslaunch pack {} --config FILE` adds one",
+             printable(file), shell_word(file));
     return config::parse_config(*packed, fmt::format("{}:{}", file, kConfigName));
 }
 

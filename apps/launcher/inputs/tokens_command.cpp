@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "base/text/file_faults.h"
+#include "base/text/words.h"
 #include "launcher/run/commands.h"
 #include "storage/disk/output_place.h"
 #include "storage/files/atomic_file.h"
@@ -75,9 +76,10 @@ void refuse_other_form(std::span<const std::string> words) {
     const std::string file = is_file ? words.front() : words.size() > 1 ? words[1] : "FILE";
     fail(ExitCode::kUsage,
          "tokens: `{0}` is {1}; for one token per byte use `dslaunch tokens bytes {2} -o "
-         "{2}.tokens`, for the tokens of a model's tokenizer use `dslaunch data prepare {2} "
+         "{3}`, for the tokens of a model's tokenizer use `dslaunch data prepare {2} "
          "--model FOLDER --context N -o rows.safetensors`",
-         printable(words.front()), is_file ? "a file" : "not a kind of tokens", printable(file));
+         printable(words.front()), is_file ? "a file" : "not a kind of tokens", shell_word(file),
+         shell_word(file + ".tokens"));
 }
 
 }  // namespace

@@ -128,8 +128,8 @@ void set_time_limit(RunOptions& o, const std::string& value) {
 [[noreturn]] void fail_setting(const std::string& value) {
     for (const char* ending : {".json", ".hjson", ".yaml", ".yml"})
         if (value.ends_with(ending))
-            fail(ExitCode::kUsage, "`{0}` is not KEY=VALUE; to use this config: --config {0}",
-                 printable(value));
+            fail(ExitCode::kUsage, "`{}` is not KEY=VALUE; to use this config: --config {}",
+                 printable(value), shell_word(value));
     if (value.starts_with('{'))
         fail(ExitCode::kUsage,
              "`{}` is not KEY=VALUE: give each value with its own --set, such as --set "

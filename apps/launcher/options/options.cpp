@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "base/text/foreign_names.h"
 #include "base/text/option_name.h"
 #include "config/schema/schema.h"
@@ -24,12 +25,15 @@ bool value_is_optional(const Option& option) {
     return option.value_name.starts_with('[');
 }
 
-// Refuses a path with a `~` that the shell did not replace. A shell replaces `~` only at the start
-// of a word and outside quotes, so not in --data=~/x.
+// Refuses a path with a `~` or a variable that the shell did not replace. A shell replaces `~` only
+// at the start of a word and outside quotes, so not in --data=~/x.
 void refuse_tilde(const Option& option, const std::string& typed, const std::string& value) {
     const bool is_path = option.value_name.find("FILE") != std::string_view::npos ||
                          option.value_name.find("DIR") != std::string_view::npos;
-    if (!is_path || !(value == "~" || value.starts_with("~/"))) return;
+    if (!is_path) return;
+    if (const std::string text = unexpanded_text(value); value.starts_with('$') && !text.empty())
+        fail(ExitCode::kUsage, "{}: {}", typed, text);
+    if (value != "~" && !value.starts_with("~/")) return;
     fail(ExitCode::kUsage,
          "{}: the shell expands `~` only at the start of a word, so it did not expand this one: "
          "write $HOME{}",

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "base/text/option_name.h"
 #include "base/text/words.h"
 #include "config/resolve/option_overrides.h"
@@ -103,6 +104,10 @@ std::string word_advice(const RunOptions& o, std::span<const std::string> argume
                            split(names, ',').front(), names.ends_with("data") ? "file" : "folder");
     std::error_code unreadable;
     const std::string& word = arguments[index];
+    if (const std::string name =
+            split_name(o.target, arguments.subspan(index), o.working_directory);
+        !name.empty())
+        return fmt::format("; a name with a blank needs quotes: {}", shell_word(name));
     if (row != nullptr && !has_value && row->value_name.starts_with('[') && names != "resume")
         return fmt::format("; the value of --{0} follows after `=`: --{0}={1}", names,
                            shell_word(word));
@@ -167,6 +172,9 @@ void check_target(const RunOptions& o) {
              printable(o.target));
     require_model_here(o, kind);
     if (kind != launch::TargetKind::kModel && !o.first_training_option.empty()) {
+        if (const std::string name = split_name(o.target, o.arguments, o.working_directory);
+            !name.empty())
+            fail(ExitCode::kUsage, "a name with a blank needs quotes: {}", shell_word(name));
         fail(ExitCode::kUsage,
              "{} is an option for training a model, but `{}` is not a model; write the option "
              "after the target if it belongs to your program{}",

@@ -85,9 +85,9 @@ std::vector<ReportSection> report_of(const std::string& subject, NameMask& mask)
     const std::string folder = is_folder ? subject : folder_of(subject);
     if (!is_folder && !std::filesystem::exists(folder + "/run.json", unreadable))
         fail(ExitCode::kInput,
-             "{0}: is a file, but a report needs a job: give its id or its --output folder. To see "
-             "what a model contains: dslaunch model show {0}",
-             printable(subject));
+             "{}: is a file, but a report needs a job: give its id or its --output folder. To see "
+             "what a model contains: dslaunch model show {}",
+             printable(subject), shell_word(subject));
     return folder_report(folder, mask);
 }
 

@@ -160,7 +160,8 @@ void require_library(const std::string& path, const FoundConfig& found, launch::
     const std::string beside = resolved_path(path, found.folder);
     const std::string file = exists(beside) ? beside : resolved_path(path, spec.working_directory);
     if (access(file.c_str(), R_OK) != 0)
-        fail(ExitCode::kInput, "--op-library {}: {}", printable(file), errno_text(errno));
+        fail(ExitCode::kInput, "--op-library {}: {}{}", printable(file), errno_text(errno),
+             near_file_text(file));
     spec.required_files.push_back(file);
 }
 
@@ -172,8 +173,8 @@ void require_adapter(const std::string& path, const FoundConfig& found, launch::
     for (const char* name : {storage::kAdapterConfig, storage::kAdapterWeights}) {
         const std::string file = fmt::format("{}/{}", folder, name);
         if (access(file.c_str(), R_OK) != 0)
-            fail(ExitCode::kInput, "dslaunch.lora.init: {}: {}", printable(file),
-                 errno_text(errno));
+            fail(ExitCode::kInput, "dslaunch.lora.init: {}: {}{}", printable(file),
+                 errno_text(errno), near_file_text(file));
         spec.required_files.push_back(file);
     }
 }
@@ -344,7 +345,7 @@ void refuse_foreign_resume(const RunOptions& options, const launch::JobSpec& spe
         fail(ExitCode::kCheckpoint,
              "--resume: {} contains only weights, so it is not a checkpoint: train the model's "
              "folder instead: dslaunch {} --data FILE",
-             printable(place.path), printable(place.whole));
+             printable(place.path), shell_word(place.whole));
     if (is_file || place.kind == storage::PlaceKind::kModels)
         storage::refuse_place(place, storage::PlaceUse::kCheckpoint, ExitCode::kCheckpoint);
 }
@@ -426,6 +427,10 @@ TrainingFacts look_into_training_job(const RunOptions& options, launch::JobSpec&
             fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterWeights),
             fmt::format("{}/{}", storage::kAdapterFolder, storage::kAdapterConfig)};
     if (!resolved.config.lora.init.empty()) require_adapter(resolved.config.lora.init, found, spec);
+    if (resolved.config.lora.init.empty())
+        if (const std::string text = storage::unused_adapter_text(model); !text.empty())
+            log_warn("adapter", "{}; to train it further: --lora SPEC --set dslaunch.lora.init={}",
+                     text, shell_word(options.target));
     // This check looks at the disk of this machine. Hosts with disks of their own repeat it there.
     if (!spec.output_directory.empty()) {
         refuse_deepspeed_output(options, spec.output_directory);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/words.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/options.h"
 #include "launcher/options/parse_run.h"
@@ -96,8 +97,8 @@ void require_startable(const RunOptions& options) {
     for (const char* ending : {".json", ".hjson", ".yaml", ".yml"})
         if (options.target.ends_with(ending))
             fail(ExitCode::kUsage,
-                 "{0} is a config, not a model: dslaunch tune MODEL --data FILE --config {0}",
-                 printable(options.target));
+                 "{} is a config, not a model: dslaunch tune MODEL --data FILE --config {}",
+                 printable(options.target), shell_word(options.target));
     if (target_kind_of(options) != launch::TargetKind::kModel)
         fail(ExitCode::kUsage,
              "{} is not a model: only trainings of models are tuned, because the config of a "

@@ -12,6 +12,7 @@
 #include "base/machine/busy_neighbours.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
+#include "base/text/words.h"
 #include "decoder/weights/weight_source.h"
 #include "graph/adapter/merged_model.h"
 #include "graph/models/transformer.h"
@@ -201,6 +202,9 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
                 storage::other_base_text(arguments_.adapter, arguments_.model);
             !other.empty())
             log_warn("adapter", "{}", other);
+    if (!adapter_ && process_.is_first())
+        if (const std::string text = storage::unused_adapter_text(arguments_.model); !text.empty())
+            log_warn("adapter", "{}; to use it: --adapter {}", text, shell_word(arguments_.model));
     // An adapter that adds tokens or drops padding changes the number of the embedding's rows only
     // by a few. If half of the rows are missing, the adapter belongs to another model.
     if (adapter_ && folder_.config.vocabulary < stored_folder_.config.vocabulary / 2)

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text/json.h"
+#include "base/text/words.h"
 #include "decoder/codec/written_text.h"
 #include "decoder/engine/engine.h"
 #include "decoder/sample/sampler.h"
@@ -454,6 +455,9 @@ void generate_with_module(const GenerateArguments& arguments) {
             adapter.empty() ? "" : storage::other_base_text(adapter, given.model);
         !other.empty())
         log_warn("adapter", "{}", other);
+    if (adapter.empty())
+        if (const std::string text = storage::unused_adapter_text(given.model); !text.empty())
+            log_warn("adapter", "{}; to use it: --adapter {}", text, shell_word(given.model));
     graph::Model loaded = adapter.empty()
                               ? graph::Model::load(given.model, graph::Weights::kRequired, trust)
                               : graph::load_merged(given.model, adapter, trust).model;

@@ -26,13 +26,6 @@ sigset_t end_signals() {
     return ends;
 }
 
-// Waits a moment for a signal and returns it. Returns a number of at most 0 if none came.
-int next_signal() {
-    const sigset_t ends = end_signals();
-    constexpr timespec kInterval{0, 50'000'000};
-    return ::sigtimedwait(&ends, nullptr, &kInterval);
-}
-
 }  // namespace
 
 void SignalWatch::block_signals() {
@@ -50,6 +43,17 @@ SignalWatch::~SignalWatch() {
         over_ = true;
     }
     thread_.join();
+}
+
+// Waits a moment for a signal and returns it. Returns a number of at most 0 if none came, or if it
+// only repeats the one before it.
+int SignalWatch::next_signal() {
+    const sigset_t ends = end_signals();
+    constexpr timespec kInterval{0, 50'000'000};
+    siginfo_t info{};
+    const int signal = ::sigtimedwait(&ends, &info, &kInterval);
+    const auto now = std::chrono::steady_clock::now();
+    return signal > 0 && repeats_.repeats(signal, info.si_code, now) ? 0 : signal;
 }
 
 void SignalWatch::watch() {

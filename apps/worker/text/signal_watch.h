@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/machine/signal_repeats.h"
 #include "server/http_server.h"
 #include "server/text_service.h"
 #include "worker/rank_process.h"
@@ -42,6 +43,7 @@ class SignalWatch {
     };
     void watch();
     void look(int signal);
+    [[nodiscard]] int next_signal();
     void begin_grace();
     void begin_end();
     [[nodiscard]] bool leave_server();
@@ -54,7 +56,8 @@ class SignalWatch {
     Duration grace_{};
     TimePoint limit_{};  // the end of the phase
     bool over_ = false;
-    std::thread thread_;  // must be started last
+    SignalRepeats repeats_;  // used by the thread only
+    std::thread thread_;     // must be started last
 };
 
 }  // namespace dslaunch::worker

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/words.h"
 #include "decoder/codec/text_codec.h"
 #include "storage/huggingface/named_place.h"
 #include "text/chat_template/values/json_text.h"
@@ -54,9 +55,10 @@ const decoder::TextCodec& TextFiles::require_codec(std::string_view advice) cons
         !std::filesystem::exists(beside / "config.json", missing))
         fail(ExitCode::kInput,
              "{0}: has tokenizer.json but no config.json, so it is not a whole model: if a run was "
-             "ended while it wrote this folder, finish it with --resume --output {0}; otherwise "
+             "ended while it wrote this folder, finish it with --resume --output {1}; otherwise "
              "copy config.json from the model's files",
-             printable(beside.empty() ? "." : beside.string()));
+             printable(beside.empty() ? "." : beside.string()),
+             shell_word(beside.empty() ? "." : beside.string()));
     // Tokenizer::of_folder() throws an error that names what the folder lacks.
     if (!codec_ && !folder_.empty()) static_cast<void>(text::Tokenizer::of_folder(folder_));
     if (!codec_)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -11,6 +12,7 @@
 
 #include "base/path.h"
 #include "base/text.h"
+#include "base/text/words.h"
 
 namespace dslaunch {
 namespace {
@@ -97,20 +99,63 @@ std::string near_file(const std::string& path, const Fits& fits) {
     }
 }
 
+std::string unexpanded_text(const std::string& path) {
+    constexpr std::string_view kOfName =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+    const size_t slash = std::min(path.find('/'), path.size());
+    const std::string first = path.substr(0, slash);
+    std::string name;
+    if (first == "~") name = "HOME";
+    if (first.starts_with('$')) name = first.substr(1);
+    if (name.starts_with('{') && name.ends_with('}')) name = name.substr(1, name.size() - 2);
+    if (name.empty() || name.find_first_not_of(kOfName) != name.npos) return "";
+    const char* const value = std::getenv(name.c_str());
+    return fmt::format(
+        "only a shell replaces `{}`, and not inside quotes: write {}", first,
+        value == nullptr ? "the path itself" : shell_word(value + path.substr(slash)));
+}
+
 std::string near_file_text(const std::string& path) {
     std::error_code unreadable;
     if (fs::exists(path, unreadable)) return "";
     if (const fs::path to = fs::read_symlink(path, unreadable); !to.empty())
         return fmt::format("; it is a link to {}, which does not exist", printable(to.string()));
+    const fs::path place(path);
+    // PATH may have been joined to a folder.
+    size_t begin = 0;
+    do {
+        if (const std::string text = unexpanded_text(path.substr(begin)); !text.empty())
+            return "; " + text;
+        begin = path.find('/', begin) + 1;
+    } while (begin > 0);
+    const std::string bare(trim(place.filename().string()));
+    if (bare != place.filename() && !bare.empty() &&
+        fs::exists(place.parent_path() / bare, unreadable))
+        return fmt::format("; did you mean {}, without a blank at its end?",
+                           shell_word((place.parent_path() / bare).string()));
     const std::string near = near_file(path);
     return near.empty() ? "" : fmt::format("; did you mean `{}`?", printable(near));
+}
+
+std::string split_name(const std::string& first, std::span<const std::string> words,
+                       const std::string& folder) {
+    constexpr size_t kWordsMax = 8;
+    std::string name = first;
+    for (const std::string& word : words.first(std::min(words.size(), kWordsMax))) {
+        if (word.starts_with('-')) break;
+        name += " " + word;
+        std::error_code unreadable;
+        if (fs::exists(fs::path(folder) / name, unreadable)) return name;
+    }
+    return "";
 }
 
 std::string missing_folder_text(const std::string& path) {
     std::error_code unreadable;
     const std::string folder = folder_of(path);
     if (std::filesystem::exists(folder, unreadable) || unreadable) return "";
-    return fmt::format("the folder {0} does not exist; make it: mkdir -p {0}", printable(folder));
+    return fmt::format("the folder {} does not exist; make it: mkdir -p {}", printable(folder),
+                       shell_word(folder));
 }
 
 std::string download_fault(std::string_view content) {

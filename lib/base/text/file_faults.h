@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,9 +16,21 @@ namespace dslaunch {
 [[nodiscard]] std::string near_file(const std::string& path,
                                     const std::function<bool(const std::string&)>& fits = nullptr);
 
-// Returns "; did you mean `OTHER`?" with OTHER from near_file(). Returns "; it is a link to PLACE,
-// which does not exist" if PATH is a link to a missing file. Otherwise returns "".
+// If PATH begins with `~` or a `$NAME` that a shell would replace, returns that only a shell does
+// so, and the path that is meant; else "".
+[[nodiscard]] std::string unexpanded_text(const std::string& path);
+
+// Returns "; did you mean `OTHER`?" with OTHER from near_file(), or from PATH without the blanks at
+// the ends of its name. Returns "; " and unexpanded_text() if a part of PATH needs a shell. Returns
+// "; it is a link to PLACE, which does not exist" if PATH is a link to a missing file. Otherwise
+// returns "".
 [[nodiscard]] std::string near_file_text(const std::string& path);
+
+// Returns the name of a file or folder in FOLDER that FIRST and the first of WORDS make when they
+// are joined by blanks: a shell makes several words of a name without quotes. Returns "" if there
+// is none.
+[[nodiscard]] std::string split_name(const std::string& first, std::span<const std::string> words,
+                                     const std::string& folder);
 
 // Returns "the folder FOLDER does not exist; make it: mkdir -p FOLDER" if the folder in which a new
 // file PATH is to be made does not exist; else "".

@@ -99,4 +99,13 @@ std::string resolved_json(const Resolved& resolved) {
     return json.text() + "\n";
 }
 
+std::string other_value_text(const Resolved& resolved, std::string_view path,
+                             std::string_view value) {
+    const auto found = std::ranges::find(resolved.values, path, &ResolvedValue::path);
+    const std::string origin = found == resolved.values.end() ? "" : found->origin;
+    const std::string set = fmt::format("--set {}={}", path, value);
+    if (origin == "--set") return set + " in place of the one given";
+    return origin.starts_with("--") ? fmt::format("leaving {} out", origin) : set;
+}
+
 }  // namespace dslaunch::config

@@ -27,6 +27,11 @@ void require_valid(const Resolved& resolved);
 // VALUE, KEY VALUE".
 [[nodiscard]] std::string differences_text(const Resolved& resolved);
 
+// Returns what a user changes in a command so that the key PATH gets VALUE, its default: `--set
+// PATH=VALUE`, or the option that gave another value and must be left out.
+[[nodiscard]] std::string other_value_text(const Resolved& resolved, std::string_view path,
+                                           std::string_view value);
+
 // Returns {"ok": bool, "values": [{"path", "value", "origin"}], "notes": [...], "warnings": [...],
 // "chosen": text, "errors": [{"path", "message", "origin"}]}.
 [[nodiscard]] std::string resolved_json(const Resolved& resolved);

@@ -1,6 +1,7 @@
 // resolve_monitors(): where the metrics of steps are written besides metrics.jsonl.
 #include <string>
 
+#include "base/text/file_faults.h"
 #include "config/resolve/resolve_parts.h"
 
 namespace dslaunch::config {
@@ -8,12 +9,14 @@ namespace {
 
 constexpr const char* kPrometheus = "dslaunch.metrics.prometheus";
 
-// Adds a problem if GIVEN is a path of an object store, because files there cannot be appended to.
+// Adds a problem if GIVEN is a path of an object store, because files there cannot be appended to,
+// or if only a shell could read it.
 void require_folder(KeyReader& keys, const std::string& path, const std::string& given) {
     if (given.find("://") != std::string::npos)
         keys.problem(path,
                      "must be a path on the machine that runs dslaunch: files are appended to at "
                      "every step, so copy them to the store after the run");
+    if (const std::string text = unexpanded_text(given); !text.empty()) keys.problem(path, text);
 }
 
 MonitorFolder take_folder(KeyReader& keys, const std::string& section) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "config/resolve/resolve_parts.h"
 
 namespace dslaunch::config {
@@ -78,6 +79,7 @@ std::string wrong_folders(const Value& value) {
     std::set<std::string> seen;
     for (const std::string& folder : folders) {
         if (folder.empty()) return "is empty: give a folder on the disk";
+        if (std::string text = unexpanded_text(folder); !text.empty()) return text;
         if (!seen.insert(folder).second)
             return fmt::format("names {} twice: give one folder on each disk", folder);
     }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "base/text/words.h"
 #include "launch/machine/machine_name.h"
 #include "runtime/save/files_via_rank0.h"
 #include "storage/adapter/adapter_config.h"
@@ -259,7 +260,7 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     if (named && path == request.from)
         fail(ExitCode::kCheckpoint,
              "{}: there is no complete checkpoint; `dslaunch ckpt ls {}` shows what is there", path,
-             path);
+             shell_word(path));
     if (request.via_first && own_first) require_none_elsewhere(tree, collectives, request.output);
     if (first) tell_nothing_to_resume(tree, request, path);
     return nullptr;

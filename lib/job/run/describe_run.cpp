@@ -163,8 +163,9 @@ std::string slow_bf16_text(const JobSetup& setup) {
     if (setup.on_gpu || !has_none || setup.config().precision.compute != DType::kBF16) return "";
     return fmt::format(
         "bf16 is slow on this processor ({}), which has no instructions for it: products take {} "
-        "times as long as in fp32; --set bf16.enabled=false selects fp32",
-        kernels::isa_name(isa), isa == kernels::Isa::kAvx512 ? "some 4" : "up to 60");
+        "times as long as in fp32; {} selects fp32",
+        kernels::isa_name(isa), isa == kernels::Isa::kAvx512 ? "some 4" : "up to 60",
+        config::other_value_text(setup.resolved, "bf16.enabled", "false"));
 }
 
 std::string ranks_text(const RunFacts& facts, const launch::WorkerEnvironment& environment) {

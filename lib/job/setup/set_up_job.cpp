@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "base/text/words.h"
 #include "config/read/train_config.h"
 #include "config/resolve/begun_run.h"
 #include "config/resolve/option_overrides.h"
@@ -452,7 +453,7 @@ void require_exact_weights(const JobSetup& setup, const std::string& path) {
          "adapter (--lora r=16), use the folder that this one was made of, or make an archive of "
          "the rounded numbers with `dslaunch model import {} -o train.pt`",
          printable(folder.config_path), method_name(folder.config.quantization->method),
-         printable(path));
+         shell_word(path));
 }
 
 // Does what layer_reduction says: the model gets layers of its teacher, or keeps only some of its

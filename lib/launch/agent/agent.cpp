@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/machine/signal_repeats.h"
 #include "base/text.h"
 #include "launch/agent/agent_workers.h"
 #include "launch/agent/command_answers.h"
@@ -49,8 +50,6 @@ using std::chrono::steady_clock;
 // While more than this many bytes wait to be sent to the launcher, the agent does not read the
 // workers' pipes.
 constexpr size_t kOutboxBytesMax = 1U << 20;
-// Signals that arrive within this time of each other count as one request to end.
-constexpr milliseconds kSameSignalMax{1'000};
 
 class Agent {
   public:

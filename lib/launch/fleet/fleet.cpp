@@ -274,7 +274,9 @@ void Fleet::handle_end(const TransportEvent& event) {
 void Fleet::take_signals() {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-        const bool by_hand = info.ssi_signo == SIGINT;
+        const int number = static_cast<int>(info.ssi_signo);
+        if (repeats_.repeats(number, info.ssi_code, steady_clock::now())) continue;
+        const bool by_hand = number == SIGINT;
         // If a scheduler's request came through an agent, the scheduler also signals this process a
         // moment later.
         if (!by_hand && interrupts_ == 1 && agent_asked_at_ &&

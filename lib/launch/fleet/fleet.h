@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/machine/signal_repeats.h"
 #include "launch/process/attention.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/frame.h"
@@ -152,8 +153,9 @@ class Fleet {
     Attention attention_;
     int interrupts_ = 0;                  // requests to end so far
     std::optional<Time> agent_asked_at_;  // when an agent made the first request
-    bool has_given_up_ = false;           // true: the owner asked this call of pump() to stop
-                                          // waiting
+    SignalRepeats repeats_;
+    bool has_given_up_ = false;  // true: the owner asked this call of pump() to stop
+                                 // waiting
     bool is_stopping_ = false;
 };
 

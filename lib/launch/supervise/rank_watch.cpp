@@ -348,7 +348,7 @@ AttemptResult RankWatch::conclude_interrupted() const {
         return result;
     }
     result.exit_code = static_cast<int>(ExitCode::kInterrupted);
-    result.report = advice_.describe_interrupted(ranks_, output_.newest_step());
+    result.report = advice_.describe_interrupted(ranks_, output_.newest_step(), plan_.is_now());
     // The loss of a host is reported, since it may be the cause of the interruption: a scheduler
     // may have ended the other nodes because of it.
     if (!lost_host_.empty()) result.report += "dslaunch: " + lost_host_ + "\n";

@@ -46,8 +46,22 @@ std::string ResumeAdvice::after_failure(const RankRecord& culprit, int64_t newes
                                 : "; --save-interval N saves one every N steps");
 }
 
+// Returns ": " and the reason why the RANKS of an interrupted job ended before they had saved.
+// Empty if a rank failed by itself: its own report follows.
+std::string ResumeAdvice::unsaved_text(const std::vector<RankRecord>& ranks,
+                                       bool ended_at_once) const {
+    if (spec_.grace.count() == 0) return ": --grace 0 leaves no time to save";
+    if (ended_at_once) return ": a second signal ended the job before it saved";
+    const auto failed_itself = [](const RankRecord& rank) {
+        return rank.failed() && !rank.told_to_end;
+    };
+    if (std::ranges::any_of(ranks, failed_itself)) return "";
+    return fmt::format(": it did not save within the {:g} s of --grace",
+                       std::chrono::duration<double>(spec_.grace).count());
+}
+
 std::string ResumeAdvice::describe_interrupted(const std::vector<RankRecord>& ranks,
-                                               int64_t newest_step) const {
+                                               int64_t newest_step, bool ended_at_once) const {
     const bool trains = spec_.target_kind == TargetKind::kModel && spec_.duty == ModelDuty::kTrain;
     const bool all_ended = std::ranges::all_of(ranks, &RankRecord::ended);
     const char* const ended =
@@ -64,11 +78,16 @@ std::string ResumeAdvice::describe_interrupted(const std::vector<RankRecord>& ra
         return fmt::format(
             "dslaunch: interrupted; {} before {}; to resume from the newest checkpoint, go on "
             "with: {}\n",
-            ended, newest_step > 0 ? "everything was saved" : "a step was trained",
+            ended,
+            newest_step > 0 ? "everything was saved" + unsaved_text(ranks, ended_at_once)
+                            : "a step was trained",
             printable(spec_.resume_command));
-    return fmt::format("dslaunch: interrupted; {}{}\n", ended,
-                       newest_step > 0 ? ", and no checkpoint was saved"
-                                       : " before the first step, so nothing was trained or saved");
+    if (newest_step > 0)
+        return fmt::format("dslaunch: interrupted; {}, and no checkpoint was saved{}\n", ended,
+                           unsaved_text(ranks, ended_at_once));
+    return fmt::format(
+        "dslaunch: interrupted; {} before the first step, so nothing was trained or saved\n",
+        ended);
 }
 
 }  // namespace dslaunch::launch

@@ -27,10 +27,14 @@ class ResumeAdvice {
     // nothing to continue, or if the same command would fail again.
     [[nodiscard]] std::string after_failure(const RankRecord& culprit, int64_t newest_step) const;
     // Describes the result of an interrupted job and how to continue it, with a final newline.
+    // ENDED_AT_ONCE: a second request to end came before the ranks had ended.
     [[nodiscard]] std::string describe_interrupted(const std::vector<RankRecord>& ranks,
-                                                   int64_t newest_step) const;
+                                                   int64_t newest_step, bool ended_at_once) const;
 
   private:
+    [[nodiscard]] std::string unsaved_text(const std::vector<RankRecord>& ranks,
+                                           bool ended_at_once) const;
+
     const JobSpec& spec_;
 };
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/text/words.h"
 #include "plan/step/link_bytes.h"
 
 namespace dslaunch::plan {
@@ -151,7 +152,7 @@ std::string shard_reason(std::span<const ShardCost> costs, ShardBy by, const Dis
     if (offloaded && !timed)
         text += fmt::format(
             "; the speed of the disk is not known; `dslaunch io-bench {}` measures and stores it",
-            folder);
+            shell_word(folder));
     return text;
 }
 

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text/words.h"
 #include "graph/archive/scalar_types.h"
 #include "runtime/data/column_match.h"
 #include "runtime/data/samples.h"
@@ -355,7 +356,7 @@ class RowSamples final : public Samples {
         fail(ExitCode::kInput,
              "{}: has no column '{}' with the log-probabilities of the answers under the reference "
              "model; add it with `dslaunch eval MODEL --data {} --write-reference`",
-             match.path, printable(name), match.path);
+             match.path, printable(name), shell_word(match.path));
     }
 
     // Checks pairs: each sample is two rows, and the reference is one number for each row.

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "base/text/words.h"
 #include "base/text_bytes.h"
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/manifest.h"
@@ -243,7 +244,7 @@ CheckpointPlace find_checkpoints(FileTree& tree, const std::string& path) {
                  ? fmt::format("; it is a {} checkpoint: convert it with `dslaunch ckpt import {} "
                                "NEW`",
                                is_universal(*entries) ? "universal DeepSpeed" : "DeepSpeed",
-                               printable(path))
+                               shell_word(path))
                  : std::string("; give the --output folder of a run"));
     return {folder, ""};
 }

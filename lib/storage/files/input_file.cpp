@@ -38,9 +38,9 @@ std::string model_of_weights(const std::string& path) {
     const std::string place = printable(folder.string());
     if (is_there(folder / "adapter_config.json"))
         return fmt::format(
-            "it belongs to the adapter {0}; use the adapter with its model: dslaunch generate "
-            "FOLDER --adapter {0}",
-            place);
+            "it belongs to the adapter {}; use the adapter with its model: dslaunch generate "
+            "FOLDER --adapter {}",
+            place, shell_word(folder.string()));
     if (is_there(folder / "config.json"))
         return fmt::format("it belongs to a model: give the model's folder, {0}", place);
     const std::string stem = file.stem().string();
@@ -121,7 +121,7 @@ std::optional<std::string> why_no_model(const std::string& path, FileKind kind,
             return fmt::format(
                 "is a GGUF file of llama.cpp, which only generate, serve and eval use as it is, in "
                 "a single process; make a folder from it: dslaunch model import {} -o FOLDER",
-                printable(path));
+                shell_word(path));
         case FileKind::kNpy:
             return "contains NumPy arrays, not a model; " + as_data(path);
         case FileKind::kNpz:
@@ -145,19 +145,21 @@ constexpr const char* kAsColumns =
     "save its columns as tensors, with rows as the first dimension, in a .safetensors file "
     "(safetensors.numpy.save_file in Python)";
 
+// Returns the name of a file of rows made from the text at PATH, as a word of a command.
+std::string rows_of(const std::string& path) {
+    return shell_word(
+        std::filesystem::path(path).filename().replace_extension(".safetensors").string());
+}
+
 // Returns the command that makes rows of tokens from the text at PATH with the tokenizer of MODEL.
 std::string rows_command(const std::string& path, const std::string& model) {
-    return fmt::format(
-        "dslaunch data prepare {} --model {} --pack -o {}.safetensors", printable(path),
-        model.empty() ? "FOLDER" : printable(model),
-        printable(std::filesystem::path(path).filename().replace_extension().string()));
+    return fmt::format("dslaunch data prepare {} --model {} --pack -o {}", shell_word(path),
+                       model.empty() ? "FOLDER" : shell_word(model), rows_of(path));
 }
 
 std::string two_commands(const std::string& path) {
-    return fmt::format(
-        "{}, then dslaunch FOLDER --data {}.safetensors (FOLDER: a Hugging Face model)",
-        rows_command(path, ""),
-        printable(std::filesystem::path(path).filename().replace_extension().string()));
+    return fmt::format("{}, then dslaunch FOLDER --data {} (FOLDER: a Hugging Face model)",
+                       rows_command(path, ""), rows_of(path));
 }
 
 bool is_table_text(const std::string& path) {
@@ -179,20 +181,19 @@ std::string about_text(const std::string& path, const std::string& model,
             "{}: {}{}",
             model.empty() ? "a Hugging Face folder" : "the model", rows_command(path, model),
             model.empty() ? fmt::format("; or, for a model whose tokens are bytes: dslaunch tokens "
-                                        "bytes {0} -o {0}.tokens",
-                                        shell_word(path))
+                                        "bytes {} -o {}",
+                                        shell_word(path), shell_word(path + ".tokens"))
                           : "");
     if (!model.empty())
         return fmt::format(
             "is text, not tokens. First convert it to rows of tokens with the model's tokenizer: "
             "{}",
             rows_command(path, model));
-    const std::string name = printable(path);
     return fmt::format(
         "is text, not tokens: to make each byte a token, run `dslaunch tokens bytes {} -o "
-        "{}.tokens`; to save a tokenizer's ids, use numpy.array(ids, "
+        "{}`; to save a tokenizer's ids, use numpy.array(ids, "
         "\"uint16\").tofile(\"data.bin\")",
-        name, name);
+        shell_word(path), shell_word(path + ".tokens"));
 }
 
 // Returns why the text at PATH, with these BYTES, is neither a model to train nor a program to
@@ -207,9 +208,9 @@ std::string why_no_target(const std::string& path, std::span<const std::byte> by
     why += "To train on it: " + two_commands(path);
     if (!is_json(bytes))
         why += fmt::format(
-            "; or, for a model whose tokens are bytes: dslaunch tokens bytes {0} -o {0}.tokens, "
-            "then dslaunch train.pt --data {0}.tokens",
-            printable(path));
+            "; or, for a model whose tokens are bytes: dslaunch tokens bytes {0} -o {1}, "
+            "then dslaunch train.pt --data {1}",
+            shell_word(path), shell_word(path + ".tokens"));
     return why + ". If it is a script, make it executable with chmod +x";
 }
 

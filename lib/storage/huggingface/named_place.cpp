@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
+#include "base/text/words.h"
 #include "storage/files/file_kind.h"
 #include "storage/files/input_file.h"
 #include "storage/files/mapped_file.h"
@@ -210,9 +211,9 @@ std::string folder_model_at(const std::string& path, std::string_view command) {
     if (model_folder_of(model)) return model;
     fail(ExitCode::kInput,
          "{0}: is a file, but `{1}` needs a Hugging Face folder with config.json, tokenizer and "
-         "weights; {2}. Only generate uses other archives: dslaunch generate {0} --prompt TEXT, or "
+         "weights; {2}. Only generate uses other archives: dslaunch generate {3} --prompt TEXT, or "
          "--prompt-ids 5,17,2 if its tokens are not bytes",
-         printable(model), command, folder_of_archive_text(model));
+         printable(model), command, folder_of_archive_text(model), shell_word(model));
 }
 
 std::string folder_of_archive_text(const std::string& archive) {
@@ -223,7 +224,7 @@ std::string folder_of_archive_text(const std::string& archive) {
         "if the archive that was trained came from `dslaunch model import FOLDER`, make a folder "
         "of the result, and give NEW instead: dslaunch ckpt export {} NEW --format hf "
         "--config-from FOLDER",
-        printable(job));
+        shell_word(job));
 }
 
 std::string adapter_at(const std::string& path) {
@@ -231,6 +232,12 @@ std::string adapter_at(const std::string& path) {
     if (auto adapter = adapter_in(path)) return *std::move(adapter);
     if (!is_there(path)) fail_missing_model(path);
     refuse_place(place_at(path), PlaceUse::kAdapter);
+}
+
+std::string unused_adapter_text(const std::string& model) {
+    const std::filesystem::path folder(model);
+    if (!model_folder_of(model) || !is_there(folder / kConfigOfAdapter)) return "";
+    return fmt::format("{} also contains an adapter, which is not used", printable(model));
 }
 
 std::string tokenizer_folder_at(const std::string& path) {

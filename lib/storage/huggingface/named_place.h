@@ -39,6 +39,10 @@ namespace dslaunch::storage {
 // empty PATH. Throws Error{kInput}.
 [[nodiscard]] std::string adapter_at(const std::string& path);
 
+// Returns that the folder MODEL of a Hugging Face model also contains an adapter, which is not
+// used, unlike in transformers. Returns "" if it contains none.
+[[nodiscard]] std::string unused_adapter_text(const std::string& model);
+
 // Returns the folder with a model's tokenizer that PATH stands for. Throws Error{kInput} if PATH
 // does not exist or is a file.
 [[nodiscard]] std::string tokenizer_folder_at(const std::string& path);

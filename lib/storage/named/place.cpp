@@ -12,6 +12,7 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
+#include "base/text/words.h"
 #include "storage/files/input_file.h"
 #include "storage/named/step_folder.h"
 
@@ -209,6 +210,11 @@ std::string shown(const std::string& path) {
     return printable(path_from_here(fs::path(path).lexically_normal().string()));
 }
 
+// Returns PATH as a word of a command that is shown.
+std::string word_of(const std::string& path) {
+    return shell_word(path_from_here(fs::path(path).lexically_normal().string()));
+}
+
 // Returns the command that makes a model of the weights in CHECKPOINTS, one or several of RUN.
 std::string export_text(const std::string& checkpoints, const std::string& run) {
     const fs::path folder(run);
@@ -218,14 +224,14 @@ std::string export_text(const std::string& checkpoints, const std::string& run) 
                                                            : target;
     if (is_at(folder / "config.json") && !run.empty())
         return fmt::format("dslaunch ckpt export {} NEW --format hf, then give NEW",
-                           shown(checkpoints));
+                           word_of(checkpoints));
     if (!run.empty() && !archive.empty())
         return fmt::format(
             "dslaunch ckpt export {} NEW.pt --format torchscript --model {}, then "
             "give NEW.pt",
-            shown(checkpoints), shown(archive));
+            word_of(checkpoints), word_of(archive));
     return fmt::format("dslaunch ckpt export {} NEW --format hf --config-from {}, then give NEW{}",
-                       shown(checkpoints), target.empty() ? "FOLDER" : shown(target),
+                       word_of(checkpoints), target.empty() ? "FOLDER" : word_of(target),
                        target.empty() ? " (FOLDER: the Hugging Face folder that was trained)" : "");
 }
 
@@ -244,7 +250,8 @@ bool are_of_adapter(const fs::path& steps) {
 std::string as_model_text(const std::string& path) {
     const BaseModel base = base_of_adapter(path);
     const bool is_known = !base.path.empty() || !base.near.empty();
-    const std::string model = is_known ? shown(base.path.empty() ? base.near : base.path) : "MODEL";
+    const std::string path_of_base = base.path.empty() ? base.near : base.path;
+    const std::string model = is_known ? word_of(path_of_base) : "MODEL";
     std::string why;
     if (base.name.empty())
         why = "; its config does not name the model that it was trained with";
@@ -256,7 +263,7 @@ std::string as_model_text(const std::string& path) {
     return fmt::format(
         "{0}; to use it: dslaunch generate {1} --adapter {2} --prompt TEXT; to make one model of "
         "both: dslaunch model merge {1} {2} -o NEW",
-        why, model, shown(path));
+        why, model, word_of(path));
 }
 
 // Returns the way from checkpoints to a model.
@@ -269,7 +276,7 @@ std::string checkpoint_as_model(const Place& place) {
     return fmt::format(
         "; its run trains an adapter, and writes it when it ends: dslaunch MODEL --data FILE "
         "--lora SPEC --output {} --resume",
-        run.empty() ? "RUN" : shown(run));
+        run.empty() ? "RUN" : word_of(run));
 }
 
 std::string list_text(const std::vector<std::string>& models) {
@@ -282,7 +289,7 @@ std::string list_text(const std::vector<std::string>& models) {
 std::string import_text(const Place& place) {
     return fmt::format(
         "dslaunch ckpt import {} NEW, then dslaunch MODEL --data FILE --output NEW --resume",
-        shown(place.path));
+        word_of(place.path));
 }
 
 // Returns true if the file at PATH is a config of DeepSpeed or dslaunch.
@@ -369,7 +376,7 @@ std::string model_text(const Place& place) {
                 "; to continue its training: {}; to use its weights: dslaunch ckpt import {} NEW, "
                 "then dslaunch ckpt export NEW NEWMODEL --format hf --config-from FOLDER (FOLDER: "
                 "the Hugging Face folder that was trained)",
-                import_text(place), shown(place.path));
+                import_text(place), word_of(place.path));
         case PlaceKind::kHubCache:
         case PlaceKind::kModels:
             return place.models.size() == 1 ? ": give " + printable(place.models.front())
@@ -382,7 +389,7 @@ std::string model_text(const Place& place) {
             return ": expected model.safetensors, or model.safetensors.index.json and its files; "
                    "`dslaunch plan` works without weights; to fetch them: hf download ORG/NAME "
                    "--local-dir " +
-                   shown(place.path);
+                   word_of(place.path);
         case PlaceKind::kEmptyRun:
             return ": they were moved or removed, or the run ended before its first save";
         case PlaceKind::kPartial:
@@ -394,7 +401,7 @@ std::string model_text(const Place& place) {
                    "torch.export.save and torch.jit.save write a file)";
         case PlaceKind::kFile:
             if (is_ds_config(place.path))
-                return ", not a model: dslaunch MODEL --data FILE --config " + shown(place.path);
+                return ", not a model: dslaunch MODEL --data FILE --config " + word_of(place.path);
             return ", not a model: a model is a Hugging Face folder, or a file that "
                    "torch.export.save or torch.jit.save wrote";
         default:
@@ -460,7 +467,7 @@ std::string resume_text(const Place& place) {
     if (place.kind == PlaceKind::kDeepSpeed)
         return ", and --resume continues dslaunch's own: " + import_text(place);
     if (place.kind == PlaceKind::kCheckpoint && !place.whole.empty())
-        return ", not the run's folder: use --output " + shown(place.whole);
+        return ", not the run's folder: use --output " + word_of(place.whole);
     return checkpoint_text(place);
 }
 
@@ -475,23 +482,23 @@ std::string foreign_text(const Place& place) {
             return fmt::format(
                 "; it needs no import: dslaunch MODEL --data FILE --resume={} "
                 "--output NEW continues from it",
-                shown(place.kind == PlaceKind::kFileOfCheckpoint ? place.whole : place.path));
+                word_of(place.kind == PlaceKind::kFileOfCheckpoint ? place.whole : place.path));
         case PlaceKind::kAdapter:
         case PlaceKind::kFileOfAdapter:
             return fmt::format(
                 ", which needs no import; to train it further: dslaunch MODEL --data FILE --lora "
                 "SPEC --set dslaunch.lora.init={}",
-                shown(place.kind == PlaceKind::kAdapter ? place.path : place.whole));
+                word_of(place.kind == PlaceKind::kAdapter ? place.path : place.whole));
         case PlaceKind::kModel:
         case PlaceKind::kArchiveRun:
-            return ", which needs no import: dslaunch " + shown(place.path) + " --data FILE";
+            return ", which needs no import: dslaunch " + word_of(place.path) + " --data FILE";
         case PlaceKind::kHubCache:
         case PlaceKind::kModels:
             return model_text(place);
         default:
             if (place.path.ends_with(".pt") || place.path.ends_with(".pt2"))
                 return ", which cannot be imported, but trained as it is: dslaunch " +
-                       shown(place.path) + " --data FILE";
+                       word_of(place.path) + " --data FILE";
             return ", which cannot be imported: expected the folder of a DeepSpeed checkpoint, a "
                    "folder with model.safetensors, or a .safetensors file of weights";
     }
@@ -538,7 +545,7 @@ std::string place_text(const Place& place, PlaceUse use) {
     return text + ", not a config, which is a .json or .yaml file" +
            (is_archive ? "; to see a training with the config that is packed in a model: dslaunch "
                          "plan " +
-                             shown(place.path)
+                             word_of(place.path)
                        : "");
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/fnv1a.h"
+#include "base/text/words.h"
 #include "base/text_bytes.h"
 #include "storage/files/safetensors.h"
 #include "storage/huggingface/model_folder.h"
@@ -86,12 +87,12 @@ std::string other_reference_text(const std::map<std::string, std::string>& metad
     const std::string found = mark_of(model);
     if (found.empty() || found == expected) return "";
     return fmt::format(
-        "{0}: its reference was made with {1}, but {2} is trained, so the loss compares with "
-        "another model. To make the reference with the trained model: dslaunch eval {3}{4} --data "
-        "{0} --write-reference",
+        "{}: its reference was made with {}, but {} is trained, so the loss compares with "
+        "another model. To make the reference with the trained model: dslaunch eval {}{} --data "
+        "{} --write-reference",
         printable(path), printable(reference_model_in(metadata)), printable(model.text()),
-        printable(model.folder),
-        model.adapter.empty() ? "" : " --adapter " + printable(model.adapter));
+        shell_word(model.folder),
+        model.adapter.empty() ? "" : " --adapter " + shell_word(model.adapter), shell_word(path));
 }
 
 }  // namespace dslaunch::storage

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/text/fnv1a.h"
+#include "base/text/words.h"
 
 namespace dslaunch::storage {
 
@@ -88,7 +89,7 @@ std::string other_vocabulary_text(const std::map<std::string, std::string>& meta
     return fmt::format(
         "its rows were made with another model's tokenizer, so their tokens mean different text to "
         "this model; make new rows: dslaunch data prepare TEXT --model {} -o FILE",
-        printable(folder));
+        shell_word(folder));
 }
 
 }  // namespace dslaunch::storage

@@ -8,11 +8,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "base/error.h"
 #include "launch/jobs/job_record.h"
 #include "launch/metrics/metrics_file.h"
+#include "launcher/jobs/ran_elsewhere.h"
 #include "support/catch.h"
+#include "support/child.h"
 #include "support/job_process.h"
 #include "support/text_tools.h"
 
@@ -183,6 +186,48 @@ TEST_CASE("a path that is not a job's is told that servers are not jobs, and whi
     ::kill(server, SIGKILL);
     ::waitpid(server, nullptr, 0);
     CHECK_THAT(told, Catch::Contains(expected));
+}
+
+TEST_CASE("a command copied to another folder is told where its job ran") {
+    const TemporaryFolder folder;
+    const std::string there = folder.path() + "/my work", here = folder.path() + "/here";
+    for (const std::string& path : {there + "/T", there + "/r", here + "/other"})
+        std::filesystem::create_directories(path);
+    write_file(there + "/rows.safetensors", "");
+    using Words = std::vector<std::string>;
+    // Returns what is said about WORDS in WHERE after a job has run in THERE.
+    const auto said = [&](const std::string& where, const Words& words) {
+        return in_child([&] {
+                   ::setenv("XDG_STATE_HOME", (folder.path() + "/state").c_str(), 1);
+                   JobSpec spec;
+                   spec.job_id = "abc1";
+                   spec.state_directory = folder.path() + "/state/dslaunch";
+                   spec.target = "T";
+                   spec.working_directory = there;
+                   spec.output_directory = there + "/r";
+                   JobRecord record(spec, [](std::string_view) {});
+                   record.begin_attempt(spec, 0);
+                   record.end(76);
+                   if (::chdir(where.c_str()) != 0) return std::string("no folder");
+                   return ran_elsewhere_text(words);
+               })
+            .text;
+    };
+    const auto in_there = [&](const std::string& name) {
+        return fmt::format("; job abc1 ran in {0}, which has {1}: cd '{0}'", there, name);
+    };
+    const Words command = {"T",  "--data", "rows.safetensors", "--steps", "6",
+                           "-o", "r",      "--resume"};
+    CHECK(said(here, command) == in_there("T"));
+    CHECK(said(there, command).empty());
+    // With an absolute model, the other names show it.
+    CHECK(said(here, {"/models/T", "-o", "r/", "--resume"}) == in_there("r/"));
+    CHECK(said(here, {"/models/T", "--output=r", "--resume"}) == in_there("r"));
+    CHECK(said(here, {"r", "--prompt", "hi"}) == in_there("r"));
+    // These words are of no job, or name what is here.
+    CHECK(said(here, {"U", "--data", "rows.safetensors"}).empty());
+    CHECK(said(here, {"other"}).empty());
+    CHECK(said(here, {"T2", "-o", "r2"}).empty());
 }
 
 TEST_CASE("damaged records are passed over, and a record cannot speak for another job") {

@@ -117,6 +117,18 @@ TEST_CASE("a --set without a value is refused, and null is the default") {
                Catch::Contains("a blank is missing after the colon: type: AdamW"));
 }
 
+TEST_CASE("advice on another value of a key names the option that gave the value") {
+    const auto advice = [](const char* origin) {
+        TrainConfig config = parse_config("{}", "c");
+        if (*origin != 0) apply_override(config, "bf16.enabled=true", origin);
+        return other_value_text(resolve(config, {.world_size = 1}), "bf16.enabled", "false");
+    };
+    CHECK(advice("--bf16") == "leaving --bf16 out");
+    CHECK(advice("--set") == "--set bf16.enabled=false in place of the one given");
+    CHECK(advice("c:1") == "--set bf16.enabled=false");
+    CHECK(advice("") == "--set bf16.enabled=false");
+}
+
 TEST_CASE("an option against a type in a file names the file and the way out") {
     TrainConfig config = parse_config(R"({"fp16": {"enabled": true}})", "c.json");
     apply_override(config, "bf16.enabled=true", "--bf16");

@@ -115,6 +115,10 @@ TEST_CASE("files of monitors are on this machine, and Prometheus' file has the e
         {"{tensorboard: {enabled: true, output_path: s3://b/x}}", "tensorboard.output_path"},
         {"{csv_monitor: {enabled: true, output_path: gs://b}}", "csv_monitor.output_path"},
         {"{dslaunch: {metrics: {prometheus: run.txt}}}", "dslaunch.metrics.prometheus"},
+        // Nothing replaces these here, so a folder named `~` would be made.
+        {"{tensorboard: {enabled: true, output_path: ~/tb}}", "tensorboard.output_path"},
+        {"{csv_monitor: {enabled: true, output_path: $HOME/csv}}", "csv_monitor.output_path"},
+        {"{dslaunch: {metrics: {prometheus: ~/run.prom}}}", "dslaunch.metrics.prometheus"},
     };
     for (const auto& [text, path] : cases) {
         INFO(text);

@@ -172,6 +172,21 @@ TEST_CASE("optimizer states go to disk from stage 1 on, parameters at stage 3") 
     CHECK(mixed.config.offload.parameters == OffloadDevice::kNvme);
 }
 
+TEST_CASE("a folder of the disk that only a shell could read is refused") {
+    for (const char* path : {"~/nvme", "$SCRATCH/x", "[/d, '~/nvme']"}) {
+        const Resolved result =
+            resolve(parse_config(
+                        fmt::format("{{zero_optimization: {{stage: 3, offload_optimizer: {{device: "
+                                    "nvme, nvme_path: {}}}}}}}",
+                                    path),
+                        "c"),
+                    {.world_size = 1});
+        INFO(path);
+        REQUIRE(result.problems.size() == 1);
+        CHECK_THAT(result.problems[0].text(), Catch::Contains("only a shell replaces `"));
+    }
+}
+
 TEST_CASE("device cpu is accepted, and what a CPU run makes of it is said") {
     const Resolved result = with_optimizer(
         1, "device: cpu, pin_memory: false, ratio: 0.5, buffer_count: 3, nvme_path: /d");

@@ -1,13 +1,16 @@
 // The models, adapters and places that people name on a command line.
 #include "storage/huggingface/named_place.h"
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/text/file_faults.h"
 #include "storage/disk/output_place.h"
 #include "storage/files/mapped_file.h"
 #include "support/catch.h"
+#include "support/child.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
 
@@ -192,6 +195,46 @@ TEST_CASE("what lies at a place is replaced only by force") {
                 error_of(ExitCode::kUsage, [&] { require_new_file(folder.path() + name, force); }),
                 Catch::Contains("is a folder; give the name of a file in it"));
     }
+}
+
+TEST_CASE("a path that only a shell can read, or with a blank too many, is told what is meant") {
+    const TemporaryFolder folder;
+    make(folder, {"T/config.json"});
+    const std::string at = folder.path() + "/";
+    const auto texts =
+        in_child([&] {
+            ::setenv("HOME", "/home/me", 1);
+            ::unsetenv("SCRATCH");
+            return join(std::vector{unexpanded_text("~/tb"), unexpanded_text("~"),
+                                    unexpanded_text("$HOME/a b"), unexpanded_text("${HOME}"),
+                                    unexpanded_text("$SCRATCH/x"), near_file_text(at + "~/T")},
+                        "\n");
+        }).text;
+    const std::string only = "only a shell replaces ";
+    CHECK(texts == only + "`~`, and not inside quotes: write /home/me/tb\n" + only +
+                       "`~`, and not inside quotes: write /home/me\n" + only +
+                       "`$HOME`, and not inside quotes: write '/home/me/a b'\n" + only +
+                       "`${HOME}`, and not inside quotes: write /home/me\n" + only +
+                       "`$SCRATCH`, and not inside quotes: write the path itself\n; " + only +
+                       "`~`, and not inside quotes: write /home/me/T");
+    for (const char* plain : {"", "tb", "a~", "~me/x", "a/$HOME", "$", "$5.00/x", "$(pwd)/x"})
+        CHECK(unexpanded_text(plain).empty());
+    CHECK(near_file_text(at + "T ") == "; did you mean " + at + "T, without a blank at its end?");
+    make(folder, {"my model/config.json"});
+    const std::vector<std::string> words = {"model", "--data", "x"};
+    CHECK(split_name("my", words, folder.path()) == "my model");
+    CHECK(split_name("your", words, folder.path()).empty());
+    CHECK(split_name("my", std::vector<std::string>{"--data", "model"}, folder.path()).empty());
+}
+
+TEST_CASE("an adapter in the folder of a model is named, since only transformers would use it") {
+    const TemporaryFolder folder;
+    make(folder, {"T/config.json", "T/model.safetensors", "lora/adapter_config.json"});
+    const std::string model = folder.path() + "/T";
+    CHECK(unused_adapter_text(model).empty());
+    CHECK(unused_adapter_text(folder.path() + "/lora").empty());
+    make(folder, {"T/adapter_config.json"});
+    CHECK(unused_adapter_text(model) == model + " also contains an adapter, which is not used");
 }
 
 TEST_CASE("a mistyped path is told the name that it is near to") {

@@ -158,6 +158,47 @@ TEST_CASE("what is not a model says what it is, and the command that makes a mod
                    !Catch::Contains("ckpt export"));
 }
 
+TEST_CASE("a path in a command is quoted for a shell where it must be") {
+    const TemporaryFolder folder;
+    const auto add = [&](const std::string& path, const std::string& content) {
+        const std::filesystem::path place = std::filesystem::path(folder.path()) / path;
+        std::filesystem::create_directories(place.parent_path());
+        write_file(place.string(), content);
+    };
+    add("my T/config.json", "{}");
+    add("my T/model.safetensors", "{}");
+    add("lo ra/adapter_config.json",
+        R"({"base_model_name_or_path": ")" + folder.path() + R"(/my T"})");
+    add("r n/config.json", "{}");
+    add("r n/checkpoints/step-2/manifest.json", "{}");
+    add("d s/global_step1/mp_rank_00_model_states.pt", "{}");
+    add("d s/latest", "{}");
+    add("c f.json", R"({"train_batch_size": 8})");
+    const auto quoted = [&](const std::string& name) {
+        return "'" + folder.path() + "/" + name + "'";
+    };
+    const auto says = [&](const std::string& name, PlaceUse use) {
+        return place_text(place_at(folder.path() + "/" + name), use);
+    };
+    CHECK_THAT(says("lo ra", PlaceUse::kModel),
+               Catch::Contains("dslaunch generate " + quoted("my T") + " --adapter " +
+                               quoted("lo ra") + " --prompt TEXT") &&
+                   Catch::Contains("dslaunch model merge " + quoted("my T") + " " +
+                                   quoted("lo ra") + " -o NEW"));
+    CHECK_THAT(says("r n", PlaceUse::kModel),
+               Catch::Contains("dslaunch ckpt export " + quoted("r n") + " NEW"));
+    CHECK_THAT(says("d s", PlaceUse::kResume),
+               Catch::Contains("dslaunch ckpt import " + quoted("d s") + " NEW"));
+    CHECK_THAT(says("c f.json", PlaceUse::kModel),
+               Catch::EndsWith("--config " + quoted("c f.json")));
+    CHECK_THAT(says("my T", PlaceUse::kForeign),
+               Catch::Contains("dslaunch " + quoted("my T") + " --data FILE"));
+    CHECK_THAT(says("lo ra", PlaceUse::kForeign),
+               Catch::EndsWith("dslaunch.lora.init=" + quoted("lo ra")));
+    CHECK_THAT(says("r n/checkpoints/step-2", PlaceUse::kResume),
+               Catch::EndsWith("use --output " + quoted("r n")));
+}
+
 TEST_CASE("an adapter's model is looked for, and never found in another adapter") {
     const Places places;
     const BaseModel base = base_of_adapter(places.at("lora"));

@@ -87,6 +87,8 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
         // WORD is very long.
         if (word.size() >= candidate.size() + best_distance) continue;
         const size_t distance = edit_distance(word, candidate);
+        // Two short words differ by few letters even if they have nothing in common.
+        if (2 * distance > std::max(word.size(), candidate.size())) continue;
         if (distance < best_distance) {
             best_distance = distance;
             best = candidate;

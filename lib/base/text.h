@@ -37,8 +37,8 @@ namespace dslaunch {
 // neighbouring characters that turn A into B.
 [[nodiscard]] size_t edit_distance(std::string_view a, std::string_view b);
 
-// Returns the candidate with the smallest edit distance from WORD; nothing if this distance exceeds
-// both 2 and a third of the length of WORD, since the candidate is then probably not meant.
+// Returns the candidate with the smallest edit distance from WORD; nothing if it is too large to be
+// meant: above 2 and above a third of WORD's length, or above half of the longer word's length.
 [[nodiscard]] std::optional<std::string> nearest(std::string_view word,
                                                  std::span<const std::string> candidates);
 

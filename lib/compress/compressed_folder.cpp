@@ -93,6 +93,14 @@ class FolderCompressor {
             walk_.emplace(config_, source_, task.frequencies, task.texts, team);
     }
 
+    // Removes the folder of finished layers if it is empty, because the task was refused.
+    ~FolderCompressor() {
+        std::error_code ignored;
+        std::filesystem::remove(partial_of(task_), ignored);  // fails if it has files
+    }
+    FolderCompressor(const FolderCompressor&) = delete;
+    FolderCompressor& operator=(const FolderCompressor&) = delete;
+
     FolderResult run() {
         result_.bytes_before = bytes_of_folder();
         std::vector<std::vector<Target>> targets;

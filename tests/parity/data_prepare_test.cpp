@@ -225,18 +225,18 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         CHECK(preparing.prepare({"-"}, {}, preparing.folder().path() + "/a.json").rows ==
               lines.rows);
     }
-    // The message about an invalid object gives its number in the list.
     const Preparing::Prepared bad =
         preparing.prepare({write("bad.json", "[" + first + ", 5, {\"question\" 6}]")});
     CHECK(bad.code == 0);
     CHECK_THAT(bad.said, Catch::Contains("bad.json:2: left out: the line is not a JSON object") &&
                              Catch::Contains("bad.json:3: left out: invalid JSON at byte"));
-
     const std::pair<std::string, std::string> refused[] = {
         {"[" + first + "," + second.substr(0, 20), "the file ends before its JSON list does"},
         {"[" + first + "]\n" + second, "the file continues after the end of its JSON list"},
         {"question,answer\nt3,t4\n", "is a table with commas or tabs"},
-        {"question\tanswer\nt3\tt4\n", "from_csv(\"FILE\", sep=\"\\t\")"},
+        {"question\tanswer\nt3\tt4\n", "sep=\"\\t\")"},
+        {"%PDF-1.7\n1 0 obj\n", "is a PDF document"},
+        {"<!DOCTYPE html>\n<p>hi\n", "is a web page or other XML"},
         {"\x1f\x8b\x08\n", "is compressed (gzip), so decompress it: `gunzip -c FILE |"},
         {"\x28\xb5\x2f\xfd\n", "is compressed (zstd)"},
         {"7z\xbc\xaf\n", "is compressed (7z)"},

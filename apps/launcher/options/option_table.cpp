@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/foreign/foreign_names.h"
 #include "base/text.h"
 #include "base/text/byte_size.h"
 #include "base/text/command_line.h"
@@ -77,6 +78,16 @@ void set_number(RunOptions& o, const char* key, const std::string& value, int64_
         fmt::format("{}={}", key, number(value, least, std::numeric_limits<int64_t>::max())));
 }
 
+// llama.cpp's and vLLM's -1 means "random".
+void set_seed(RunOptions& o, const std::string& value) {
+    if (value == "-1")
+        fail(
+            ExitCode::kUsage,
+            "`-1` is not a number from 0 upwards; for the default, 1234, leave the option out; for "
+            "another seed each time, write $RANDOM");
+    set_number(o, "dslaunch.seed", value, 0);
+}
+
 // Trainer's -1 means "not given".
 void set_steps(RunOptions& o, const std::string& value) {
     if (value == "-1")
@@ -88,6 +99,16 @@ void set_steps(RunOptions& o, const std::string& value) {
 
 // Sets KEY to the number VALUE. If VALUE is 0, sets KEY to null, as if it had not been given.
 void set_number_or_none(RunOptions& o, const char* key, const std::string& value) {
+    constexpr std::array<std::string_view, 5> kNever = {"no", "never", "none", "off", "-1"};
+    const std::string word = lower(value);
+    if (std::ranges::find(kNever, word) != kNever.end())
+        fail(ExitCode::kUsage, "`{}` is not a number from 0 upwards; 0 is the option's `off`",
+             printable(value));
+    if (word.starts_with("epoch") || word.starts_with("step"))
+        fail(ExitCode::kUsage,
+             "`{}` is not a number: give a number of steps; an epoch has as many as the samples "
+             "divided by train_batch_size",
+             printable(value));
     const int64_t chosen = number(value, 0, std::numeric_limits<int64_t>::max());
     o.set.push_back(fmt::format("{}={}", key, chosen == 0 ? "null" : std::to_string(chosen)));
 }
@@ -175,8 +196,8 @@ void set_launcher(RunOptions& o, const std::string& value) {
         fail(ExitCode::kUsage, "launcher `{}` is not supported; use ssh, openssh or openmpi", name);
     }
     if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
-        fail(ExitCode::kUsage, "`{}` is none of ssh, openssh, pdsh, openmpi, slurm, join, local",
-             printable(value));
+        fail(ExitCode::kUsage, "`{}` is none of ssh, openssh, pdsh, openmpi, slurm, join, local{}",
+             printable(value), foreign_launcher(name));
     }
     o.launcher = name;
 }
@@ -394,7 +415,7 @@ constexpr OptionRow kRows[] = {
      [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }, false, false, "cross_entropy|mse|l1|bce_with_logits|dpo|ipo|simpo|orpo"},
     {"bf16", Group::kTraining, "", "train in bf16", [](O& o, V&) { o.set.push_back("bf16.enabled=true"); }},
     {"fp16", Group::kTraining, "", "train in fp16 with a scaled loss", [](O& o, V&) { o.set.push_back("fp16.enabled=true"); }},
-    {"seed", Group::kTraining, "N", "seed of all random numbers; default: 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
+    {"seed", Group::kTraining, "N", "seed of all random numbers; default: 1234", [](O& o, V& v) { set_seed(o, v); }},
     {"config,deepspeed-config,deepspeed-config-file", Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET or beside it", [](O& o, V& v) { o.config = v; }},
     {"set", Group::kTraining, "KEY=VALUE", "override one value of the config, such as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
          if (v.find('=') == std::string::npos || v.front() == '=') fail_setting(v);

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/foreign/foreign_names.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
-#include "base/text/foreign_names.h"
 #include "base/text/option_name.h"
 #include "config/schema/schema.h"
 
@@ -148,11 +148,14 @@ const Option& OptionParser::find(const std::string& typed) const {
     if (found != by_name_.end() && is_long == (key.size() > 1)) return *found->second;
     if (const auto other = others_.find(key); is_long && other != others_.end())
         return *other->second;
-    if (is_long && !key.empty()) {
+    const auto has_option = [&](std::string_view name) { return by_name_.contains(name); };
+    const ForeignName* const foreign = find_foreign(key, has_option);
+    // Another tool's `--ep` is not the beginning of --epochs.
+    const bool is_other = foreign != nullptr && key.size() <= 2;
+    if (is_long && !key.empty() && !is_other) {
         if (const Option* option = find_beginning(key, typed)) return *option;
     }
-    const auto has_option = [&](std::string_view name) { return by_name_.contains(name); };
-    if (const ForeignName* foreign = find_foreign(key, has_option); foreign != nullptr)
+    if (foreign != nullptr)
         fail(ExitCode::kUsage, "unknown option `{}`: {}", printable(typed), advice_of(*foreign));
     if (const auto off = by_name_.find(key.starts_with("no-") ? key.substr(3) : "");
         is_long && off != by_name_.end() && off->second->value_name.empty())

@@ -111,6 +111,38 @@ bool is_named_text(const std::string& path) {
     });
 }
 
+struct Document {
+    std::string_view endings, kind, remedy;  // ENDINGS: separated by blanks
+};
+constexpr std::array<Document, 5> kDocuments = {
+    {{".xlsx .xlsm .xls .ods", "a spreadsheet",
+      "save it as CSV, and convert that in Python with "
+      "datasets.Dataset.from_csv(\"NEW.csv\").to_json(\"NEW.jsonl\")"},
+     {".docx .doc .odt .rtf", "a document of a word processor", "save it as plain text, NEW.txt"},
+     {".pptx .ppt .odp", "a presentation", "save its text as NEW.txt"},
+     {".pdf", "a PDF document", "pdftotext FILE NEW.txt"},
+     {".epub", "a book", "pandoc -t plain FILE -o NEW.txt"}}};
+
+// Refuses the file at PATH if it is a document, which contains more than its text. Decides by the
+// file's name, and by LINE, its first line.
+void refuse_document(const std::string& path, const std::string& line) {
+    const std::string name = lower(path), begin = lower(trim(line.substr(0, 256)));
+    for (const auto& [endings, kind, remedy] : kDocuments)
+        for (const std::string& ending : split(endings, ' '))
+            if (name.ends_with(ending) || (ending == ".pdf" && begin.starts_with("%pdf-")))
+                fail(ExitCode::kInput,
+                     "{}: is {}, but lines of JSON or plain text are expected: {}", printable(path),
+                     kind, remedy);
+    if (is_named_text(path)) return;
+    const bool is_page = begin.starts_with("<!doctype html") || begin.starts_with("<html") ||
+                         begin.starts_with("<?xml");
+    if (is_page || name.ends_with(".html") || name.ends_with(".htm"))
+        fail(ExitCode::kInput,
+             "{}: is a web page or other XML, but lines of JSON or plain text are expected: save "
+             "its text as NEW.txt, for example with pandoc -t plain FILE -o NEW.txt",
+             printable(path));
+}
+
 // Returns true if the file is named like a plain text, and its first line, LINE, does not begin
 // like JSON.
 bool is_plain_text(const std::string& path, const std::string& line) {
@@ -306,6 +338,7 @@ void SampleLines::check_begin(const std::string& line) const {
             "{}: is a Parquet file, which cannot be read from a pipe: give the file's name instead",
             name);
     refuse_container(line, name);
+    refuse_document(path(), line);
     for (const auto& [begin, kind, remedy] : kPackings)
         if (line.starts_with(begin))
             fail(ExitCode::kInput, "{}: is compressed ({}), so decompress it: {}", name, kind,

@@ -33,6 +33,21 @@ bool has_letter(const nlohmann::json& json) {
            json.contains("answer") && json["answer"].is_string();
 }
 
+// Returns what is wrong with JSON, which is not a question.
+const char* fault_of(const nlohmann::json& json) {
+    if (has_letter(json))
+        return "the answer is a text: write the index of the right choice, counted from 0 (A is 0)";
+    if (!json.is_object()) return "this is not a question";
+    if (!json.contains("prompt") || !json["prompt"].is_string())
+        return "this is not a question: `prompt` is missing or not a text";
+    if (!json.contains("choices") || !json["choices"].is_array())
+        return "this is not a question: `choices` is missing or not a list";
+    if (json["choices"].size() < 2)
+        return "this is not a question: `choices` needs two texts or more";
+    return json.contains("answer") ? "this is not a question: `answer` is not an index from 0 up"
+                                   : "this is not a question: `answer` is missing";
+}
+
 // Converts a question in the form of ARC to the form that read_choice_questions() explains. ARC's
 // form is {"question": text, "choices": {"text": [texts], "label": [texts]}, "answerKey": label}.
 // Returns JSON itself if it has another form. The prompt is the same as in lm-evaluation-harness.
@@ -121,9 +136,7 @@ std::vector<ChoiceQuestion> read_choice_questions(const std::string& file, int64
             !json.contains("choices") || !json["choices"].is_array() ||
             json["choices"].size() < 2 || !json.contains("answer") ||
             !json["answer"].is_number_unsigned())
-            refuse(has_letter(json) ? "the answer is a text: write the index of the right choice, "
-                                      "counted from 0 (A is 0)"
-                                    : "this is not a question");
+            refuse(fault_of(json));
         ChoiceQuestion question;
         question.answer = json["answer"].get<size_t>();
         if (question.answer >= json["choices"].size())

@@ -490,8 +490,6 @@ int generate_main(int argc, char** argv) {
     GenerateArguments arguments;
     declare(app, arguments);
     if (!app.parse({argv + 1, argv + argc})) return 0;
-    if (std::ranges::any_of(arguments.writing.stops, &std::string::empty))
-        fail(ExitCode::kUsage, "--stop is empty: every text would end at once");
     static_cast<void>(sampling_of(arguments.sampling, {}));  // throws if a value is out of range
     for (const char* option : {"--prompt", "--prompt-ids", "--chat", "--file"})
         arguments.names_prompt |= app.count(option) > 0;

@@ -14,8 +14,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/foreign/foreign_names.h"
 #include "base/text.h"
-#include "base/text/foreign_names.h"
 #include "base/text/option_name.h"
 
 namespace dslaunch {
@@ -60,6 +60,8 @@ std::string meant_text(const CLI::App& app, const std::string& word) {
     if (app.get_option_no_throw("--adapter") != nullptr && ::access(word.c_str(), F_OK) == 0)
         return fmt::format("; only one model is used; if this is an adapter, write --adapter {}",
                            printable(word));
+    if (app.get_option_no_throw("--row") != nullptr && parse_int(word))
+        return fmt::format("; did you mean --row {}?", word);
     for (const char* option : {"--prompt", "--hostfile"})
         if (app.get_option_no_throw(option) != nullptr)
             return fmt::format("; did you mean {} VALUE? A text of several words needs quotes",
@@ -69,34 +71,36 @@ std::string meant_text(const CLI::App& app, const std::string& word) {
     return has_words ? "" : "; this command accepts only options; --help lists them";
 }
 
-// Returns a message that explains the unknown word WORD.
-std::string describe_extra(const CLI::App& app, const std::string& word) {
+// Returns a message that explains the unknown word WORD of the command NAME, "dslaunch config".
+std::string describe_extra(const CLI::App& app, const std::string& name, const std::string& word) {
     if (word.size() > 1 && word.front() == '-') {
-        const std::string name = word.substr(0, word.find('='));
+        const std::string typed = word.substr(0, word.find('='));
         const auto has_option = [&](std::string_view option) {
             return app.get_option_no_throw(fmt::format("--{}", option)) != nullptr;
         };
         const std::string_view bare =
-            std::string_view(name).substr(std::min(name.find_first_not_of('-'), name.size()));
+            std::string_view(typed).substr(std::min(typed.find_first_not_of('-'), typed.size()));
         if (const ForeignName* foreign = find_foreign(bare, has_option); foreign != nullptr)
-            return fmt::format("unknown option `{}`: {}", printable(name), advice_of(*foreign));
+            return fmt::format("unknown option `{}`: {}", printable(typed), advice_of(*foreign));
         const std::vector<std::string> known = long_names(app);
         // If an option's name begins with the given name, suggests this option: for `--api-key`,
         // suggests `--api-key-file`. Otherwise suggests the option with the nearest name. A given
         // name of one or two letters must be followed by `-` in the option's name, because too many
         // words begin with the same two letters.
         const auto longer = std::ranges::find_if(known, [&](const std::string& other) {
-            return other.starts_with(name + "-") || (bare.size() > 2 && other.starts_with(name));
+            return other.starts_with(typed + "-") || (bare.size() > 2 && other.starts_with(typed));
         });
         const std::string guess = longer == known.end()
-                                      ? guess_text(name, known)
+                                      ? guess_text(typed, known)
                                       : fmt::format(", did you mean `{}`?", *longer);
-        return fmt::format("unknown option `{}`{}", printable(name),
+        return fmt::format("unknown option `{}`{}", printable(typed),
                            guess.empty() ? "; --help lists all" : guess);
     }
     const std::vector<std::string> commands = subcommand_names(app);
     if (commands.empty())
         return fmt::format("unexpected `{}`{}", printable(word), meant_text(app, word));
+    if (const std::string_view here = foreign_subcommand(name, word); !here.empty())
+        return fmt::format("`{}` is unknown: {}", printable(word), here);
     const std::string guess = guess_text(word, commands);
     return fmt::format("`{}` is unknown{}", printable(word),
                        guess.empty() ? "; there are: " + join(commands, ", ") : guess);
@@ -134,8 +138,9 @@ std::string plain_words(const std::string& what) {
         const std::string list = rest.substr(in + 9, rest.size() - in - 10);
         const std::string value = rest.substr(0, in);
         const std::vector<std::string> known = split(list, ',');
+        const std::string own = foreign_value(value, known);
         return fmt::format("{}: `{}` is none of {}{}", option, value, join(known, ", "),
-                           guess_text(value, known));
+                           own.empty() ? guess_text(value, known) : ": use " + own);
     }
     // CLI11 checked the range before, so a number was given where a whole one is wanted.
     if (const size_t is = rest.find(" = "); option == "Could not convert" && is != rest.npos) {
@@ -201,7 +206,7 @@ std::string describe(const CLI::App& app, const std::string& name, const CLI::Pa
     // mistyped word is reported.
     if (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
         const std::vector<std::string> extras = app.remaining(true);
-        if (!extras.empty()) return describe_extra(app, extras.front());
+        if (!extras.empty()) return describe_extra(app, name, extras.front());
     }
     const std::vector<std::string> commands = subcommand_names(app);
     if (lacks && !commands.empty())
@@ -215,6 +220,28 @@ std::string describe(const CLI::App& app, const std::string& name, const CLI::Pa
         return fmt::format("{}: {}{}; --help lists the options", plain_words(what), name,
                            usage_of(app));
     return plain_words(what) + "; --help lists the options";
+}
+
+// Returns "; 0: from all" if OPTION's help says so, or the default, for a user who gave a number
+// that is too small because another program has such a value for `off` or `random`.
+std::string special_value_text(const CLI::Option& option) {
+    const std::string help = option.get_description();
+    if (const size_t begin = help.find("; 0: "); begin != help.npos)
+        return help.substr(begin, help.find(';', begin + 1) - begin);
+    const std::string usual = option.get_default_str();
+    return usual.empty() ? "" : fmt::format("; for the default, {}, leave the option out", usual);
+}
+
+// Refuses an option that was given with an empty value, unless its help says what `empty:` means.
+void refuse_empty(const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options())
+        if (!option->get_positional() && option->count() > 0 &&
+            option->get_items_expected_max() > 0 && std::ranges::count(option->results(), "") > 0 &&
+            option->get_description().find("empty: ") == std::string::npos)
+            fail(ExitCode::kUsage,
+                 "{}: the value is empty; if it comes from a shell variable, the variable is not "
+                 "set",
+                 option->get_name());
 }
 
 // Returns "-o, --output DIR" for an option, or the name of a positional word.
@@ -281,11 +308,11 @@ Declared& Declared::one_of(const std::vector<std::string>& words) {
 }
 
 Declared& Declared::at_least(int64_t least) {
-    const auto check = [least](const std::string& value) {
+    const auto check = [least, option = option_](const std::string& value) {
         const auto number = parse_double(value);
         if (number && *number >= static_cast<double>(least)) return std::string();
         return fmt::format("`{}` is not a number from {} upwards{}", printable(value), least,
-                           number ? "" : foreign_number_advice(value));
+                           number ? special_value_text(*option) : foreign_number_advice(value));
     };
     option_->check(CLI::Validator(check, ""));
     return *this;
@@ -414,11 +441,12 @@ bool CommandLine::parse(const std::vector<std::string>& words) {
     for (size_t i = words.size(); i > 0; --i) reversed.push_back(with_dashes(words[i - 1]));
     try {
         app_.parse(reversed);
+        refuse_empty(reached().app_);
         return true;
     } catch (const CLI::CallForHelp&) {
         if (const std::string* joined = joined_help(words); joined != nullptr)
             fail(ExitCode::kUsage, "{}{}", place_of(reached().name()),
-                 describe_extra(reached().app_, *joined));
+                 describe_extra(reached().app_, reached().name(), *joined));
         print_help(reached().page());
         return false;
     } catch (const CLI::ParseError& error) {

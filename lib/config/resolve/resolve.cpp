@@ -279,6 +279,11 @@ void clipping(KeyReader& keys, RunConfig& run) {
     }
 }
 
+// Returns "; give --num_gpus 4" if RANKS are too few for one copy of the model.
+std::string more_ranks_text(int64_t ranks, int64_t copy) {
+    return ranks < copy ? fmt::format("; give --num_gpus {}", copy) : "";
+}
+
 }  // namespace
 
 void resolve_pipeline(KeyReader& keys, RunConfig& run) {
@@ -291,8 +296,10 @@ void resolve_pipeline(KeyReader& keys, RunConfig& run) {
         return;
     }
     if (keys.options().world_size && *keys.options().world_size % pipeline.stages != 0)
-        keys.problem(path, fmt::format("{} stages cannot divide {} ranks evenly", pipeline.stages,
-                                       *keys.options().world_size));
+        keys.problem(path,
+                     fmt::format("{} stages cannot divide {} ranks evenly{}", pipeline.stages,
+                                 *keys.options().world_size,
+                                 more_ranks_text(*keys.options().world_size, pipeline.stages)));
     if (const auto kind = schedule_named(keys.take_text(kSchedule))) pipeline.schedule = *kind;
     chunks(keys, run);
     first_segments(keys, run);
@@ -341,9 +348,9 @@ void resolve_tensor(KeyReader& keys, RunConfig& run) {
         *keys.options().world_size % copy != 0)
         keys.problem(tensor.size > 1 ? path : sequence_path,
                      fmt::format("{} ranks cannot be divided into copies of the model with {} "
-                                 "ranks each = {} stages x tensor {} x sequence {}",
+                                 "ranks each = {} stages x tensor {} x sequence {}{}",
                                  *keys.options().world_size, copy, run.pipeline.stages, tensor.size,
-                                 sequence.size));
+                                 sequence.size, more_ranks_text(*keys.options().world_size, copy)));
 }
 
 void check_micro_steps(KeyReader& keys, const RunConfig& run) {
@@ -387,6 +394,12 @@ void resolve_batch(KeyReader& keys, RunConfig& run) {
         }
         return solve_batch(keys, run, as_integer(*total) / product);
     }
+    const Value* const part = micro != nullptr ? micro : steps;
+    if (total != nullptr && part != nullptr && as_integer(*total) % as_integer(*part) != 0)
+        return keys.problem(kTotal,
+                            fmt::format("{} is not a multiple of {} = {}: no number of ranks fits",
+                                        as_integer(*total), micro != nullptr ? kMicro : kMicroSteps,
+                                        as_integer(*part)));
     batch_unsolved(keys, run, 1);
 }
 

@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <optional>
 
+#include "base/foreign/foreign_names.h"
 #include "base/text.h"
-#include "base/text/foreign_names.h"
 #include "config/read/quoteless.h"
 #include "config/schema/asking_sections.h"
 #include "config/schema/meant_value.h"
@@ -104,12 +105,46 @@ bool falls_back(const KeySpec& key, const Value& value) {
            !nearest(value.text, split(key.allowed, '|'));
 }
 
-// Returns the path of a key NAME in a different section if the user probably meant this key.
-std::optional<std::string> other_home(const std::string& name) {
+// Returns true if VALUE has a type that the key PATH takes.
+bool fits_key(const std::string& path, const Value& value) {
+    const KeySpec* const key = find_key(path);
+    return key != nullptr && fits_type(key->type, value);
+}
+
+// Returns the key of section PATH that the user probably meant by NAME: the one with the nearest
+// name, or the only one of which NAME is the first or last word. A key that cannot have VALUE is
+// returned only if its name differs by one letter, or if there is no other. Returns nullopt if
+// there is none.
+std::optional<std::string> meant_sibling(const std::string& path, const std::string& name,
+                                         const Value& value) {
+    std::vector<std::string> siblings = key_names(path), fitting, longer;
+    const auto near = nearest(name, siblings);
+    const auto fits = [&](const std::string& sibling) {
+        return fits_key(child_path(path, sibling), value);
+    };
+    if (near && (fits(*near) || edit_distance(name, *near) < 2)) return near;
+    std::ranges::copy_if(siblings, std::back_inserter(fitting), fits);
+    if (auto other = nearest(name, fitting)) return other;
+    if (path.empty()) return near;
+    std::ranges::copy_if(fitting, std::back_inserter(longer), [&](const std::string& sibling) {
+        return sibling.ends_with("_" + name) || sibling.starts_with(name + "_");
+    });
+    return longer.size() == 1 ? longer.front() : near;
+}
+
+// Returns the path of a key NAME in a different section if the user probably meant this key. The
+// key takes VALUE, unless VALUE is a text.
+std::optional<std::string> other_home(const std::string& name, const Value& value) {
     constexpr std::array kCommon = {"name", "type", "enabled", "file", "size", "value", "mode"};
     if (std::ranges::find(kCommon, name) != kCommon.end()) return std::nullopt;
     const std::string home = home_of(name);
-    return home.empty() ? std::nullopt : std::optional(home + "." + name);
+    if (!home.empty() && fits_key(home + "." + name, value)) return home + "." + name;
+    for (const KeySpec& key : schema())
+        if (key.path.ends_with("." + name) && fits_type(key.type, value))
+            return std::string(key.path);
+    // A text may be a number that is written wrongly, such as 10k.
+    return home.empty() || !value.is(Kind::kString) ? std::nullopt
+                                                    : std::optional(home + "." + name);
 }
 
 // Words that occur in names of settings that affect training.
@@ -201,12 +236,14 @@ class Checker {
                                    set_text(std::string(foreign->key), value));
         } else if (const std::string joined = joined_name_text(name); !joined.empty()) {
             message += joined;
-        } else if (auto near = nearest(name, siblings)) {
+        } else if (auto near = meant_sibling(path, name, value)) {
             message += fmt::format(", did you mean `{}`{}?", *near,
                                    set_text(child_path(path, *near), value));
         } else if (const ForeignName* inner = path.empty() ? foreign_inside(value) : nullptr) {
             message += fmt::format(" that contains `{}`: {}", inner->name, place_text(*inner));
-        } else if (auto home = other_home(name)) {
+        } else if (foreign != nullptr && path == "dslaunch") {
+            message += (foreign->key.empty() ? ": " : ", ") + place_text(*foreign);
+        } else if (auto home = other_home(name, value)) {
             message += fmt::format(", did you mean `{}`{}?", *home, set_text(*home, value));
         } else if (!path.empty() && siblings.size() <= kSiblingsShownMax) {
             message += fmt::format("; the keys of `{}` are {}", path, join(siblings, ", "));
@@ -436,6 +473,32 @@ std::string home_of(const std::string& name) {
     return {};
 }
 
+namespace {
+
+// Returns a problem if no key of TREE is known, except `dslaunch` and keys from the command line,
+// and the settings are inside one of its keys, such as `deepspeed`.
+std::optional<Problem> wrapper_problem(const Value& tree) {
+    const auto is_known = [](const std::string& name) { return find_key(name) != nullptr; };
+    for (size_t i = 0; i < tree.keys.size(); ++i)
+        if (is_known(tree.keys[i]) && tree.keys[i] != "dslaunch" &&
+            !tree.items[i].origin.starts_with("--"))
+            return std::nullopt;
+    for (size_t i = 0; i < tree.keys.size(); ++i) {
+        if (is_known(tree.keys[i])) continue;
+        const Value& wrapper = tree.items[i];
+        const auto inner = std::ranges::find_if(wrapper.keys, is_known);
+        if (inner == wrapper.keys.end()) continue;
+        return Problem{tree.keys[i],
+                       fmt::format("nothing inside it would be used: the top level of the config "
+                                   "is the place of `{}`; remove `{}` and its braces",
+                                   join(wrapper.keys, "`, `"), tree.keys[i]),
+                       wrapper.origin};
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<Problem> other_tool_problem(const Value& tree) {
     const Value* const distributed = tree.find("distributed_type");
     if (distributed != nullptr && tree.find("compute_environment") != nullptr)
@@ -459,12 +522,17 @@ std::optional<Problem> other_tool_problem(const Value& tree) {
                 "model as the first argument, prepare the data with `dslaunch data prepare` and "
                 "give the rest as options; docs/help/cheat-sheet.md lists them",
                 model->origin};
+    if (const Value* const method = tree.find("peft_type"))
+        return Problem{"peft_type",
+                       "this is the adapter_config.json of an adapter, not a ds_config.json: leave "
+                       "--config out; --lora r=16,alpha=32 trains a new adapter",
+                       method->origin};
     if (const Value* model = tree.find("model_type"); model && tree.find("architectures"))
         return Problem{"model_type",
                        "this is the config.json of a model, not a ds_config.json: give the model's "
                        "folder as the first argument, and remove --config",
                        model->origin};
-    return std::nullopt;
+    return wrapper_problem(tree);
 }
 
 std::vector<Problem> check_against_schema(const Value& tree) {

@@ -46,15 +46,16 @@ Sampler::Sampler(const SamplingOptions& options, TextBounds bounds)
     : options_(options), bounds_(std::move(bounds)), random_(options.seed) {
     require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature",
             options.temperature, "0 or above");
-    require(options.top_k >= 0, "top-k", static_cast<double>(options.top_k), "0 or above");
+    require(options.top_k >= 0, "top-k", static_cast<double>(options.top_k),
+            "0 or above; 0 is off");
     require(options.top_p > 0 && options.top_p <= 1, "top-p", options.top_p,
-            "above 0 and at most 1");
+            "above 0 and at most 1; 1 is off");
     require(options.min_p >= 0 && options.min_p <= 1, "min-p", options.min_p, "between 0 and 1");
     // With larger penalties, products with ordinary logits could be infinite.
     constexpr double kPenaltyMax = 1e6;
     require(
         options.repetition_penalty >= 1 / kPenaltyMax && options.repetition_penalty <= kPenaltyMax,
-        "repetition penalty", options.repetition_penalty, "between 1e-6 and 1e6");
+        "repetition penalty", options.repetition_penalty, "between 1e-6 and 1e6; 1 is off");
     require(options.tokens_min >= 0 && options.length_min >= 0, "the minimum number of tokens",
             static_cast<double>(std::min(options.tokens_min, options.length_min)), "0 or above");
 }

@@ -38,8 +38,7 @@ void TextScorer::check(std::span<const int32_t> tokens, std::span<const int32_t>
     if (std::ssize(tokens) > positions)
         fail(ExitCode::kInput,
              "a text has {} tokens, but at most {} are possible: the positions of the model, or "
-             "fewer if "
-             "--context is given",
+             "fewer if --context is given; if it is, leave it out",
              tokens.size(), positions);
     for (const std::span<const int32_t>& list : {tokens, targets})
         for (const int32_t token : list)

@@ -447,16 +447,16 @@ std::string list_text(const std::vector<int>& numbers) {
 }
 
 const Host& find_host(const std::vector<Host>& hosts, const std::string& name, const char* option) {
-    const auto found = std::find_if(hosts.begin(), hosts.end(),
-                                    [&](const Host& host) { return host.name == name; });
+    const auto found = std::ranges::find(hosts, name, &Host::name);
     if (found != hosts.end()) return *found;
     std::vector<std::string> names;
     for (const Host& host : hosts) names.push_back(host.name);
     const auto guess = nearest(name, names);
     if (names.size() == 1 && !guess)
-        fail(ExitCode::kUsage,
-             "{}: host `{}` is not known: the only host is `{}`; --hostfile FILE names others",
-             option, name, names.front());
+        fail(ExitCode::kUsage, "{}: host `{}` is not known: the only host is `{}`; {}", option,
+             name, names.front(),
+             parse_int(name) ? fmt::format("slots follow a colon: {}:{}", names.front(), name)
+                             : "--hostfile FILE names others");
     fail(ExitCode::kUsage, "{}: host `{}` is not in the hostfile{}", option, name,
          guess ? fmt::format(", did you mean `{}`?", *guess) : "");
 }

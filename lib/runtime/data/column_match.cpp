@@ -11,9 +11,12 @@ namespace dslaunch::runtime {
 namespace {
 
 std::string listed(std::span<const std::string> names) {
+    constexpr size_t kNamesMax = 8;
     std::vector<std::string> shown;
-    for (const std::string& name : names)
+    for (const std::string& name : names.first(std::min(names.size(), kNamesMax)))
         shown.push_back(name.empty() ? "(the loss's target)" : printable(name));
+    if (names.size() > kNamesMax)
+        shown.push_back(fmt::format("and {} more", names.size() - kNamesMax));
     return shown.empty() ? "none" : join(shown, ", ");
 }
 

@@ -66,6 +66,26 @@ bool holds_rows(const std::string& path, std::span<const std::byte> bytes) {
     }
 }
 
+// Returns true for a .safetensors file that contains the weights of a model or an adapter: its
+// tensors are named like weights, and are not columns with the same number of rows.
+bool holds_weights(const std::string& path, std::span<const std::byte> bytes) {
+    try {
+        const std::vector<SafetensorsEntry> entries = parse_safetensors(path, bytes).entries;
+        const auto rows = [](const SafetensorsEntry& entry) {
+            return entry.shape.empty() ? -1 : entry.shape.front();
+        };
+        const auto is_weight = [](const SafetensorsEntry& entry) {
+            return entry.name.ends_with(".weight") || entry.name.ends_with(".bias");
+        };
+        return std::ranges::any_of(entries, is_weight) &&
+               std::ranges::any_of(entries, [&](const SafetensorsEntry& entry) {
+                   return rows(entry) != rows(entries.front());
+               });
+    } catch (const Error&) {
+        return false;
+    }
+}
+
 // Returns a hint on how to train with the data at PATH.
 std::string as_data(const std::string& path) {
     return fmt::format("to train on it: dslaunch FOLDER --data {}", printable(path));
@@ -203,6 +223,10 @@ std::string why_no_target(const std::string& path, std::span<const std::byte> by
     if (path.ends_with(".json") && is_there(folder / "config.json"))
         return fmt::format("belongs to a model: give the model's folder, {0}",
                            folder.empty() ? "." : printable(folder.string()));
+    if (text_in(bytes).starts_with("#!"))
+        return fmt::format("is a script, but not executable: chmod +x {}, then start it as {}",
+                           shell_word(path),
+                           shell_word(path.find('/') == path.npos ? "./" + path : path));
     std::string why = "is text, neither a model nor an executable program. ";
     if (is_table_text(path)) return why + "Text tables are not supported: " + kAsColumns;
     why += "To train on it: " + two_commands(path);
@@ -224,6 +248,14 @@ bool has_token_name(std::string_view path) {
            path.ends_with(".bin");
 }
 
+// Returns the words for weights that were given as data. MODEL is the model's folder, or empty.
+std::string weights_as_data(const std::string& model) {
+    return fmt::format(
+        "contains the weights of a model, not rows of data: give the model without an option, and "
+        "as data the rows that `dslaunch data prepare TEXTS --model {} -o rows.safetensors` writes",
+        model.empty() ? "FOLDER" : shell_word(model));
+}
+
 // Returns why a file of KIND cannot be data. Returns nothing if the file may be data, or if the
 // code that reads it will report the fault.
 std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
@@ -239,6 +271,7 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
         case FileKind::kText:
             return rows ? std::nullopt : std::optional(about_text(path, model, bytes));
         case FileKind::kSafetensors:
+            if (holds_weights(path, bytes)) return weights_as_data(model);
             if (rows) return std::nullopt;
             return "contains tensors (safetensors), not raw tokens: to read its columns, rename it "
                    "to end with .safetensors";
@@ -342,7 +375,9 @@ void require_data(const std::string& path, const std::string& model) {
 
 void require_target(const std::string& path) {
     require_kind(path, [&](FileKind kind, std::span<const std::byte> bytes) {
-        if (kind == FileKind::kText) return std::optional(why_no_target(path, bytes));
+        // A script of a few words is too short to be recognized as text.
+        if (kind == FileKind::kText || text_in(bytes).starts_with("#!"))
+            return std::optional(why_no_target(path, bytes));
         if (kind == FileKind::kOther && has_token_name(path))
             return std::optional("is neither a model nor a program; " + as_data(path));
         return why_no_model(path, kind, bytes);
@@ -351,6 +386,8 @@ void require_target(const std::string& path) {
 
 void require_rows(const std::string& path, const std::string& model) {
     require_kind(path, [&](FileKind kind, auto bytes) -> std::optional<std::string> {
+        if (kind == FileKind::kSafetensors && holds_weights(path, bytes))
+            return weights_as_data(model);
         if (kind == FileKind::kSafetensors) return std::nullopt;
         if (kind == FileKind::kNoDownload) return download_fault(text_in(bytes));
         if (kind == FileKind::kText && !is_table_text(path))

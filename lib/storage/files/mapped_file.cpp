@@ -9,7 +9,11 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -49,6 +53,21 @@ bool unwritten(uint64_t entry) {
     return (entry & kPresent) != 0 && (entry & kOfFile) != 0;
 }
 
+// Returns ": give a file in it, such as FOLDER/rows.safetensors", with the first of FOLDER's files
+// that may be meant; or "".
+std::string file_in(const std::string& folder) {
+    std::vector<std::string> names;
+    std::error_code unreadable;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, unreadable)) {
+        const std::string ending = entry.path().extension().string();
+        if (ending == ".safetensors" || ending == ".tokens" || ending == ".npy" || ending == ".bin")
+            names.push_back(entry.path().string());
+    }
+    const auto first = std::ranges::min_element(names);
+    return first == names.end() ? ""
+                                : fmt::format(": give a file in it, such as {}", printable(*first));
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path, MapMode mode) : path_(path) {
@@ -64,7 +83,8 @@ MappedFile::MappedFile(const std::string& path, MapMode mode) : path_(path) {
         fail(ExitCode::kInput, "{}: cannot read its size: {}", path, errno_text(errno));
     if (!S_ISREG(info.st_mode))
         fail(ExitCode::kInput, "{}: {}", path,
-             S_ISDIR(info.st_mode) ? "is a folder, but a file is expected" : "not a regular file");
+             S_ISDIR(info.st_mode) ? "is a folder, but a file is expected" + file_in(path)
+                                   : "not a regular file");
     if (info.st_size == 0) return;
     const auto length = static_cast<size_t>(info.st_size);
     const bool writable = mode == MapMode::kCopyOnWrite;

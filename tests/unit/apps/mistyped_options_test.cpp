@@ -77,12 +77,37 @@ TEST_CASE("an unknown option that another tool has is named as it is here") {
         {"-N 2", "--num-nodes N with a --hostfile (srun's -N)"},
         {"-np 4", "--num-gpus N for N workers on each host"},
         {"--ntasks-per-node=2", "--num-gpus N for N workers on each host"},
-        {"--optim adamw_torch", "--set optimizer.type=AdamW"}};
+        {"--optim adamw_torch", "--set optimizer.type=AdamW"},
+        {"--tp 2", "--num_gpus N --set dslaunch.tensor.size=2"},
+        {"--tensor-parallel-size 2", "--num_gpus N --set dslaunch.tensor.size=2"},
+        {"--pp 2", "--num_gpus N --set pipeline.stages=2"},
+        {"--pipeline_parallel_size 2", "--num_gpus N --set pipeline.stages=2"},
+        {"--cp 2", "--num_gpus N --set dslaunch.sequence.size=2"},
+        {"--context_parallel_size 2", "--num_gpus N --set dslaunch.sequence.size=2"},
+        {"--fsdp full_shard", "--set zero_optimization.stage=3"},
+        {"--dp 2", "--num_gpus N sets how many ranks"},
+        {"--ep 2", "expert parallelism is not available yet"},
+        {"--zero3", "--set zero_optimization.stage=3"},
+        {"--zero-2", "--set zero_optimization.stage=2"}};
     for (const auto& [typed, here] : cases) {
         CAPTURE(typed);
         CHECK_THAT(mistyped_options_refusal(std::string("t.pt ") + typed), Catch::Contains("`: "));
         CHECK_THAT(mistyped_options_refusal(std::string("t.pt ") + typed), Catch::Contains(here));
     }
+}
+
+TEST_CASE("values of other tools are answered with what they are here") {
+    for (const auto& [typed, here] :
+         {std::pair{"--seed -1", "for the default, 1234, leave the option out"},
+          {"--save-interval epoch", "give a number of steps"},
+          {"--eval-interval no", "0 is the option's `off`"},
+          {"--launcher mpirun", "local: use openmpi"},
+          {"--launcher torchrun", "leave --launcher out"},
+          {"--launcher kubernetes", "use join"},
+          {"--launcher xyz", "join, local"}})
+        CHECK_THAT(mistyped_options_refusal(std::string("t.pt ") + typed), Catch::Contains(here));
+    // Two letters that share none are no mistyped option.
+    CHECK_THAT(mistyped_options_refusal("t.pt --zq 2"), Catch::EndsWith("; --help lists all"));
 }
 
 TEST_CASE("a program in PATH is refused only if it is near a subcommand's own name") {

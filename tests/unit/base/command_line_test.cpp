@@ -119,4 +119,55 @@ TEST_CASE("names of other tools are taken, and CLI11's words are ours") {
           "quotes");
 }
 
+TEST_CASE("an empty value is refused, unless the help says what it means") {
+    std::string chat, prompt, model;
+    std::vector<std::string> stops;
+    bool is_quiet = false;
+    CommandLine app({.does = "Writes."}, "dslaunch write");
+    app.add("MODEL", model, "of what");
+    app.add("--prompt TEXT", prompt, "text to continue; empty: the model begins by itself");
+    app.add("--chat TEXT", chat, "a message");
+    app.add("--stop TEXT", stops, "where to end");
+    app.add("--quiet", is_quiet, "no words");
+    for (const Words& words : {Words{"m", "--chat", ""}, Words{"m", "--stop", "a", "--stop", ""}})
+        CHECK_THAT(test::error_of(ExitCode::kUsage, [&] { static_cast<void>(app.parse(words)); }),
+                   Catch::Contains(": the value is empty; if it comes from a shell variable"));
+    CHECK(app.parse({"m", "--prompt", "", "--quiet", "--chat", " "}));
+    CHECK(is_quiet);
+}
+
+TEST_CASE("subcommands, values and special numbers of other tools are told as they are here") {
+    std::string weights, form;
+    int64_t group = -1, seed = 7;
+    CommandLine app({}, "dslaunch");
+    CommandLine& ckpt = app.subcommand("ckpt", {});
+    ckpt.subcommand("ls", {});
+    CommandLine& data = app.subcommand("data", {});
+    data.subcommand("prepare", {});
+    CommandLine& write = app.subcommand("write", {});
+    write.add("--weights NAME", weights, "their form")
+        .one_of({"f32", "bf16", "int8", "int4", "nf4"});
+    write.add("--group N", group, "weights that share a scale; 0: the whole row; default: 32")
+        .at_least(0);
+    write.add("--seed N", seed, "of the draws").show_default().at_least(0);
+    const auto said = [&](const Words& words) {
+        return test::error_of(ExitCode::kUsage, [&] { static_cast<void>(app.parse(words)); });
+    };
+    CHECK_THAT(said({"ckpt", "rm", "r"}), Catch::Contains("`rm` is unknown: `rm -r RUN/"));
+    CHECK_THAT(said({"ckpt", "delete", "r"}), Catch::Contains("--keep N"));
+    CHECK_THAT(said({"data", "split", "r"}), Catch::Contains("dslaunch.data.eval_fraction=0.1"));
+    CHECK_THAT(said({"data", "zz", "r"}), Catch::Contains("there are: prepare"));
+    for (const auto& [value, own] : {std::pair{"4bit", ": use int4 or nf4"},
+                                     {"Q4_0", ": use int4 or nf4"},
+                                     {"fp8", ": use int8"},
+                                     {"float32", ": use f32"},
+                                     {"bfloat16", ": use bf16"}})
+        CHECK_THAT(said({"write", "--weights", value}), Catch::Contains(own));
+    CHECK_THAT(said({"write", "--load-in-4bit"}), Catch::Contains("use --weights nf4"));
+    CHECK_THAT(said({"write", "--bits", "4"}), Catch::Contains("use --to int4"));
+    CHECK_THAT(said({"write", "--group", "-1"}), Catch::Contains("upwards; 0: the whole row; --"));
+    CHECK_THAT(said({"write", "--seed", "-1"}),
+               Catch::Contains("; for the default, 7, leave the option out"));
+}
+
 }  // namespace dslaunch

@@ -37,6 +37,15 @@ TEST_CASE("the nearest word is offered only when it is near") {
     const std::vector<std::string> words = {"stage", "optimizer", "scheduler"};
     CHECK(nearest("optimiser", words) == "optimizer");
     CHECK_FALSE(nearest("zzzzzzzz", words).has_value());
+    // Short words: two wrong letters of two or three are too many.
+    const std::vector<std::string> names = {"lr", "f32", "host"};
+    for (const char* other : {"tp", "pp", "wd", "fp8", "rm", "x"}) {
+        INFO(other);
+        CHECK_FALSE(nearest(other, names).has_value());
+    }
+    CHECK(nearest("rl", names) == "lr");
+    CHECK(nearest("f23", names) == "f32");
+    CHECK(nearest("hsot", names) == "host");
 }
 
 TEST_CASE("text from elsewhere cannot drive a terminal") {

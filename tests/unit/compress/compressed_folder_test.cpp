@@ -387,6 +387,7 @@ TEST_CASE("a group that divides no layer's inputs is refused if it was asked for
     task.requires_groups = true;
     CHECK_THAT(refusal([&] { static_cast<void>(compress_folder(task, team)); }),
                Catch::Contains("--group 20") && Catch::Contains("layers.0."));
+    CHECK_FALSE(fs::exists(folder.path() + "/out.partial"));
     task.requires_groups = false;
     CHECK(compress_folder(task, team).weights > 0);
 }

@@ -1,7 +1,7 @@
 // Keys that the schema does not have. Some are errors, some warnings, some notes; each message
 // names a known key or a reason.
+#include "base/foreign/foreign_names.h"
 #include "base/text.h"
-#include "base/text/foreign_names.h"
 #include "config/schema/schema.h"
 #include "resolved.h"
 #include "support/catch.h"
@@ -93,9 +93,63 @@ TEST_CASE("ignored names that speak of the training are warnings with the right 
     }
 }
 
+TEST_CASE("a suggested key can have the value, and is in the same section if one fits there") {
+    const auto message = [](const char* text) {
+        const Resolved refused = resolve(parse_config(text, "c"), {});
+        INFO(text);
+        REQUIRE(refused.problems.size() == 1);
+        return refused.problems.front().message;
+    };
+    for (const char* name : {"decay", "wd", "weight_decy"})
+        CHECK_THAT(
+            message(
+                fmt::format("{{optimizer: {{type: AdamW, params: {{{}: 0.1}}}}}}", name).c_str()),
+            Catch::Contains("did you mean `weight_decay`?"));
+    CHECK_THAT(message("{optimizer: {type: AdamW, params: {qq: 0.1}}}"),
+               !Catch::Contains("did you mean"));
+    // The only key of the section with this word, and no key elsewhere of another type.
+    CHECK_THAT(message("{dslaunch: {data: {fraction: 0.1}}}"),
+               Catch::Contains("did you mean `eval_fraction`?"));
+    for (const char* name : {"output", "output_dir"})
+        CHECK_THAT(message(fmt::format("{{dslaunch: {{{}: x}}}}", name).c_str()),
+                   Catch::Contains("on the command line: -o DIR"));
+    CHECK_THAT(message("{dslaunch: {logging_steps: 5}}"), Catch::Contains("`steps_per_print`"));
+}
+
+TEST_CASE("a config whose settings are inside another key, or another file, is refused") {
+    const auto problems = [](const char* text) {
+        return resolve(parse_config(text, "c"), {}).problems;
+    };
+    const auto wrapped =
+        problems("{deepspeed: {train_batch_size: 4, zero_optimization: {stage: 2}}, note: 1}");
+    REQUIRE(wrapped.size() == 1);
+    CHECK(wrapped.front().path == "deepspeed");
+    CHECK_THAT(wrapped.front().message,
+               Catch::Contains(
+                   "the place of `train_batch_size`, `zero_optimization`; remove `deepspeed`"));
+    const auto adapter = problems("{peft_type: LORA, r: 8, lora_alpha: 16}");
+    REQUIRE(adapter.size() == 1);
+    CHECK_THAT(adapter.front().message, Catch::Contains("the adapter_config.json of an adapter"));
+    CHECK(problems("{train_batch_size: 4, mine: {zero_optimization: {stage: 2}}}").empty());
+}
+
+TEST_CASE("a batch that no number of ranks fits is refused without a number of ranks") {
+    for (const char* text : {"{train_batch_size: 7, train_micro_batch_size_per_gpu: 2}",
+                             "{train_batch_size: 7, gradient_accumulation_steps: 2}"}) {
+        const Resolved refused = resolve(parse_config(text, "c"), {});
+        INFO(text);
+        REQUIRE(refused.problems.size() == 1);
+        CHECK_THAT(refused.problems.front().message,
+                   Catch::StartsWith("7 is not a multiple of ") &&
+                       Catch::EndsWith(" = 2: no number of ranks fits"));
+    }
+    CHECK(resolve(parse_config("{train_batch_size: 8, train_micro_batch_size_per_gpu: 2}", "c"), {})
+              .problems.empty());
+}
+
 TEST_CASE("each name in the table of foreign names leads to a key that there is") {
     std::set<std::pair<std::string_view, std::string_view>> names;
-    for (const ForeignName& foreign : kForeignNames) {
+    for (const ForeignName& foreign : foreign_names()) {
         CAPTURE(foreign.name);
         CHECK(names.insert({foreign.name, foreign.command}).second);
         CHECK(folded_name(foreign.name) == foreign.name);

@@ -126,6 +126,26 @@ TEST_CASE("what is given as a model or as tokens is known by its content, and me
     CHECK_FALSE(has_model_name("run.sh"));
 }
 
+TEST_CASE("the weights of a model are not data, whatever their number") {
+    const auto tensors = [](const std::string& json, size_t bytes) {
+        return little(json.size(), 8) + json + std::string(bytes, '\0');
+    };
+    const std::string weights =
+        tensors(R"({"a.weight":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+                R"("b.weight":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+                12);
+    CHECK_THAT(message_of(kData, "model.safetensors", weights),
+               Catch::Contains("contains the weights of a model, not rows of data"));
+    CHECK_THAT(message_of(kRows, "model.safetensors", weights),
+               Catch::Contains("dslaunch data prepare TEXTS --model FOLDER"));
+    // Columns of equal length may have any names.
+    const std::string columns =
+        tensors(R"({"a.weight":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+                R"("y":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
+                16);
+    CHECK(message_of(kData, "x.safetensors", columns) == "accepted");
+}
+
 TEST_CASE("rows are what their names say, and a table in text is told from a text") {
     const std::string header = "{}";
     CHECK(message_of(kData, "x.safetensors", little(2, 8) + header) == "accepted");
@@ -200,6 +220,8 @@ TEST_CASE("a file that cannot be started as a job's target is told the commands 
             rest.replace(at, path.size(), name);
         return rest;
     };
+    CHECK(said("train.sh", "#!/bin/sh\necho hi\n") ==
+          "is a script, but not executable: chmod +x train.sh, then start it as train.sh");
     const std::string text = "In the beginning God created the heaven.";
     const std::string rows_of = " --model FOLDER --pack -o ";
     CHECK(

@@ -31,6 +31,7 @@
 #include "runtime/compute/rank_device.h"
 #include "storage/adapter/adapter_changes.h"
 #include "storage/huggingface/model_folder.h"
+#include "storage/huggingface/named_place.h"
 #include "text/unicode/code_points.h"
 #include "worker/processors.h"
 #include "worker/rank_process.h"

@@ -546,9 +546,9 @@ std::string JobVerifier::report() const {
         zero::ShardOptimizer::name(parts_.setup->config().optimizer),
         parts_.setup->model->buffers().empty() ? "" : ", buffers", sums[1], sums[0]);
     if (!where.empty())
-        text +=
-            fmt::format(", and the others differ by at most {:.2g} times what rounding explains ({})",
-                        worst, where);
+        text += fmt::format(
+            ", and the others differ by at most {:.2g} times what rounding explains ({})", worst,
+            where);
     if (counts_.skipped > 0)
         text +=
             fmt::format("; {} skipped because of the loss scale", counted(counts_.skipped, "step"));

@@ -41,7 +41,8 @@ TEST_CASE("P6: a process that cannot be killed is named with its state, and nobo
     REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }));
     const auto workers = recorded_processes(folder);
     REQUIRE(wait_until([&] {
-        return stalled.is_asked() && std::all_of(workers.begin(), workers.end(), stop_asks_for_file);
+        return stalled.is_asked() &&
+               std::all_of(workers.begin(), workers.end(), stop_asks_for_file);
     }));
     const auto began = Steady::now();
     press_twice(job.pid());

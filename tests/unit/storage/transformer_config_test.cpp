@@ -312,7 +312,7 @@ TEST_CASE("a share of a head turns in the families alone that have one") {
                           {"short_factor", {1, 1, 1, 1}},
                           {"long_factor", {1, 1, 1, 1}},
                           {"factor", 4}};
-    CHECK_THAT(refusal(with(phi3, "rope_scaling", nowhere)), Contains("not finite"));
+    CHECK_THAT(refusal(with(phi3, "rope_scaling", nowhere)), Contains("infinite or NaN"));
 }
 
 TEST_CASE("kinds of layers turn the same share of a head, each by its formula") {

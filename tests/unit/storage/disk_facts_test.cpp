@@ -27,8 +27,10 @@ TEST_CASE("a disk has one plain word as its name, and folders on it share it") {
     CHECK_THAT(none.id, Catch::Contains(":dev-0-"));
     CHECK(none.device.empty());
     CHECK(none.capacity == Bytes{0});
-    CHECK_THROWS_WITH(disk_facts(folder.path() + "/missing"), Catch::Contains("no such folder; give a folder"));
-    CHECK_THROWS_WITH(disk_facts("/proc/self/maps"), Catch::Contains("is not a folder; give a folder"));
+    CHECK_THROWS_WITH(disk_facts(folder.path() + "/missing"),
+                      Catch::Contains("no such folder; give a folder"));
+    CHECK_THROWS_WITH(disk_facts("/proc/self/maps"),
+                      Catch::Contains("is not a folder; give a folder"));
 }
 
 TEST_CASE("wear is drive writes a day") {

@@ -439,6 +439,19 @@ void draw_loss(const std::string& folder) {
     }
 }
 
+// Warns if a run of SPEC would be refused because of its config. Used by --dry-run.
+void warn_of_config(const RunOptions& options, const launch::JobSpec& spec) {
+    std::error_code missing;
+    if (spec.target_kind != launch::TargetKind::kModel || !options.role.empty() ||
+        !std::filesystem::exists(path_of_target(spec), missing))
+        return;
+    try {
+        static_cast<void>(config_of_job(options, spec));
+    } catch (const Error& error) {
+        print_message(fmt::format("dslaunch: warning: a run would be refused: {}", error.what()));
+    }
+}
+
 // Checks the job and runs it to its end. Reports the exit code to OUTPUT.
 int check_and_run(BuiltJob job, const JobRequest& request, const Machine& machine,
                   OwnOutput& output) {
@@ -514,15 +527,12 @@ int start_job(JobRequest request) {
     if (slurm_copy) job.spec.held_name = slurm_copy->held_name();
     if (request.metrics) job.spec.state_directory.clear();
     if (options.dry_run) {
-        std::error_code missing;
-        if (job.spec.target_kind == launch::TargetKind::kModel && options.role.empty() &&
-            std::filesystem::exists(path_of_target(job.spec), missing))
-            static_cast<void>(config_of_job(options, job.spec));  // throws if it has problems
         print_notes(job, options);
         warn_of_crowd(job.spec);
         const auto places = places_here(job.spec);
         fmt::print("{}",
                    options.json ? dry_run_json(job.spec, places) : dry_run_text(job.spec, places));
+        warn_of_config(options, job.spec);
         return 0;
     }
     if (copies) {

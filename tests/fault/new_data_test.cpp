@@ -71,8 +71,8 @@ TEST_CASE("a run goes on with a copy of its data, and with others when it is tol
         std::string says;
     };
     const std::vector<Case> cases = {
-        {"other.bin", Json::object(), "the fingerprint of the training data is"},
-        {"longer.bin", Json::object(), "the fingerprint of the training data is"},
+        {"other.bin", Json::object(), "other.bin. Resume with the data"},
+        {"longer.bin", Json::object(), "longer.bin. Resume with the data"},
         {"tokens.bin", {{"eval_fraction", 0.25}}, "0.25 of them held out"},
         {"tokens.bin", {{"shuffle", false}}, "as they lie, but were"},
     };

@@ -68,6 +68,10 @@ FoundConfig find_config(const RunOptions& options, const std::string& model,
                  "also works with options and defaults alone (`dslaunch config keys` lists the "
                  "keys of a config)",
                  printable(path));
+        if (std::filesystem::is_fifo(path))
+            fail(ExitCode::kConfig,
+                 "config {}: is a pipe, but every rank reads the config: write it to a file",
+                 printable(options.config));
         return load(path);
     }
     if (const auto text = archive ? archive->extra(kConfigName) : std::nullopt) {

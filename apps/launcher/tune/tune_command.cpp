@@ -13,6 +13,7 @@
 #include "base/new_files.h"
 #include "base/screen.h"
 #include "base/text.h"
+#include "base/text/file_faults.h"
 #include "base/text/words.h"
 #include "launch/plan/join_token.h"
 #include "launch/supervise/job.h"
@@ -146,6 +147,8 @@ TuneOutcome autotune(RunOptions options) {
     const Machine machine = Machine::this_one();
     const JobConfig config = config_of_job(wishes.run, build_job(wishes.run, machine).spec);
     const config::AutotuningConfig tuning = config::autotuning_of(config.resolved);
+    if (const std::string text = unexpanded_text(tuning.results_dir); !text.empty())
+        fail(ExitCode::kConfig, "autotuning.results_dir: {}", text);
     wishes.output = resolved_path(tuning.results_dir, machine.directory) + "/" + kOptimalName;
     wishes.force = tuning.overwrite;
     std::error_code unreadable;

@@ -12,6 +12,10 @@
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "base/text/json.h"
+#include "base/text/words.h"
+#include "storage/files/file_kind.h"
+#include "storage/files/input_file.h"
+#include "storage/files/mapped_file.h"
 #include "storage/huggingface/named_place.h"
 #include "text/chat/row_columns.h"
 #include "text/chat/row_form.h"
@@ -122,6 +126,35 @@ constexpr std::array<Document, 5> kDocuments = {
      {".pptx .ppt .odp", "a presentation", "save its text as NEW.txt"},
      {".pdf", "a PDF document", "pdftotext FILE NEW.txt"},
      {".epub", "a book", "pandoc -t plain FILE -o NEW.txt"}}};
+
+// Refuses the file at PATH if it contains rows, a model, arrays or an image. Decides by its
+// content, or for a pipe by LINE, its first line.
+void refuse_binary(const std::string& path, const std::string& line) {
+    const std::string name = printable(path);
+    for (const std::string_view begin : {"\x89PNG", "\xff\xd8\xff", "GIF8"})
+        if (line.starts_with(begin))
+            fail(ExitCode::kInput, "{}: is an image, but lines of JSON or plain text are expected",
+                 name);
+    std::error_code unreadable;
+    if (!std::filesystem::is_regular_file(path, unreadable)) return;
+    if (storage::is_file_of_rows(path))
+        fail(ExitCode::kInput, "{}: contains rows already: train with --data {}", name,
+             shell_word(path));
+    switch (storage::file_kind(storage::MappedFile(path).bytes())) {
+        case storage::FileKind::kTorchScript:
+        case storage::FileKind::kExportedProgram:
+        case storage::FileKind::kPickle:
+        case storage::FileKind::kSafetensors:
+        case storage::FileKind::kOnnx:
+        case storage::FileKind::kGguf:
+        case storage::FileKind::kNpy:
+        case storage::FileKind::kNpz:
+            fail(ExitCode::kInput, "{}: {}, but lines of JSON or plain text are expected", name,
+                 storage::file_text(path));
+        default:
+            return;
+    }
+}
 
 // Refuses the file at PATH if it is a document, which contains more than its text. Decides by the
 // file's name, and by LINE, its first line.
@@ -339,6 +372,7 @@ void SampleLines::check_begin(const std::string& line) const {
             name);
     refuse_container(line, name);
     refuse_document(path(), line);
+    refuse_binary(path(), line);
     for (const auto& [begin, kind, remedy] : kPackings)
         if (line.starts_with(begin))
             fail(ExitCode::kInput, "{}: is compressed ({}), so decompress it: {}", name, kind,

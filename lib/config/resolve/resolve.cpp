@@ -448,10 +448,14 @@ void resolve_steps(KeyReader& keys, RunConfig& run) {
     run.epochs = keys.take_number(kEpochs);
     if (by_epochs && keys.has(kSteps)) {
         run.steps = keys.take_integer(kSteps);
+        const std::string steps = keys.given(kSteps)->origin;
         return keys.problem(
-            kEpochs, fmt::format("cannot be used together with dslaunch.steps ({}): remove one of "
-                                 "the two; --set dslaunch.steps=null ignores it",
-                                 keys.given(kSteps)->origin));
+            kEpochs,
+            fmt::format(
+                "cannot be used together with dslaunch.steps ({}): remove one of "
+                "the two{}",
+                steps,
+                steps.starts_with("--") ? "" : "; --set dslaunch.steps=null ignores the steps"));
     }
     if (keys.has_or_auto(kSteps)) {
         run.steps = keys.take_integer(kSteps);

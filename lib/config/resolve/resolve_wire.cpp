@@ -9,6 +9,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "base/text/file_faults.h"
 
 namespace dslaunch::config {
 
@@ -277,6 +278,8 @@ void resolve_profilers(KeyReader& keys, RunConfig& run) {
     profiler.top_modules = keys.take_integer("flops_profiler.top_modules");
     profiler.detailed = keys.take_bool("flops_profiler.detailed");
     profiler.output_file = keys.take_text("flops_profiler.output_file");
+    if (const std::string text = unexpanded_text(profiler.output_file); !text.empty())
+        keys.problem("flops_profiler.output_file", text);
     if (profiler.module_depth < -1)
         keys.problem("flops_profiler.module_depth", "must be -1 (all levels), 0 or more");
     run.check_equal_interval = keys.take_integer("dslaunch.check_equal_interval");

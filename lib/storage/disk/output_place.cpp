@@ -10,6 +10,8 @@
 namespace dslaunch::storage {
 
 void require_unused(const std::string& path, bool force) {
+    if (const std::string text = unexpanded_text(path); !text.empty())
+        fail(ExitCode::kInput, "{}: {}", printable(path), text);
     std::error_code unreadable;
     const std::filesystem::path place(path);
     if (std::filesystem::is_other(place, unreadable))

@@ -9,8 +9,9 @@ namespace dslaunch::storage {
 // The help of --force for a command that writes one file or folder.
 inline constexpr const char* kForceHelp = "replace the output if it already exists";
 
-// Throws Error{kInput} naming PATH if PATH is a device or a pipe, because a new file would replace
-// it. Unless FORCE, also throws if PATH is a regular file, or a folder that is not empty.
+// Throws Error{kInput} naming PATH if PATH has a `~` or a variable that no shell replaced, or if it
+// is a device or a pipe, because a new file would replace it. Unless FORCE, also throws if PATH is
+// a regular file, or a folder that is not empty.
 void require_unused(const std::string& path, bool force);
 
 // Checks PATH as require_unused() does, for a command that writes a single file. Also throws

@@ -185,6 +185,11 @@ TEST_CASE("a folder of the disk that only a shell could read is refused") {
         REQUIRE(result.problems.size() == 1);
         CHECK_THAT(result.problems[0].text(), Catch::Contains("only a shell replaces `"));
     }
+    const Resolved profile =
+        resolve(parse_config("{flops_profiler: {output_file: ~/fl.txt}}", "c"), {.world_size = 1});
+    REQUIRE(profile.problems.size() == 1);
+    CHECK_THAT(profile.problems[0].text(),
+               Catch::Contains("output_file: only a shell replaces `~`"));
 }
 
 TEST_CASE("device cpu is accepted, and what a CPU run makes of it is said") {

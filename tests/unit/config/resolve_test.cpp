@@ -231,7 +231,7 @@ TEST_CASE("epochs are steps once the samples are known, and total_num_steps is t
     REQUIRE(both.problems.size() == 1);
     CHECK(both.problems[0].text() ==
           "c:1:21: dslaunch.epochs: cannot be used together with dslaunch.steps (c:1:31): remove "
-          "one of the two; --set dslaunch.steps=null ignores it");
+          "one of the two; --set dslaunch.steps=null ignores the steps");
 }
 
 // If the command line says nothing, the values are the defaults of transformers.TrainingArguments.

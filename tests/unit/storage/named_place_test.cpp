@@ -184,6 +184,8 @@ TEST_CASE("what lies at a place is replaced only by force") {
     for (const bool force : {false, true}) {
         CHECK_THAT(said([&] { return require_unused("/dev/zero", force), 0; }),
                    Catch::Contains("is a device or a pipe"));
+        CHECK_THAT(said([&] { return require_unused("~/c", force), 0; }),
+                   Catch::Contains("only a shell replaces `~`"));
         const std::string none = folder.path() + "/none";
         CHECK(error_of(ExitCode::kDisk, [&] { require_new_file(none + "/a/x.pt", force); }) ==
               none + "/a/x.pt: the folder " + none + "/a does not exist; make it: mkdir -p " +

@@ -195,9 +195,7 @@ TEST_CASE("columns and arguments that do not meet are both listed") {
              {{"x", "y"},
               {{"z", "x"}},
               "",
-              start +
-                  "dslaunch.data.columns names 'z', which is not an argument of forward (did you "
-                  "mean 'x'?): " +
+              start + "dslaunch.data.columns names 'z', which is not an argument of forward: " +
                   has + "x, y"},
              {{"x", "y"},
               {{"x", "pixels"}},

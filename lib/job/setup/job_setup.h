@@ -107,8 +107,8 @@ struct JobSetup {
     std::vector<plan::SegmentRange> parts;  // parts of the model; each stage has one per chunk
     plan::PipelineSchedule schedule;        // order of a pipeline's work
     std::vector<plan::TiedParameter> ties;  // parameters that several stages train
-    // By stage: the number of ranks on this host that belong to this rank's stage and exchange
-    // values with ranks of the given stage on another host.
+    // far_ranks[s] is how many ranks of this rank's stage on this host exchange values with ranks
+    // of stage s on another host.
     std::vector<int> far_ranks;
     plan::ModelInfo info;
     plan::FlatLayout layout;

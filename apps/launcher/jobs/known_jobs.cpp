@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "launch/jobs/job_record.h"
 #include "launch/metrics/metrics_file.h"
+#include "launch/output/run_record.h"
 #include "launch/process/spawn.h"
 #include "storage/named/place.h"
 
@@ -122,11 +123,8 @@ std::vector<std::string> folders_of_run(const std::set<std::string>& places,
         std::error_code unreadable;
         std::filesystem::directory_iterator entry(place, unreadable), end;
         for (; entry != end; entry.increment(unreadable)) {
-            const std::string run = (entry->path() / "run.json").string();
-            if (!std::filesystem::is_regular_file(run, unreadable)) continue;
-            const Json json = Json::parse(launch::text_or_empty(run, kRecordBytesMax), nullptr,
-                                          /*allow_exceptions=*/false);
-            if (json.is_object() && json.value("job_id", "") == job &&
+            const auto run = launch::find_run_record(entry->path().string());
+            if (run && run->job_id == job &&
                 storage::place_at(entry->path().string()).kind != storage::PlaceKind::kEmptyRun)
                 folders.push_back(path_from_here(entry->path().string()));
         }

@@ -39,8 +39,8 @@ inline bool holds_signal(pid_t launcher, int number) {
 }
 
 // Presses Ctrl-C twice. The kernel does not count equal signals that are pending, so the second one
-// is sent when the launcher has taken the first. Signals of kill() within a second count as one
-// request (base/machine/signal_repeats.h), those of a terminal do not.
+// is sent when the launcher has taken the first. Two signals of kill() within a second count as one
+// request, but two signals of a terminal count as two (base/machine/signal_repeats.h).
 inline void press_twice(pid_t launcher) {
     REQUIRE(::sigqueue(launcher, SIGINT, sigval{}) == 0);
     REQUIRE(wait_until([&] { return !has_signal(launcher, "ShdPnd", SIGINT); }));

@@ -22,7 +22,7 @@ class Compensation {
                  kernels::ThreadTeam& team)
         : made_{out, std::ssize(inputs.order), form, {}, {}}, inputs_(inputs), team_(team) {}
 
-    RoundedMatrix run(const std::vector<float>& numbers) {
+    RoundedMatrix run(const std::vector<float>& numbers, std::vector<float>* changed) {
         const int64_t in = made_.in, out = made_.out, groups = made_.groups();
         DSL_CHECK(std::ssize(numbers) == out * in, "{} numbers are no matrix [{}, {}]",
                   numbers.size(), out, in);
@@ -41,6 +41,15 @@ class Compensation {
             errors_.resize(static_cast<size_t>(out * width));
             for_rows([&](int64_t row) { round_block(row, begin, width); });
             change_later(begin, width);
+        }
+        if (changed != nullptr) {
+            changed->resize(numbers.size());
+            for_rows([&](int64_t row) {
+                for (int64_t i = 0; i < in; ++i)
+                    (*changed)[static_cast<size_t>(row * in +
+                                                   inputs_.order[static_cast<size_t>(i)])] =
+                        ordered_[static_cast<size_t>(row * in + i)];
+            });
         }
         return std::move(made_);
     }
@@ -139,8 +148,8 @@ InputOrder order_inputs(const std::vector<float>& moments, int64_t in, double da
 
 RoundedMatrix round_with_compensation(const RoundingForm& form, const std::vector<float>& numbers,
                                       int64_t out, const InputOrder& inputs,
-                                      kernels::ThreadTeam& team) {
-    return Compensation(form, out, inputs, team).run(numbers);
+                                      kernels::ThreadTeam& team, std::vector<float>* changed) {
+    return Compensation(form, out, inputs, team).run(numbers, changed);
 }
 
 }  // namespace dslaunch::compress

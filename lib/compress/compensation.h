@@ -37,10 +37,13 @@ inline constexpr int kRoundingVersion = 2;
                                       kernels::ThreadTeam& team);
 
 // Rounds NUMBERS, [out, in]. The scales of all groups are chosen first, from the original numbers.
-// The bits of the result do not depend on the team. REQUIRES: the numbers are finite.
+// CHANGED, if not null, becomes the numbers as they are when they are rounded: each has changed to
+// make up for the errors of the earlier ones in its row. The bits of the result do not depend on
+// the team. REQUIRES: the numbers are finite.
 [[nodiscard]] RoundedMatrix round_with_compensation(const RoundingForm& form,
                                                     const std::vector<float>& numbers, int64_t out,
                                                     const InputOrder& inputs,
-                                                    kernels::ThreadTeam& team);
+                                                    kernels::ThreadTeam& team,
+                                                    std::vector<float>* changed = nullptr);
 
 }  // namespace dslaunch::compress

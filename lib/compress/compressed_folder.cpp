@@ -73,6 +73,7 @@ struct RoundedLayer {
     // The rounded weights, in the order of the targets. The calibration texts go through the layer
     // with these weights. Empty if there are no texts.
     std::vector<std::shared_ptr<const std::vector<std::byte>>> numbers;
+    std::vector<DescentWeight> beginnings;  // of a descent, in the order of the targets
 };
 
 // The moments of layers' inputs, by the name of the layer's weight. Layers with the same input
@@ -91,6 +92,8 @@ class FolderCompressor {
           files_(partial_of(task), options_) {
         if (!task.texts.empty())
             walk_.emplace(config_, source_, task.frequencies, task.texts, team);
+        if (task.layer_function)
+            exact_walk_.emplace(config_, source_, task.frequencies, task.texts, team);
     }
 
     // Removes the folder of finished layers if it is empty, because the task was refused.
@@ -174,7 +177,9 @@ class FolderCompressor {
     void plan(const std::vector<std::vector<Target>>& layers) {
         std::vector<LayerSizes> sizes;
         for (const std::vector<Target>& targets : layers) sizes.push_back(sizes_of(targets));
-        plan_ = plan_memory(config_, sizes, walk_ ? walk_->size() : WalkSize(), task_.memory);
+        WalkSize texts = walk_ ? walk_->size() : WalkSize();
+        texts.descends = exact_walk_.has_value();
+        plan_ = plan_memory(config_, sizes, texts, task_.memory);
         const MemoryNeed& need = plan_.need;
         log_info(
             "compress", "{}, the largest with {} of weights; about {} of memory{}{}",
@@ -228,6 +233,8 @@ class FolderCompressor {
     void run_layer(int64_t layer, const std::vector<Target>& targets) {
         // After the last layer nobody needs the texts.
         const bool goes_on = walk_ && layer + 1 < std::ssize(config_.layers);
+        // The weights that SOURCE has now are the exact ones.
+        if (exact_walk_) exact_walk_->advance();
         if (const std::optional<WeightErrors> errors = files_.finished(layer)) {
             ++result_.layers_kept;
             add_errors(*errors);
@@ -270,6 +277,7 @@ class FolderCompressor {
             round_portion(std::span(targets).subspan(static_cast<size_t>(portion.begin),
                                                      static_cast<size_t>(portion.numel)),
                           made);
+        if (exact_walk_) descend_layer(layer, targets, made);
         // Replaces the weights only now: while any portion is observed, the whole layer must have
         // its exact weights.
         for (size_t i = 0; i < made.numbers.size(); ++i)
@@ -305,6 +313,11 @@ class FolderCompressor {
                 inputs = order_inputs(mean, in, damping_of(in, rows), team_);
             }
             if (walk_) note_rows(target, rows);
+            if (exact_walk_) {
+                made.beginnings.push_back(
+                    descent_weight(form, numbers, out, compensates ? &inputs : nullptr, team_));
+                continue;
+            }
             const RoundedMatrix rounded =
                 compensates ? round_with_compensation(form, numbers, out, inputs, team_)
                             : round_to_nearest(form, numbers, out, team_);
@@ -314,13 +327,55 @@ class FolderCompressor {
                                                : weight_error(numbers, values),
                                    compensates});
             require_finite_error(made.errors.back());
-            for (PackedTensor& tensor :
-                 packed_tensors(task_.form, module_of(target.entry->name), rounded))
-                made.tensors.push_back(std::move(tensor));
-            if (walk_)
-                made.numbers.push_back(std::make_shared<const std::vector<std::byte>>(
-                    as_stored(values, config_.dtype)));
+            add_rounded(target, rounded, values, made);
         }
+    }
+
+    void add_rounded(const Target& target, const RoundedMatrix& rounded,
+                     const std::vector<float>& values, RoundedLayer& made) const {
+        for (PackedTensor& tensor :
+             packed_tensors(task_.form, module_of(target.entry->name), rounded))
+            made.tensors.push_back(std::move(tensor));
+        if (walk_)
+            made.numbers.push_back(
+                std::make_shared<const std::vector<std::byte>>(as_stored(values, config_.dtype)));
+    }
+
+    // Rounds the weights of LAYER by a descent that starts with MADE.beginnings.
+    void descend_layer(int64_t layer, const std::vector<Target>& targets, RoundedLayer& made) {
+        std::vector<std::string> names;
+        for (const Target& target : targets) names.push_back(target.name);
+        const std::unique_ptr<LayerFunction> function =
+            task_.layer_function(layer, names, source_.weights());
+        const DescentResult result =
+            descend(*function, std::move(made.beginnings), texts_of_layer(), task_.descent, team_);
+        for (size_t i = 0; i < targets.size(); ++i)
+            add_rounded(targets[i], result.weights[i],
+                        compress::numbers_of(result.weights[i], team_), made);
+        made.errors.push_back({fmt::format("{}.{}.{}", config_.names.at("decoder"),
+                                           config_.names.at("layers"), layer),
+                               result.after, true});
+        require_finite_error(made.errors.back());
+        log_debug("compress",
+                  "layer {}: the descent lowered the error of the outputs from {:.2f} "
+                  "% to {:.2f} %",
+                  layer, 100 * result.before, 100 * result.after);
+    }
+
+    // Returns the texts before the next layer, and after the layer with exact weights.
+    std::vector<LayerText> texts_of_layer() {
+        const std::span<const float> inputs = walk_->hidden();
+        const std::span<const float> outputs = exact_walk_->hidden();
+        std::vector<LayerText> texts;
+        size_t begin = 0;
+        for (const std::vector<int32_t>& text : task_.texts) {
+            if (text.empty()) continue;
+            const size_t numel = text.size() * static_cast<size_t>(config_.width);
+            texts.push_back(
+                {inputs.subspan(begin, numel), outputs.subspan(begin, numel), std::ssize(text)});
+            begin += numel;
+        }
+        return texts;
     }
 
     // Counts the tokens that passed through a weight. If they are too few to compensate errors,
@@ -500,7 +555,8 @@ class FolderCompressor {
     kernels::ThreadTeam& team_;
     decoder::WeightSource source_;
     LayerFiles files_;
-    std::optional<LayerWalk> walk_;
+    std::optional<LayerWalk> walk_;        // of the rounded model
+    std::optional<LayerWalk> exact_walk_;  // of the exact model; set if there is a descent
     MemoryPlan plan_;
     FolderResult result_;
     std::map<int64_t, std::vector<std::string>> groups_;  // modules by the size of their groups

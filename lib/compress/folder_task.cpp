@@ -79,6 +79,8 @@ std::string options_text(const FolderTask& task) {
     std::string text =
         fmt::format("{} {} {} {} {} {} {}", kRoundingVersion, task.form.name, form.bits,
                     form.has_minimum, form.group, form.searches, static_cast<int>(form.scale));
+    if (task.layer_function)
+        text += fmt::format(" descent {} {}", task.descent.steps, task.descent.rows);
     for (const std::string& file : task.folder->files()) {
         std::error_code unreadable;
         text +=

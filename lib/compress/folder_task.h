@@ -4,16 +4,25 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/machine/memory_limits.h"
+#include "compress/layer_descent.h"
 #include "compress/packed_tensors.h"
+#include "storage/huggingface/folder_weights.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/rope_config.h"
 
 namespace dslaunch::compress {
+
+// A function that makes layer LAYER of the model, with the weights of WEIGHTS. NAMES are the names
+// of the weights that the layer is a function of, in their order.
+using MakeLayerFunction = std::function<std::unique_ptr<LayerFunction>(
+    int64_t layer, std::span<const std::string> names, storage::FolderWeights& weights)>;
 
 // The input, the output and the options of one call of compress_folder().
 struct FolderTask {
@@ -28,6 +37,10 @@ struct FolderTask {
     std::function<void(int64_t layers)> progress;  // called after each layer
     bool requires_groups = false;  // refuses a layer whose inputs no group divides evenly
     std::optional<MemoryLimit> memory = std::nullopt;  // that may be used; unset: any amount
+    // If it is set, a descent on the outputs of each layer changes the rounding of its weights.
+    // Requires texts.
+    MakeLayerFunction layer_function = nullptr;
+    DescentOptions descent = {};
 };
 
 // Returns OUT without slashes at its end.

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "compress/layer_walk.h"
+#include "compress/memory_plan.h"
 #include "decoder/decode/row_math.h"
 #include "decoder/weights/weight_source.h"
 
@@ -30,10 +31,11 @@ void add_squares(const float* x, int64_t in, int64_t rows, SquareSums& sums) {
 
 std::map<std::string, std::vector<float>> input_squares(
     const storage::ModelFolder& folder, const storage::RotaryFrequencies& frequencies,
-    const std::vector<std::vector<int32_t>>& texts, kernels::ThreadTeam& team,
-    const std::function<void(int64_t layers)>& progress) {
+    const std::vector<std::vector<int32_t>>& texts, const std::optional<MemoryLimit>& memory,
+    kernels::ThreadTeam& team, const std::function<void(int64_t layers)>& progress) {
     decoder::WeightSource source(folder, std::nullopt, team);
     LayerWalk walk(folder.config, source, frequencies, texts, team);
+    static_cast<void>(plan_memory(folder.config, {}, walk.size(), memory));
     std::map<std::string, SquareSums> sums;
     const int64_t layers = std::ssize(folder.config.layers);
     for (int64_t layer = 0; layer < layers; ++layer) {

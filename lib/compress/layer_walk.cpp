@@ -65,6 +65,7 @@ LayerWalk::LayerWalk(const storage::TransformerConfig& config, decoder::WeightSo
         size_.rows_max = std::max(size_.rows_max, std::ssize(batches_.back().rows));
         size_.pages = std::max(size_.pages, pages);
         size_.tokens += std::ssize(text);
+        size_.text_max = std::max(size_.text_max, std::ssize(text));
     }
 }
 
@@ -77,17 +78,33 @@ decoder::Decoder LayerWalk::open_layer() {
             nullptr};
 }
 
-void LayerWalk::run(decoder::Decoder& decoder, bool keeps) {
+// Looks up the rows of the texts, if no layer has run yet.
+void LayerWalk::embed(decoder::Decoder& decoder) {
+    if (!hidden_.empty()) return;
     hidden_.resize(static_cast<size_t>(size_.tokens * config_.width));
+    float* kept = hidden_.data();
+    for (const Batch& batch : batches_) {
+        decoder.embed(batch);
+        const std::span<const float> rows = decoder.hidden(batch);
+        kept = std::copy_n(rows.data(), std::ssize(batch.rows) * config_.width, kept);
+    }
+}
+
+std::span<const float> LayerWalk::hidden() {
+    if (hidden_.empty()) {
+        decoder::Decoder decoder = open_layer();
+        embed(decoder);
+    }
+    return hidden_;
+}
+
+void LayerWalk::run(decoder::Decoder& decoder, bool keeps) {
+    embed(decoder);
     int64_t begin = 0;
     for (const Batch& batch : batches_) {
         const int64_t numel = std::ssize(batch.rows) * config_.width;
         float* const kept = hidden_.data() + begin * config_.width;
-        if (layer_ == 0) {
-            decoder.embed(batch);
-        } else {
-            std::copy_n(kept, numel, decoder.hidden(batch).data());
-        }
+        std::copy_n(kept, numel, decoder.hidden(batch).data());
         decoder.run_layers(batch);
         if (keeps) std::copy_n(decoder.hidden(batch).data(), numel, kept);
         begin += std::ssize(batch.rows);

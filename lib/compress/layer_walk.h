@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "compress/memory_plan.h"
@@ -35,6 +36,10 @@ class LayerWalk {
     // Returns the size of the texts. Their memory is allocated when the first layer runs.
     [[nodiscard]] const WalkSize& size() const { return size_; }
 
+    // Returns the inputs of the next layer, [tokens, width]: the rows of the texts in their order.
+    // Valid until the texts go through the layer. Throws the errors of load_decoder().
+    [[nodiscard]] std::span<const float> hidden();
+
     // Runs the texts through the next layer and calls OBSERVER with the inputs of the layer's
     // matrices. Discards the outputs, so the same layer remains the next one. Throws the errors of
     // load_decoder().
@@ -47,6 +52,7 @@ class LayerWalk {
 
   private:
     [[nodiscard]] decoder::Decoder open_layer();
+    void embed(decoder::Decoder& decoder);
     void run(decoder::Decoder& decoder, bool keeps);
 
     const storage::TransformerConfig& config_;

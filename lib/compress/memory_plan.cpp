@@ -35,7 +35,7 @@ int64_t moments_of(std::span<const WeightSize> sizes) {
 // and the transposed inputs for InputMoments.
 int64_t pass_of(const storage::TransformerConfig& config, std::span<const LayerSizes> layers,
                 const WalkSize& texts) {
-    int64_t widest = config.width;
+    int64_t widest = std::max(config.width, config.mlp_width);
     for (const LayerSizes& layer : layers)
         for (const WeightSize& weight : layer) widest = std::max(widest, weight.in);
     const int64_t heads = config.heads * config.head_width;
@@ -64,12 +64,37 @@ int64_t rounding_of(std::span<const LayerSizes> layers, bool has_texts) {
     return most;
 }
 
+// Returns the bytes of a descent on a layer with NUMBERS weights: each has a number, an offset, a
+// value and its gradient, and two codes. The activations of the longest text are kept for its
+// gradients.
+int64_t descent_of(const storage::TransformerConfig& config, int64_t numbers,
+                   const WalkSize& texts) {
+    constexpr int64_t kCodes = 2, kNumbers = 4;
+    const int64_t heads = config.heads * config.head_width;
+    const int64_t keys = config.key_heads * config.head_width;
+    const int64_t mlp =
+        std::max({config.mlp_width, config.expert_width, config.shared_expert_width});
+    // Each row has these activations and their gradients: hidden rows and norms; queries and keys,
+    // before and after the rotation; values and the mix; and the parts of the MLP.
+    const int64_t row = 2 * (8 * config.width + 4 * heads + 4 * keys + 4 * mlp);
+    return numbers * (kNumbers * kNumber + kCodes) + texts.text_max * row * kNumber;
+}
+
 std::string list_of(const MemoryNeed& need) {
-    return fmt::format(
-        "the texts {}, a layer's rounded weights {}, moments of its inputs {}, a pass of a batch "
-        "{} or the rounding of a weight {}, and {} to spare",
-        to_text(need.texts), to_text(need.weights), to_text(need.moments), to_text(need.pass),
-        to_text(need.rounding), to_text(need.spare));
+    std::string list;
+    const auto add = [&](const char* what, Bytes bytes) {
+        if (bytes.value > 0) list += fmt::format("{} {}, ", what, to_text(bytes));
+    };
+    add("the texts", need.texts);
+    add("a layer's rounded weights", need.weights);
+    add("moments of its inputs", need.moments);
+    add("a pass of a batch", need.pass);
+    add("the rounding of a weight", need.rounding);
+    add("the descent on a layer", need.descent);
+    return list + fmt::format(
+                      "and {} to spare; a pass, a rounding and a descent do not happen at "
+                      "the same time",
+                      to_text(need.spare));
 }
 
 }  // namespace
@@ -107,17 +132,21 @@ MemoryPlan plan_memory(const storage::TransformerConfig& config, std::span<const
     }
     const int64_t stored = dtype_bytes(config.dtype);
     plan.largest_layer = {weights * stored};
-    plan.need.texts = {texts.tokens * config.width * kNumber};
+    // A descent needs the rows of the exact model besides.
+    plan.need.texts = {texts.tokens * config.width * kNumber * (texts.descends ? 2 : 1)};
     plan.need.weights = {weights * (has_texts ? 1 + stored : 1)};
     plan.need.pass = {has_texts ? pass_of(config, layers, texts) : 0};
     plan.need.rounding = {rounding_of(layers, has_texts)};
+    if (texts.descends) plan.need.descent = {descent_of(config, weights, texts)};
     plan.need.spare = {plan.need.total().value / 5};
     plan.moments_max = {std::numeric_limits<int64_t>::max()};
     if (!has_texts) one_input = all_moments = 0;
     if (limit) {
-        const Bytes left = limit->left - plan.need.total();
+        const MemoryNeed& need = plan.need;
+        const Bytes left = limit->left - need.texts - need.weights - need.spare -
+                           std::max(need.pass, need.rounding);
         plan.need.moments = {one_input};
-        if (left.value < one_input)
+        if (need.total() > limit->left)
             fail(ExitCode::kSetup,
                  "compressing a layer needs {} of memory ({}), but {} leaves {}: free memory{}",
                  to_text(plan.need.total()), list_of(plan.need), limit->name, to_text(limit->left),

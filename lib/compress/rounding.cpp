@@ -37,36 +37,6 @@ float largest_code(const RoundingForm& form) {
     return static_cast<float>((1 << form.bits) - 1);
 }
 
-// The ends of a group's range: the smallest number, at most 0, and the largest, at least 0.
-struct Ends {
-    float low = 0, high = 0;
-};
-
-Ends ends_of(std::span<const float> numbers) {
-    Ends ends;
-    for (const float number : numbers) {
-        ends.low = std::min(ends.low, number);
-        ends.high = std::max(ends.high, number);
-    }
-    return ends;
-}
-
-// Returns the scale with which the codes reach from ENDS.low to ENDS.high.
-GroupScale scale_of(const RoundingForm& form, const Ends& ends) {
-    const float largest = std::max(-ends.low, ends.high);
-    if (form.is_float) {
-        const float scale = stored_scale(largest / kE4m3Max, form.scale);
-        return {scale > 0 ? scale : 1, 0};
-    }
-    const float codes = largest_code(form);
-    const float range = form.has_minimum ? ends.high - ends.low : 2 * largest;
-    GroupScale made{stored_scale(range / codes, form.scale), 1 << (form.bits - 1)};
-    if (!(made.scale > 0)) made.scale = 1;
-    if (form.has_minimum)
-        made.zero = static_cast<int>(std::clamp(rounded(-ends.low / made.scale), 0.0F, codes));
-    return made;
-}
-
 // Returns the sum of the squared errors, weighed by IMPORTANCE.
 float error_of(const RoundingForm& form, const GroupScale& scale, std::span<const float> numbers,
                std::span<const float> importance) {
@@ -98,24 +68,53 @@ int64_t fitting_group(int64_t wanted, int64_t in) {
     return 0;
 }
 
-GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
+GroupRange range_of(std::span<const float> numbers) {
+    GroupRange range;
+    for (const float number : numbers) {
+        range.low = std::min(range.low, number);
+        range.high = std::max(range.high, number);
+    }
+    return range;
+}
+
+GroupScale scale_of(const RoundingForm& form, const GroupRange& range) {
+    const float largest = std::max(-range.low, range.high);
+    if (form.is_float) {
+        const float scale = stored_scale(largest / kE4m3Max, form.scale);
+        return {scale > 0 ? scale : 1, 0};
+    }
+    const float codes = largest_code(form);
+    const float width = form.has_minimum ? range.high - range.low : 2 * largest;
+    GroupScale made{stored_scale(width / codes, form.scale), 1 << (form.bits - 1)};
+    if (!(made.scale > 0)) made.scale = 1;
+    if (form.has_minimum)
+        made.zero = static_cast<int>(std::clamp(rounded(-range.low / made.scale), 0.0F, codes));
+    return made;
+}
+
+GroupRange fit_range(const RoundingForm& form, std::span<const float> numbers,
                      std::span<const float> importance) {
-    const Ends ends = ends_of(numbers);
-    GroupScale best = scale_of(form, ends);
-    if (!form.searches || form.is_float || (ends.low == 0 && ends.high == 0)) return best;
-    float least = error_of(form, best, numbers, importance);
+    const GroupRange whole = range_of(numbers);
+    if (!form.searches || form.is_float || (whole.low == 0 && whole.high == 0)) return whole;
+    GroupRange best = whole;
+    float least = error_of(form, scale_of(form, whole), numbers, importance);
     // Tries narrower ranges, which clip the largest numbers. With fewer codes, more clipping lowers
     // the error, so ranges down to a third of the whole are tried.
     const int tries = form.bits <= 3 ? 33 : 20;
     for (int i = 1; i <= tries; ++i) {
         const float part = 1 - 0.02F * static_cast<float>(i);
-        const GroupScale tried = scale_of(form, {ends.low * part, ends.high * part});
-        const float error = error_of(form, tried, numbers, importance);
+        const GroupRange tried{whole.low * part, whole.high * part};
+        const float error = error_of(form, scale_of(form, tried), numbers, importance);
         if (error >= least) continue;
         least = error;
         best = tried;
     }
     return best;
+}
+
+GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
+                     std::span<const float> importance) {
+    return scale_of(form, fit_range(form, numbers, importance));
 }
 
 uint8_t code_of(const RoundingForm& form, const GroupScale& scale, float number) {

@@ -45,6 +45,11 @@ struct RoundedMatrix {
 // The least number of weights in a group.
 inline constexpr int64_t kLeastGroup = 8;
 
+// The range of numbers that the codes of a group reach. It contains 0.
+struct GroupRange {
+    float low = 0, high = 0;
+};
+
 // Returns the number of weights in a group. The number is WANTED, halved until it divides IN
 // evenly. If WANTED is 0 or the number would be less than kLeastGroup, returns 0: a row is one
 // group.
@@ -56,6 +61,14 @@ inline constexpr int64_t kLeastGroup = 8;
 // scale / 1024, whichever is larger. REQUIRES: the numbers are finite.
 [[nodiscard]] GroupScale fit_group(const RoundingForm& form, std::span<const float> numbers,
                                    std::span<const float> importance = {});
+
+// fit_group() in two parts: fit_range() returns the range that is the best for NUMBERS, and
+// scale_of() returns the scale whose codes reach RANGE. range_of() returns the smallest range that
+// contains all NUMBERS; fit_range() never returns a larger one.
+[[nodiscard]] GroupRange fit_range(const RoundingForm& form, std::span<const float> numbers,
+                                   std::span<const float> importance = {});
+[[nodiscard]] GroupScale scale_of(const RoundingForm& form, const GroupRange& range);
+[[nodiscard]] GroupRange range_of(std::span<const float> numbers);
 
 // code_of() returns the code whose number is the nearest to NUMBER. number_of() returns the number
 // that CODE stands for.

@@ -85,6 +85,15 @@ void declare(CommandLine& app, CompressArguments& arguments) {
         .show_default()
         .at_least(1)
         .needs("--calibrate");
+    app.add("--method METHOD", arguments.method,
+            "how numbers are rounded: `nearest`; `gptq`, the default with --calibrate; or "
+            "`autoround`, which then changes the rounding of all weights of a layer by the signs "
+            "of gradients")
+        .one_of({"nearest", "gptq", "autoround"});
+    app.add("--iterations N", arguments.iterations, "steps of `autoround` for each layer")
+        .show_default()
+        .at_least(1)
+        .needs("--method");
     app.add("--group N", arguments.group,
             "weights of a row that share a scale; 0: the whole row; default: the form's own")
         .at_least(0);

@@ -18,6 +18,8 @@ struct CompressArguments {
     std::string out;           // a folder, or a file NAME.gguf
     std::string calibrate;     // rows with which errors are compensated; empty: none
     std::string eval_data;     // held-out text that is scored before and after; empty: none
+    std::string method;        // nearest, gptq or autoround; empty: gptq if there are rows
+    int64_t iterations = 200;  // of autoround, for each layer
     int64_t group = -1;        // weights that share a scale; 0: a row; -1: the form's default
     bool has_minimum = false;  // --minimum and --symmetric; neither: the form's default
     bool is_symmetric = false;

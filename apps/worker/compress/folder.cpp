@@ -1,4 +1,6 @@
 // dsworker compress: writes a folder in the layout of compressed-tensors.
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "storage/files/input_file.h"
 #include "storage/huggingface/model_folder.h"
 #include "worker/compress/compress_parts.h"
+#include "worker/compress/torch_layer.h"
 #include "worker/data/token_rows.h"
 
 namespace dslaunch::worker {
@@ -99,6 +102,24 @@ std::vector<std::vector<int32_t>> calibration_texts(const CompressArguments& arg
 
 namespace {
 
+// Throws if the method of ARGUMENTS does not fit the other options.
+void require_method(const CompressArguments& arguments, const FolderForm& form) {
+    const std::string& method = arguments.method;
+    const bool has_rows = !arguments.calibrate.empty();
+    if ((method == "gptq" || method == "autoround") && !has_rows)
+        fail(ExitCode::kUsage,
+             "--method {}: needs rows of text: make them with `dslaunch data prepare`, and name "
+             "them with --calibrate",
+             method);
+    if (method == "nearest" && has_rows)
+        fail(ExitCode::kUsage,
+             "--method nearest: uses no text: leave out --calibrate, or choose gptq or autoround");
+    if (method == "autoround" && form.inputs != InputRounding::kNone)
+        fail(ExitCode::kUsage,
+             "--method autoround: rounds weights to int8, int4, int3 or int2; for {} use gptq",
+             form.name);
+}
+
 // Returns the task that ARGUMENTS describe. FOLDER is the model that they name.
 compress::FolderTask task_of(const CompressArguments& arguments,
                              const storage::ModelFolder& folder) {
@@ -107,9 +128,14 @@ compress::FolderTask task_of(const CompressArguments& arguments,
     task.folder = &folder;
     task.out = arguments.out;
     task.form = form_of(arguments, folder.config);
+    require_method(arguments, task.form);
     if (!arguments.calibrate.empty()) {
         task.texts = calibration_texts(arguments, folder.config);
         task.frequencies = graph::rotary_frequencies(folder.config);
+    }
+    if (arguments.method == "autoround") {
+        task.layer_function = torch_layers(folder.config);
+        task.descent.steps = arguments.iterations;
     }
     task.is_forced = arguments.force;
     task.requires_groups = arguments.group > 0;
@@ -127,6 +153,7 @@ void require_folder_form(const CompressArguments& arguments) {
 CompressedModel compress_to_folder(const CompressArguments& arguments, kernels::ThreadTeam& team) {
     const storage::ModelFolder folder = storage::open_model_folder(arguments.model);
     compress::FolderTask task = task_of(arguments, folder);
+    if (task.layer_function) at::set_num_threads(team.threads());
     Progress progress("compress", "compressing", std::ssize(folder.config.layers), "layers");
     task.progress = [&](int64_t layers) { progress.done(layers); };
     compress::FolderResult made = compress::compress_folder(task, team);

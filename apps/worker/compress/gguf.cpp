@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/machine/memory_limits.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
 #include "compress/input_squares.h"
@@ -22,6 +23,12 @@ void require_gguf_form(const CompressArguments& arguments) {
              "--group, --minimum and --symmetric: the GGUF form {} fixes its groups, and whether "
              "they have minimums",
              arguments.to);
+    if (!arguments.method.empty())
+        fail(
+            ExitCode::kUsage,
+            "--method {}: is for folders (int8, int4, int3, int2); numbers of the GGUF form {} are "
+            "rounded to nearest, and with --calibrate their errors are weighed",
+            arguments.method, arguments.to);
     storage::require_new_file(arguments.out, arguments.force);
 }
 
@@ -37,7 +44,8 @@ CompressedModel compress_to_gguf(const CompressArguments& arguments, kernels::Th
         const auto texts = calibration_texts(arguments, folder.config);
         progress.begin("reading the calibration rows", std::ssize(folder.config.layers), "layers");
         squares = compress::input_squares(folder, graph::rotary_frequencies(folder.config), texts,
-                                          team, [&](int64_t layers) { progress.done(layers); });
+                                          tightest_share(read_memory_state().limits, 1), team,
+                                          [&](int64_t layers) { progress.done(layers); });
         options.importance = [&](const std::string& name, int64_t) {
             const auto found = squares.find(name);
             return found == squares.end() ? std::vector<float>() : found->second;

@@ -74,6 +74,19 @@ class TransformerMaker {
         return builder_.make("CausalLM", parts);
     }
 
+    // Makes a decoder without embedding and norm, whose only layer is layer INDEX of the model.
+    // REQUIRES: config_.layers contains only this layer.
+    Module one_layer(int64_t index) {
+        ModuleParts parts, layers;
+        const std::string path = fmt::format("{}.{}", in(name("decoder"), "layers"), index);
+        layers.children.emplace_back("0", layer(path, config_.layers.front()));
+        parts.children.emplace_back(name("layers"), builder_.make("List", layers));
+        parts.constants.emplace_back("is_one_layer", true);
+        add_positions(parts);
+        add_dropout(parts, config_.embedding_dropout);
+        return builder_.make("Decoder", parts);
+    }
+
   private:
     const std::string& name(const char* ours) const { return config_.names.at(ours); }
     std::string in(const std::string& path, const char* ours) const {
@@ -99,6 +112,7 @@ class TransformerMaker {
                 layer(fmt::format("{}.{}", in(path, "layers"), i), config_.layers[i]));
         parts.children.emplace_back(name("layers"), builder_.make("List", layers));
         parts.children.emplace_back(name("norm"), norm(in(path, "norm"), config_.width));
+        parts.constants.emplace_back("is_one_layer", false);
         add_positions(parts);
         add_dropout(parts, config_.embedding_dropout);
         return builder_.make("Decoder", parts);
@@ -434,6 +448,16 @@ storage::RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
 
 Module make_transformer(const TransformerConfig& config, const WeightOf& weight_of) {
     return TransformerMaker(config, weight_of).model();
+}
+
+Module make_transformer_layer(const TransformerConfig& config, int64_t layer,
+                              const WeightOf& weight_of) {
+    TransformerConfig alone = config;
+    alone.layers = {config.layers.at(static_cast<size_t>(layer))};
+    alone.has_learned_positions = false;  // the first layer's inputs contain them
+    Module made = TransformerMaker(alone, weight_of).one_layer(layer);
+    made.eval();
+    return made;
 }
 
 }  // namespace dslaunch::graph

@@ -26,6 +26,12 @@ using WeightOf = std::function<at::Tensor(const std::string& name, at::IntArrayR
 [[nodiscard]] Module make_transformer(const storage::TransformerConfig& config,
                                       const WeightOf& weight_of);
 
+// Makes a module of one layer of the model: forward(x, documents) -> y, for x and y [B, T, width],
+// the rows before and after layer LAYER. DOCUMENTS is None if each row of x is one document. The
+// module is in evaluation mode, so it has no dropout; the rest is like make_transformer().
+[[nodiscard]] Module make_transformer_layer(const storage::TransformerConfig& config, int64_t layer,
+                                            const WeightOf& weight_of);
+
 // Returns the rotary frequencies of CONFIG, computed with the arithmetic of transformers.
 [[nodiscard]] storage::RotaryFrequencies rotary_frequencies(
     const storage::TransformerConfig& config);

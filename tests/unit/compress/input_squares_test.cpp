@@ -18,7 +18,7 @@ TEST_CASE("the squares of inputs are known for each layer's weights, and positiv
     int64_t told = 0;
     kernels::ThreadTeam team(1);
     const auto squares =
-        input_squares(folder, frequencies, texts, team, [&](int64_t layers) { told = layers; });
+        input_squares(folder, frequencies, texts, {}, team, [&](int64_t layers) { told = layers; });
     CHECK(told == 2);
     for (const char* layer : {"0", "1"})
         for (const char* weight :
@@ -36,11 +36,16 @@ TEST_CASE("the squares of inputs are known for each layer's weights, and positiv
     // Queries and keys have the same inputs. Twice the same text changes no mean.
     CHECK(squares.at("model.layers.0.self_attn.q_proj.weight") ==
           squares.at("model.layers.0.self_attn.k_proj.weight"));
-    const auto again =
-        input_squares(folder, frequencies, {texts[0], texts[1], texts[0], texts[1]}, team, nullptr);
+    const auto again = input_squares(folder, frequencies, {texts[0], texts[1], texts[0], texts[1]},
+                                     {}, team, nullptr);
     const std::vector<float>& one = squares.at("model.layers.1.mlp.down_proj.weight");
     const std::vector<float>& two = again.at("model.layers.1.mlp.down_proj.weight");
     for (size_t i = 0; i < one.size(); ++i) CHECK(two[i] == Approx(one[i]).epsilon(1e-5));
+    // Texts that need more memory than there is are refused before they go through the model.
+    CHECK_THROWS_WITH(
+        input_squares(folder, frequencies, texts, MemoryLimit{"memory.max of group /job", {100}},
+                      team, [](int64_t) { FAIL("a layer ran"); }),
+        Catch::Contains("memory.max of group /job") && Catch::Contains("the texts"));
 }
 
 }  // namespace dslaunch::compress

@@ -98,6 +98,19 @@ TEST_CASE("a layer whose moments do not fit is divided, and one that cannot fit 
         CHECK_THAT(error.what(), Catch::Contains("memory.max of group /job") &&
                                      Catch::Contains("--calibration-rows"));
     }
+    // A descent keeps the rows of the exact model too, and happens when the moments are freed.
+    WalkSize descent = texts;
+    descent.descends = true;
+    descent.text_max = 100;
+    const MemoryPlan descends = plan_memory(config, layers, descent, std::nullopt);
+    CHECK(descends.need.texts.value == 2 * whole.need.texts.value);
+    const int64_t numbers = descends.largest_layer.value / 2;
+    CHECK(descends.need.descent.value > 18 * numbers + 100 * 4 * 2 * 4 * 64);
+    const int64_t least = descends.need.texts.value + descends.need.weights.value +
+                          descends.need.descent.value + descends.need.spare.value;
+    CHECK(descends.need.total().value >= least);
+    CHECK_THROWS_WITH(plan_memory(config, layers, descent, MemoryLimit{"memory.max", {least - 1}}),
+                      Catch::Contains("the descent on a layer"));
     // Without texts there are no moments, and no rows to leave out.
     try {
         static_cast<void>(

@@ -62,7 +62,7 @@ void StepProfiler::report(const std::string& tables) const {
             storage::AtomicFile file(path, Bytes{std::ssize(text)});
             file.write(text);
             file.commit();
-            log_info("profile", "{} has the costs of the modules in step {}", printable(path),
+            log_info("profile", "{} contains the flops profile of step {}", printable(path),
                      profiled_);
             return;
         } catch (const Error& error) {

@@ -54,7 +54,10 @@ ConnectionServer::ConnectionServer(const ConnectionLimits& limits, RequestBudget
           [this](Connection& connection) { answerer_.answer(connection, limits_.pause_max); },
           [this] { wake(); }) {
     if (!events_.valid() || !wake_.valid())
-        fail(ExitCode::kSetup, "no file descriptor is left for connections: {}", errno_text(errno));
+        fail(ExitCode::kSetup,
+             "the server cannot open file descriptors for its connections: {}; raise the limit of "
+             "open files (ulimit -n)",
+             errno_text(errno));
     limits_.connections_max =
         std::max(std::min(limits_.connections_max, descriptors_max() - kOtherDescriptors), 16);
     epoll_event event{EPOLLIN, {.ptr = nullptr}};

@@ -80,8 +80,8 @@ class Search {
             if (rule == plan::TensorRule::kReplicated) return std::nullopt;
             if (rule && *rule != plan::TensorRule::kVocabulary)
                 fail(ExitCode::kConfig,
-                     "tensor rule `{}` of {}: this is the table of {}, which supports only the "
-                     "rules `vocabulary` and `replicated`",
+                     "tensor rule `{}` of {}: this parameter is the weight of an embedding ({}), "
+                     "which supports only the rules `vocabulary` and `replicated`",
                      plan::tensor_rule_name(*rule), name_and_sizes(origin->parameter),
                      describe_node(node));
             if (!rule && !FlowGraph::is_argument(node.input(1))) return std::nullopt;
@@ -281,8 +281,8 @@ class Search {
             const auto found = found_.decisions.parameters.find(index);
             if (found != found_.decisions.parameters.end() && found->second.is_shard()) continue;
             fail(ExitCode::kConfig,
-                 "tensor rule `{}` of {}: no linear layer or embedding of the graph uses it in a "
-                 "way that this rule can split",
+                 "tensor rule `{}` of {}: no linear layer or embedding of the graph uses this "
+                 "parameter in a way that the rule can split",
                  plan::tensor_rule_name(*given_[p]), name_and_sizes(index));
         }
     }

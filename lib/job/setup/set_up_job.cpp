@@ -449,9 +449,9 @@ void require_exact_weights(const JobSetup& setup, const std::string& path) {
     const storage::ModelFolder folder = storage::open_model_folder(path);
     if (!folder.config.quantization) return;
     fail(ExitCode::kInput,
-         "{}: the weights are stored rounded ({}), so not all of them can be trained: train an "
-         "adapter (--lora r=16), use the folder that this one was made of, or make an archive of "
-         "the rounded numbers with `dslaunch model import {} -o train.pt`",
+         "{}: the weights are quantized ({}), so not all of them can be trained: train an adapter "
+         "(--lora r=16), use a folder with the weights as they were before quantization, or "
+         "convert the quantized weights to an archive with `dslaunch model import {} -o train.pt`",
          printable(folder.config_path), method_name(folder.config.quantization->method),
          shell_word(path));
 }

@@ -480,8 +480,9 @@ class Compressor {
 void compress_layers(Model& model, LoweredGraph& lowered, const CompressOptions& options) {
     if (lowered.takes_module)
         fail(ExitCode::kInput,
-             "compression_training: {} uses the module object itself, so its layers cannot be "
-             "found; call a method of a concrete module class instead, or remove the section",
+             "compression_training: {} takes a whole module as an argument, so the layers of the "
+             "module cannot be found; call a method of a concrete module class instead, or remove "
+             "the section",
              lowered.opaque_node);
     Compressor(model, lowered, options).run();
 }

@@ -196,7 +196,7 @@ class Adder {
                  printable(join(theirs.arguments, ", ")),
                  printable(join(lowered_.arguments, ", ")));
         const bool writes = !theirs.writes.empty() || !theirs.in_place.empty();
-        const char* const fault = theirs.takes_module      ? "uses the module object itself"
+        const char* const fault = theirs.takes_module      ? "passes a whole module as an argument"
                                   : !theirs.states.empty() ? "writes attributes"
                                   : writes                 ? "writes its parameters"
                                                            : nullptr;

@@ -53,8 +53,8 @@ void check_limit(const std::string& place, const at::Tensor& rows,
         for (int64_t i = 0; i < flat.size(1); ++i) {
             const int64_t value = values[row][i];
             if ((value >= 0 && value < limit.count) || value == limit.also) continue;
-            fail(ExitCode::kInput, "{}, row {}: {} is no {}: they are 0 to {}{}", place, row, value,
-                 limit.what, limit.count - 1,
+            fail(ExitCode::kInput, "{}, row {}: {} is not a valid {}: valid values are 0 to {}{}",
+                 place, row, value, limit.what, limit.count - 1,
                  limit.also ? fmt::format(", or {}", *limit.also) : "");
         }
 }

@@ -183,7 +183,7 @@ void save_via(KeyReader& keys, RunConfig& run) {
 }
 
 constexpr const char* kHoldOut =
-    "give a file with --eval-data FILE (dslaunch.data.eval), or hold a part of the data out with "
+    "give a file with --eval-data FILE (dslaunch.data.eval), or hold out a part of the data with "
     "--set dslaunch.data.eval_fraction=0.05";
 
 // Returns why RUN cannot compute METRIC; empty if it can.

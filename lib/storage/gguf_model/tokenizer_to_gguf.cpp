@@ -127,7 +127,8 @@ class TokenizerWriter {
         for (const Json& token : added) added_texts.insert(text_at(token, "content"));
         if (model.contains("vocab") && model["vocab"].is_object())
             for (const auto& [text, id] : model["vocab"].items()) {
-                if (!id.is_number_integer()) refuse("its `vocab` has a number that is none");
+                if (!id.is_number_integer())
+                    refuse("its `vocab` has a token whose number is not an integer");
                 set(id.get<int64_t>(), text, GgufTokenKind::kNormal, added_texts.contains(text));
             }
         for (const Json& token : added) {
@@ -208,11 +209,10 @@ class TokenizerWriter {
         for (const auto& [left, right] : merges_) ranks.emplace(left + ' ' + right, ranks.size());
         for (size_t id = 0; id < texts_.size(); ++id) {
             if (!is(id, GgufTokenKind::kNormal) || makes_one_token(texts_[id], ranks)) continue;
-            refuse(
-                fmt::format("llama.cpp's `{}` {} a piece that is a token, but `ignore_merges` says "
-                            "otherwise, and no merges make the token `{}`",
-                            pieces.name, pieces.ignores_merges ? "does not merge" : "merges",
-                            printable(texts_[id])));
+            refuse(fmt::format(
+                "its `ignore_merges` is {0}, but llama.cpp's `{1}` works as if it were {2}: "
+                "texts with the token `{3}`, which no merges make, would get other tokens",
+                !pieces.ignores_merges, pieces.name, pieces.ignores_merges, printable(texts_[id])));
         }
     }
 
@@ -280,8 +280,8 @@ class TokenizerWriter {
         for (size_t id = 0; id < texts_.size(); ++id)
             if (is(id, GgufTokenKind::kNormal) && texts_[id].find(kBlank, 1) != std::string::npos)
                 refuse(
-                    fmt::format("its Metaspace splits texts at blanks, but llama.cpp does not, and "
-                                "would use the token `{}`",
+                    fmt::format("its Metaspace splits texts at blanks, but llama.cpp does not; "
+                                "only llama.cpp would use the token `{}`",
                                 printable(texts_[id])));
     }
 

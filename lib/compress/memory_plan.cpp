@@ -66,8 +66,8 @@ int64_t rounding_of(std::span<const LayerSizes> layers, bool has_texts) {
 
 std::string list_of(const MemoryNeed& need) {
     return fmt::format(
-        "the texts {}, a layer's rounded weights {}, moments of its inputs {}, a pass of a batch "
-        "{} or the rounding of a weight {}, and {} to spare",
+        "calibration texts {}, a layer's quantized weights {}, statistics of its inputs {}, a "
+        "forward pass of a batch {} or the rounding of a weight {}, and a reserve of {}",
         to_text(need.texts), to_text(need.weights), to_text(need.moments), to_text(need.pass),
         to_text(need.rounding), to_text(need.spare));
 }
@@ -119,8 +119,9 @@ MemoryPlan plan_memory(const storage::TransformerConfig& config, std::span<const
         plan.need.moments = {one_input};
         if (left.value < one_input)
             fail(ExitCode::kSetup,
-                 "compressing a layer needs {} of memory ({}), but {} leaves {}: free memory{}",
-                 to_text(plan.need.total()), list_of(plan.need), limit->name, to_text(limit->left),
+                 "compressing a layer needs {} of memory ({}), but only {} is free ({}): free more "
+                 "memory{}",
+                 to_text(plan.need.total()), list_of(plan.need), to_text(limit->left), limit->name,
                  has_texts ? ", or calibrate with fewer or shorter rows (--calibration-rows)" : "");
         plan.moments_max = left;
     }

@@ -76,9 +76,13 @@ void first_segments(KeyReader& keys, RunConfig& run) {
     const int64_t parts = pipeline.stages * pipeline.chunks;
     if (std::ssize(pipeline.first_segments) + 1 == parts) return;
     const std::string of =
-        pipeline.chunks == 1 ? "stages" : fmt::format("parts ({} per stage)", pipeline.chunks);
-    keys.problem(kFirstSegments, fmt::format("names {} segments, but {} {} follow the first",
-                                             pipeline.first_segments.size(), parts - 1, of));
+        pipeline.chunks == 1 ? "stage" : fmt::format("part ({} per stage)", pipeline.chunks);
+    keys.problem(
+        kFirstSegments,
+        fmt::format(
+            "names {} segments, but must name {}: the first segment of each {} except the first {}",
+            pipeline.first_segments.size(), parts - 1, of,
+            pipeline.chunks == 1 ? "stage" : "part"));
 }
 
 // Records only the values that were given. Without a world size, the other values are unknown.
@@ -234,8 +238,8 @@ void patience(KeyReader& keys, RunConfig& run) {
             "counts evaluations, so it needs --eval-interval N (dslaunch.eval_interval), the "
             "number of steps between them");
     else if (run.steps > 0 && run.steps / run.eval_interval <= run.patience)
-        keys.warn(path, fmt::format("cannot end the run early: its {} have {}, so set it lower, or "
-                                    "evaluate more often",
+        keys.warn(path, fmt::format("cannot end the run early, because the run's {} have only {}: "
+                                    "set a lower value, or evaluate more often (--eval-interval)",
                                     counted(run.steps, "step"),
                                     counted(run.steps / run.eval_interval, "evaluation")));
 }

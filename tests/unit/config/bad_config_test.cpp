@@ -186,8 +186,8 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:24: dslaunch.steps: `auto` cannot be used here, because the key has no default: "
           "give a value"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "first_segments": [1, 2]}}})",
-         {"c:1:59: dslaunch.pipeline.first_segments: names 2 segments, but 1 stages follow the "
-          "first"}},
+         {"c:1:59: dslaunch.pipeline.first_segments: names 2 segments, but must name 1: the first "
+          "segment of each stage except the first stage"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "first_segments": ["a"]}}})",
          {"c:1:59: dslaunch.pipeline.first_segments: must be a list of segment numbers, each at "
           "least 1"}},
@@ -206,8 +206,8 @@ const std::vector<Bad>& bad_configs() {
           "use interleaved"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "zb-v", "first_segments": [1, 2]}}}
 )",
-         {"c:1:79: dslaunch.pipeline.first_segments: names 2 segments, but 3 parts (2 per stage) "
-          "follow the first"}},
+         {"c:1:79: dslaunch.pipeline.first_segments: names 2 segments, but must name 3: the first "
+          "segment of each part (2 per stage) except the first part"}},
         {R"({"pipeline": {"stages": 2}, "dslaunch": {"pipeline": {"stages": 2}}})",
          {"c:1:25: pipeline.stages: is another name of dslaunch.pipeline.stages, which is also "
           "given: remove one of them"}},

@@ -114,7 +114,7 @@ TEST_CASE("the caller's random numbers and modes of LibTorch stay as they were")
                       static_cast<void>(
                           engine.train_batch({at::full({2, 8}, 100'000, at::kLong), tokens}));
                   },
-                  "row 0: 100000 is no row of") == ExitCode::kInput);
+                  "row 0: 100000 is not a valid row of") == ExitCode::kInput);
     }
     CHECK(at::rand({3}).equal(expected));
 }

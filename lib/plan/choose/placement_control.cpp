@@ -120,12 +120,13 @@ bool PlacementControl::made_slower(const PlacementFacts& agreed) const {
 PlacementChoice PlacementControl::take_back(const PlacementFacts& agreed) {
     may_keep_more_ = false;
     const int64_t before = unjudged_->kept_before;
-    return {before, unjudged_->step_s_before,
-            fmt::format("moved {} of {} chunks back to disk ({} in memory now, and this number "
-                        "will not grow again): a step takes {:.3g} s, but {:.3g} were expected, "
-                        "and {:.3g} were needed before",
-                        kept_ - before, chunks_.size(), before, agreed.step_s,
-                        unjudged_->expected_step_s, unjudged_->step_s_before)};
+    return {
+        before, unjudged_->step_s_before,
+        fmt::format("moved {} of {} chunks back to disk (now {} chunks are in memory, and no more "
+                    "will be moved into memory): a step with more chunks in memory takes {:.3g} s, "
+                    "but {:.3g} s were expected, and a step before the change took {:.3g} s",
+                    kept_ - before, chunks_.size(), before, agreed.step_s,
+                    unjudged_->expected_step_s, unjudged_->step_s_before)};
 }
 
 PlacementChoice PlacementControl::decide(const PlacementFacts& agreed) {

@@ -306,15 +306,15 @@ class RowSamples final : public Samples {
         if (column.name != kTokensArgument || !storage::has_row_origin(file_.metadata())) return "";
         return fmt::format(
             "; these rows were made with another model's tokenizer, but this model has {}: make "
-            "them with its own tokenizer (`dslaunch data prepare FILE --model` and the folder of "
-            "that tokenizer; for bytes: `dslaunch tokens bytes`)",
+            "the rows with this model's tokenizer (`dslaunch data prepare FILE --model DIR`, where "
+            "DIR contains the tokenizer; if the model's tokens are bytes: `dslaunch tokens bytes`)",
             counted(limit.count, "token"));
     }
 
     [[noreturn]] void fail_not_indices(size_t input) const {
         fail(ExitCode::kInput,
-             "{}: column '{}' is {}, but argument '{}' needs integers, because it picks rows by "
-             "them",
+             "{}: column '{}' is {}, but argument '{}' needs integers, because it uses them as row "
+             "indices",
              path_, printable(columns_[input].name), dtype_name(columns_[input].dtype),
              inputs_[input].argument);
     }

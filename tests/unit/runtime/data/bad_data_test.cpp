@@ -175,7 +175,7 @@ TEST_CASE("columns and arguments that do not meet are both listed") {
               "",
               start +
                   "each argument of forward has a column, but forward does not take y. To ignore "
-                  "such columns, name those that forward takes:" +
+                  "columns, name only the columns that forward takes:" +
                   set + "x=x"},
              {{"x", "y", "z"},
               {},
@@ -362,7 +362,7 @@ TEST_CASE("labels and indices out of range are named with row and element") {
             }) == "DIR/d.safetensors: column 'y', row 1: -100 is not a valid row of wte (0 to 8)");
     REQUIRE(message_of(folder, [&] { sets.check_indices("x", {.count = 9, .what = "row"}); }) ==
             "DIR/d.safetensors: column 'x' is F32, but argument 'x' needs integers, because it "
-            "picks rows by them");
+            "uses them as row indices");
     const std::vector<uint8_t> ids{0, 1, 2, 3, 4, 50};
     const std::string path = folder.rows("i.safetensors", {column("ids", DType::kU8, {3, 2}, ids)});
     const DataSets indices = open_data(request_for(path, {"ids"}));

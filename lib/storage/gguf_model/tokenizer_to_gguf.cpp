@@ -397,8 +397,8 @@ class TokenizerWriter {
 
     [[noreturn]] void refuse_merges(const std::string& token, const std::string& what) const {
         refuse(
-            fmt::format("its merges for the token `{}` {}, so that llama.cpp, which joins any two "
-                        "neighbours that make a token, would split texts otherwise",
+            fmt::format("its merges for the token `{}` {}: llama.cpp joins any two neighbours that "
+                        "make a token, so it would split some texts into other tokens",
                         printable(token), what));
     }
 

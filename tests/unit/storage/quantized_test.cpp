@@ -191,10 +191,11 @@ TEST_CASE("tensors that do not fit each other are refused by name") {
         Parts parts;
         CHECK_THAT(refused(config, whole(parts)), Contains("nothing was refused"));
         CHECK_THAT(refused(compressed(int_weights(8, 4)), parts),
-                   Contains("m.weight_packed") && Contains("no bits"));
+                   Contains("m.weight_packed") && Contains("no number of bits"));
         CHECK_THAT(refused(compressed(int_weights(4, 8)), parts),
                    Contains("m.weight_scale") && Contains("[2, 2]"));
-        CHECK_THAT(refused(compressed(int_weights(4, 4, false)), parts), Contains("is rounded so"));
+        CHECK_THAT(refused(compressed(int_weights(4, 4, false)), parts),
+                   Contains("matches these scales"));
     }
     for (const char* missing : {"weight_packed", "weight_scale", "weight_shape"}) {
         Parts parts;
@@ -204,7 +205,7 @@ TEST_CASE("tensors that do not fit each other are refused by name") {
     {
         Parts parts;
         whole(parts).add("weight_shape", DType::kI64, {2}, std::vector<int64_t>{2, INT64_MAX});
-        CHECK_THAT(refused(config, parts), Contains("which no weight has"));
+        CHECK_THAT(refused(config, parts), Contains("but sizes must be from 1 to"));
         parts.add("weight_shape", DType::kI64, {2}, std::vector<int64_t>{-2, 8});
         CHECK_THAT(refused(config, parts), Contains("the size -2"));
         parts.add("weight_shape", DType::kI64, {3}, std::vector<int64_t>{2, 8, 1});
@@ -260,7 +261,7 @@ TEST_CASE("settings that change the meaning of the numbers are refused") {
         {with_weights("num_bits", 9), "1 to 8 bits"},
         {with_weights("num_bits", 0), "1 to 8 bits"},
         {with_weights("strategy", "block"), "tensor, channel and group"},
-        {with_weights("group_size", 0), "a group has at least one input"},
+        {with_weights("group_size", 0), "a group must have at least one input"},
         {with_weights("type", "complex"), "int or float"},
         {with_weights("type", "float"), "floats of 8 bits"},
         {with_inputs({{"num_bits", 8}, {"dynamic", false}}), "only dynamic ones"},

@@ -492,8 +492,8 @@ void record_autotuning(KeyReader& keys) {
             keys.take(key.path);
     if (keys.is_true("autotuning.enabled"))
         keys.note("autotuning.enabled",
-                  "does not start a search by itself: `dslaunch tune MODEL`, or the option "
-                  "--autotuning tune, does");
+                  "does not start a search: run `dslaunch tune MODEL`, or give the option "
+                  "--autotuning tune");
 }
 
 }  // namespace

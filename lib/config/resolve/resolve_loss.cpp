@@ -72,7 +72,8 @@ void resolve_loss(KeyReader& keys, RunConfig& run) {
     const std::string target = "dslaunch.loss.target";
     if (loss.is_preference() && !keys.has(target)) {
         loss.target = "targets";
-        keys.derive(target, make_value(loss.target), "the column of `dslaunch data prepare`");
+        keys.derive(target, make_value(loss.target),
+                    "the column that `dslaunch data prepare` writes");
     } else {
         loss.target = keys.take_text(target);
     }

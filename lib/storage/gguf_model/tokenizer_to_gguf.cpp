@@ -211,7 +211,7 @@ class TokenizerWriter {
             if (!is(id, GgufTokenKind::kNormal) || makes_one_token(texts_[id], ranks)) continue;
             refuse(fmt::format(
                 "its `ignore_merges` is {0}, but llama.cpp's `{1}` works as if it were {2}: "
-                "texts with the token `{3}`, which no merges make, would get other tokens",
+                "no merges make the token `{3}`, so texts with this token would get other tokens",
                 !pieces.ignores_merges, pieces.name, pieces.ignores_merges, printable(texts_[id])));
         }
     }

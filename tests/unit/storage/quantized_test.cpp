@@ -334,7 +334,7 @@ TEST_CASE("auto-round's folders have the layouts of GPTQ and AWQ") {
     const std::pair<Json, const char*> table[] = {
         {with("packing_format", "auto_round:fp8_static"), "packing_format"},
         {with("data_type", "mx_fp"), "integers (int)"},
-        {with("act_bits", 8), "rounded activations"},
+        {with("act_bits", 8), "quantized activations"},
         {with("bits", 1), "2 to 8 bits"},
         {with("rotation_config", {{"type", "hadamard"}}), "transformed weights"},
         {with("extra_config", {{"m", {{"data_type", "fp"}}}}), "integers (int)"}};

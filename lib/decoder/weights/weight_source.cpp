@@ -248,7 +248,8 @@ OwnedMatrix WeightSource::table(const std::string& name, int64_t rows, int64_t c
     const FolderWeight weight = take(name, {rows, columns});
     const WeightChange* const change = change_of(name);
     if (has_pair(change) && !holds_pair(*change))
-        refuse_form(*change, "is a linear layer's pair, but it is for an embedding");
+        refuse_form(*change,
+                    "is the lora_A or lora_B of a linear layer, but the weight is an embedding");
     const MatrixForm form = own_form(weight.entry, change);
     OwnedMatrix made;
     made.file = weight.file;

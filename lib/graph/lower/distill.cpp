@@ -51,8 +51,8 @@ at::Tensor targets_of(const at::Tensor& labels, const at::Tensor& rows) {
              kKey);
     if (labels.numel() != rows.size(0))
         fail(ExitCode::kInput,
-             "{}: the model has {} rows of answers, but {} targets: a part of the answers is "
-             "left out before its loss; use dslaunch.distill.kind logits",
+             "{}: the model has {} rows of outputs, but {} targets: the loss leaves out a part of "
+             "the outputs; use dslaunch.distill.kind logits",
              kKey, rows.size(0), labels.numel());
     return labels.flatten();
 }

@@ -248,7 +248,8 @@ TEST_CASE("bad command lines are refused before anything starts") {
              "config; DIR/two added as a"},
             {{"pack", "DIR/mine.pt", "--config", "DIR/good.json", "-o", "DIR/other.pt"},
              0,
-             "dslaunch: DIR/other.pt: written; the config inside is now a copy of DIR/good.json"},
+             "dslaunch: DIR/other.pt: written; the config in the archive is now a copy of "
+             "DIR/good.json"},
         });
 }
 

@@ -224,12 +224,12 @@ void refuse_moved_output(const std::string& path) {
         folders_of_run({std::filesystem::weakly_canonical(folder_of(job->output), missing).string(),
                         std::filesystem::weakly_canonical(".", missing).string()},
                        job->id);
-    const std::string end = now.empty() ? "moved or removed: give its new place"
+    const std::string end = now.empty() ? "moved or removed: give its new path"
                             : now.size() == 1
                                 ? "renamed: give " + printable(now.front())
                                 : "renamed or copied: give one of " + printable(join(now, ", "));
-    fail(ExitCode::kInput, "{}: was the --output folder of job {} ({}), and was {}",
-         printable(path), job->id, state_text(*job), end);
+    fail(ExitCode::kInput, "{}: this --output folder of job {} ({}) has been {}", printable(path),
+         job->id, state_text(*job), end);
 }
 
 void remove_old_jobs(const std::string& state_directory) {

@@ -181,7 +181,7 @@ class Search {
         }
         TensorObstacle endless;
         endless.node = graph_.nodes().front();
-        endless.reason = "no consistent way to split it was found";
+        endless.reason = "the program found no consistent way to split this parameter";
         return endless;
     }
 
@@ -245,7 +245,8 @@ class Search {
              rule ? fmt::format(" as its rule `{}` says", plan::tensor_rule_name(*rule)) : "",
              obstacle.node == nullptr ? "" : describe_node(*obstacle.node), obstacle.reason,
              rule ? ""
-                  : fmt::format(", or keep it whole on every rank with the rule `{}`: `replicated`",
+                  : fmt::format(". Or keep the parameter whole on every rank with the rule `{}`: "
+                                "`replicated`",
                                 parameter(index).name));
     }
 
@@ -326,8 +327,8 @@ class Search {
         } else {
             note(weight.parameter, plan::TensorRule::kColumn,
                  is_attention(node) ? "computes the attention heads"
-                                    : "computes some outputs; a later layer sums over them, or "
-                                      "they are gathered");
+                                    : "each rank computes some outputs; a later layer sums over "
+                                      "these outputs, or the ranks gather them");
         }
         if (!form.bias) return;
         if (const auto bias = graph_.origin_of(node.input(*form.bias)))

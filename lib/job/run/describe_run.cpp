@@ -164,8 +164,8 @@ std::string slow_bf16_text(const JobSetup& setup) {
         isa == kernels::Isa::kScalar || isa == kernels::Isa::kAvx2 || isa == kernels::Isa::kAvx512;
     if (setup.on_gpu || !has_none || setup.config().precision.compute != DType::kBF16) return "";
     return fmt::format(
-        "bf16 is slow on this processor ({}), which has no instructions for it: products take {} "
-        "times as long as in fp32; {} selects fp32",
+        "bf16 is slow on this processor ({}), which has no instructions for bf16: matrix products "
+        "take {} times as long as in fp32; {} selects fp32",
         kernels::isa_name(isa), isa == kernels::Isa::kAvx512 ? "some 4" : "up to 60",
         config::other_value_text(setup.resolved, "bf16.enabled", "false"));
 }

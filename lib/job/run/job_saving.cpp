@@ -109,9 +109,9 @@ void JobSaving::require_same_base() const {
     const std::string& saved = reader_->checkpoint().base_fingerprint;
     if (saved.empty() || saved == base_) return;
     fail(ExitCode::kCheckpoint,
-         "{}: its adapters were trained on base weights that differ from those of {} (fingerprint "
-         "{}, here {}): resume with the model that the run began with, or start a new run from the "
-         "adapter (dslaunch.lora.init)",
+         "{}: its adapters were trained on base weights that differ from the weights of {} "
+         "(fingerprint {}, here {}): resume with the model that the run began with, or start a new "
+         "run from the adapter (dslaunch.lora.init)",
          reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
 }
 
@@ -135,9 +135,9 @@ void JobSaving::require_same_masks() const {
              "begin a new run from the exported weights",
              reader_->folder(), printable(options_.model_path));
     fail(ExitCode::kCheckpoint,
-         "{}: its weights were trained with masks that differ from those that method l1 in "
+         "{}: its weights were trained with masks that differ from the masks that method l1 in "
          "compression_training makes of {} (fingerprint {}, here {}): resume with the model file "
-         "and the section that the run began with",
+         "and the section compression_training that the run began with",
          reader_->folder(), printable(options_.model_path), saved, masks_);
 }
 

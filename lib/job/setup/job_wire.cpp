@@ -115,7 +115,9 @@ std::string wire_text(const JobSetup& setup) {
     packed("frozen parameters", options.wire.frozen, over_hosts && options.gathers());
     packed("gradients" + exact_text(setup), options.wire.gradients,
            options.reduce_packing() != WirePacking::kNone);
-    if (options.keeps_errors()) clauses.emplace_back("the rounding errors of gradients are kept");
+    if (options.keeps_errors())
+        clauses.emplace_back(
+            "the rounding errors of gradients are kept and added to the next gradients");
     if (options.keeps_gathered()) {
         Bytes kept;
         for (const int64_t numel : setup.plan.gather_buffer_numel)

@@ -342,7 +342,7 @@ std::string exported_sizes_text(const JobSetup& setup, const std::vector<c10::IV
                 "has {}: {}, or export it with dynamic_shapes (docs/guide/models.md)",
                 known[dim], dim, printable(names[i]), sizes[dim],
                 dim == 0 ? fmt::format("set train_micro_batch_size_per_gpu to {}", known[dim])
-                         : std::string("give it data of that size"));
+                         : std::string("use data of that size"));
         }
     }
     return "";

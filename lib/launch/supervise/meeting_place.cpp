@@ -247,7 +247,7 @@ void MeetingPlace::choose_network_of(const std::vector<std::optional<MachineFact
                      "several hosts");
     }
     fleet_.fail_if_bad(
-        "the hosts share no network; set up an address that other hosts can reach on",
+        "the hosts share no network; an address that other hosts can reach is missing on",
         ExitCode::kSetup);
     const std::string key = new_key();
     ask_to_listen(candidates, key);

@@ -86,8 +86,9 @@ PlacementChoice choose_placement(const PlacementFacts& facts, const PlacementSpa
     if (waited < kPlacementGainMin * facts.step_s)
         return unchanged(
             facts, space,
-            fmt::format("the disk is fast enough, a step of {:.3g} s waited only {:.3g} s for it",
-                        facts.step_s, waited));
+            fmt::format(
+                "the disk is fast enough: a step of {:.3g} s waited only {:.3g} s for the disk",
+                facts.step_s, waited));
     if (!space.may_keep_more)
         return unchanged(facts, space,
                          "an earlier change that kept more chunks in memory gave no speedup");

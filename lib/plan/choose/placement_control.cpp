@@ -159,8 +159,9 @@ std::string PlacementControl::summary() const {
     std::string text = fmt::format("{} of {} chunks in memory at the end", kept_, chunks_.size());
     if (!first_step_s_) return text + "; there were too few steps to choose the placement";
     text += fmt::format("; a step takes {:.3g} s", now);
-    if (expected_step_s_) text += fmt::format(", expected {:.3g}", *expected_step_s_);
-    return text + fmt::format(", {:.3g} before the first change", *first_step_s_);
+    if (expected_step_s_)
+        text += fmt::format("; the expected time was {:.3g} s", *expected_step_s_);
+    return text + fmt::format("; before the first change, a step took {:.3g} s", *first_step_s_);
 }
 
 }  // namespace dslaunch::plan

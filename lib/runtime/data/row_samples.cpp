@@ -166,7 +166,7 @@ void check_fit(const std::string& path, const DataRequest& request) {
     const auto refuse = [&](const char* key) {
         fail(ExitCode::kInput,
              "{}: {} is only for token files, but this file contains rows of fixed length; remove "
-             "it, or use a token file{}",
+             "the key or option, or use a token file{}",
              path, key,
              path.ends_with(".npy")
                  ? ": numpy.load(file).astype(\"uint16\").tofile(\"data.bin\") writes one"
@@ -301,7 +301,7 @@ class RowSamples final : public Samples {
     // COLUMN need not be tokens.
     [[nodiscard]] std::string tokens_fault(const FedColumn& column, const IndexLimit& limit) const {
         if (limit.tokens)
-            return "; these tokens are another tokenizer's: make the rows with `dslaunch data "
+            return "; these tokens come from another tokenizer: make the rows with `dslaunch data "
                    "prepare FILE --model` and this model's folder";
         if (column.name != kTokensArgument || !storage::has_row_origin(file_.metadata())) return "";
         return fmt::format(

@@ -37,7 +37,7 @@ int64_t alignment_of(Bytes bytes) {
 [[noreturn]] void fail_without_memory(Bytes bytes, const char* what, int error_number) {
     // EFBIG means the limit on file sizes, which also applies to memory that ranks share.
     fail(ExitCode::kSetup,
-         "cannot make an arena of {} for gradients and parameters: {} failed: {}; {}",
+         "cannot make shared memory of {} for gradients and parameters: {} failed: {}; {}",
          to_text(bytes), what, errno_text(error_number),
          error_number == EFBIG ? "raise the limit on file sizes (ulimit -f)"
                                : "use a smaller model, more hosts, or raise the memory limit of "

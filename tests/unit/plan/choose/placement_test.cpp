@@ -208,8 +208,8 @@ TEST_CASE("a change is measured again soon, and goes on where it helped") {
     CHECK(steps_to_choice(control, facts) == kPlacementSettle + kPlacementMeasured);
     CHECK(control.decide(facts).value == 10);
     CHECK(control.summary() ==
-          "10 of 20 chunks in memory at the end; a step takes 1.3 s, expected 1.25, 2 before the "
-          "first change");
+          "10 of 20 chunks in memory at the end; a step takes 1.3 s; the expected time was 1.25 s; "
+          "before the first change, a step took 2 s");
 }
 
 TEST_CASE("steps that other work on the machine slows, computing too, are no verdict") {

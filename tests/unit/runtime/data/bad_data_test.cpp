@@ -313,9 +313,10 @@ TEST_CASE("keys of token files beside a row file are refused, and so is a damage
     const DataFolder folder;
     DataRequest request = request_for(rows_file(folder), {"x", "y"});
     request.data.context = 8;
-    REQUIRE(opening(folder, request) ==
-            "DIR/d.safetensors: dslaunch.data.context (--context) is only for token files, but "
-            "this file contains rows of fixed length; remove it, or use a token file");
+    REQUIRE(
+        opening(folder, request) ==
+        "DIR/d.safetensors: dslaunch.data.context (--context) is only for token files, but this "
+        "file contains rows of fixed length; remove the key or option, or use a token file");
     request.data.context = 0;
     request.data.token_dtype = DType::kU16;
     REQUIRE_THAT(opening(folder, request),

@@ -318,15 +318,15 @@ class Search {
         const auto summed = weight.dims[form.weight_in];
         if (found->second.kind == Kind::kCopied) {
             note(weight.parameter, plan::TensorRule::kReplicated,
-                 "its heads cannot be divided evenly, so every rank computes all of them");
+                 "its heads cannot be divided evenly, so every rank computes all heads");
         } else if (found->second.shard.dim == summed) {
             note(weight.parameter, plan::TensorRule::kRow, "sums over the split dimension");
         } else if (reaches(node, aten::cross_entropy_loss)) {
             note(weight.parameter, plan::TensorRule::kVocabulary,
-                 "computes the classes of the loss");
+                 "each rank computes some classes of the loss");
         } else {
             note(weight.parameter, plan::TensorRule::kColumn,
-                 is_attention(node) ? "computes the attention heads"
+                 is_attention(node) ? "each rank computes some attention heads"
                                     : "each rank computes some outputs; a later layer sums over "
                                       "these outputs, or the ranks gather them");
         }

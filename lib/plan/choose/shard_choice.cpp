@@ -145,7 +145,8 @@ std::string shard_reason(std::span<const ShardCost> costs, ShardBy by, const Dis
     const bool tie = std::none_of(costs.begin(), costs.end(),
                                   [&](const ShardCost& cost) { return better(chosen, cost); });
     std::string text = fmt::format(
-        "{} ({}), by {} per step: {}", shard_by_name(by), tie ? "none is better" : "the least",
+        "{} ({}), by {} per step: {}", shard_by_name(by),
+        tie ? "no other way is better" : "the least",
         offloaded ? "the disk traffic of the busiest host and the number of elements on the rank "
                     "that updates the most"
                   : "the number of elements on the rank that updates the most",

@@ -86,7 +86,7 @@ void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
         .excludes("--compare");
     app.add("--search", mesh.search, "find the best meshes of ranks for the hosts and the model")
         .excludes("--compare");
-    app.group("with --stages or --search (the rates: also with --forecast)");
+    app.group("with --stages or --search; --flops-rate and --link-rate also with --forecast");
     app.add("--schedule NAME", mesh.schedule,
             "only this schedule: gpipe, 1f1b, interleaved, zb-h1 or zb-v")
         .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});

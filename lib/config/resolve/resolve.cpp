@@ -345,8 +345,8 @@ void resolve_tensor(KeyReader& keys, RunConfig& run) {
     }
     if (tensor.size > 1 && sequence.size > 1)
         keys.problem(sequence_path,
-                     "cannot be used together with dslaunch.tensor.size in this version; "
-                     "dslaunch.tensor.share_positions shares positions between split layers");
+                     "cannot be used together with dslaunch.tensor.size in this version; to share "
+                     "positions between split layers, use dslaunch.tensor.share_positions");
     const int64_t copy = run.ranks_of_copy();
     if (keys.options().world_size && tensor.size * sequence.size > 1 &&
         *keys.options().world_size % copy != 0)

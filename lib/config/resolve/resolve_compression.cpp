@@ -52,7 +52,7 @@ class MethodReader {
         const Value* const given = keys_.given(path_ + ".different_groups");
         if (given == nullptr || given->keys.empty()) {
             keys_.problem(path_ + ".different_groups",
-                          "is missing: the method is on, but no group says for which modules");
+                          "is missing: the method is enabled, but no group names its modules");
             return groups;
         }
         for (const std::string& name : given->keys) {

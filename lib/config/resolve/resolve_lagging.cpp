@@ -97,12 +97,12 @@ void check_lagging(KeyReader& keys, RunConfig& run) {
                "on disk");
     if (run.offload.adaptive)
         refuse("dslaunch.offload.placement",
-               "zenflow keeps the states of important units in memory, separate from the chunks "
-               "that placement would move");
+               "zenflow keeps the states of important units in memory, outside of the chunks that "
+               "placement moves");
     if (run.offload.optimizer == OffloadDevice::kNvme && run.offload.moments != MomentFormat::kFp32)
         refuse("dslaunch.offload.compress.moments",
-               "the states of zenflow's important units would not be rounded, but all other states "
-               "would");
+               "with zenflow, the states of important units stay in fp32, and only the other "
+               "states are rounded");
     if (run.states != MomentFormat::kFp32)
         refuse("dslaunch.optimizer.states",
                "a unit of zenflow is smaller than the blocks that are rounded together");

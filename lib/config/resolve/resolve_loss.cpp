@@ -15,7 +15,7 @@ double loss_number(KeyReader& keys, const std::string& path, bool is_read,
                    const std::string& readers) {
     if (is_read) return keys.take_number(path);
     if (keys.has(path))
-        keys.problem(path, "is only for " + readers + ", but dslaunch.loss.name is none of these");
+        keys.problem(path, "is only for dslaunch.loss.name " + readers + ": remove the key");
     return default_value(*find_key(path)).as_double();
 }
 

@@ -330,11 +330,9 @@ std::optional<LowRank> WeightSource::low_rank(const MatrixPart& part) {
     if (change == nullptr || !change->pair || holds_pair(*change)) return std::nullopt;
     const LowRankPair& pair = *change->pair;
     if (pair.in() != part.in || pair.out() != part.out)
-        adapter_->refuse(
-            pair.name,
-            fmt::format(
-                "and its other half are for a layer [{}, {}], but the model's layer is [{}, {}]",
-                pair.out(), pair.in(), part.out, part.in));
+        adapter_->refuse(pair.name, fmt::format("and the matching lora_A or lora_B are for a layer "
+                                                "[{}, {}], but the model's layer is [{}, {}]",
+                                                pair.out(), pair.in(), part.out, part.in));
     std::vector<float> b = pair.read_b();
     for (float& number : b) number *= static_cast<float>(pair.scale);
     const MatrixPart of_a{part.name, pair.r, part.in, false, {0, pair.r}, part.inputs};

@@ -218,7 +218,8 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:34: dslaunch.tensor.size: 4294967296 is more than the maximum, 1048576",
           "c:1:68: dslaunch.sequence.size: 4294967296 is more than the maximum, 1048576",
           "c:1:68: dslaunch.sequence.size: cannot be used together with dslaunch.tensor.size in "
-          "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
+          "this version; to share positions between split layers, use "
+          "dslaunch.tensor.share_positions"}},
         {R"({"dslaunch": {"tensor": {"size": 2, "rules": ["*.mlp.*"]}}})",
          {"c:1:46: dslaunch.tensor.rules: must be an object that maps patterns of parameter names "
           "to rules, not a list"}},
@@ -233,7 +234,8 @@ const std::vector<Bad>& bad_configs() {
           "which is 2: remove the key"}},
         {R"({"dslaunch": {"tensor": {"size": 2}, "sequence": {"size": 2}}})",
          {"c:1:59: dslaunch.sequence.size: cannot be used together with dslaunch.tensor.size in "
-          "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
+          "this version; to share positions between split layers, use "
+          "dslaunch.tensor.share_positions"}},
         {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_max_lr": 0.1}}})",
          {"scheduler.params.cycle_min_lr: is required: a bound of the cycle's learning rates"}},
         {R"({"scheduler": {"type": "WSD",
@@ -249,13 +251,12 @@ const std::vector<Bad>& bad_configs() {
           "tell which of the two answers is better"}},
         {R"({"dslaunch": {"loss": {"name": "ipo", "label_smoothing": 0.1, "mean": "token"}}})",
          {"c:1:71: dslaunch.loss.mean: ipo is a mean over pairs of answers, not over tokens",
-          "c:1:58: dslaunch.loss.label_smoothing: is only for dpo, but dslaunch.loss.name is none "
-          "of these"}},
+          "c:1:58: dslaunch.loss.label_smoothing: is only for dslaunch.loss.name dpo: remove the "
+          "key"}},
         {R"({"dslaunch": {"loss": {"name": "mse", "beta": 0.1, "gamma": 1}}})",
-         {"c:1:47: dslaunch.loss.beta: is only for dpo, ipo, simpo and orpo, but "
-          "dslaunch.loss.name is none of these",
-          "c:1:61: dslaunch.loss.gamma: is only for simpo, but dslaunch.loss.name is none of "
-          "these"}},
+         {"c:1:47: dslaunch.loss.beta: is only for dslaunch.loss.name dpo, ipo, simpo and orpo: "
+          "remove the key",
+          "c:1:61: dslaunch.loss.gamma: is only for dslaunch.loss.name simpo: remove the key"}},
         {R"({"dslaunch": {"lora": {"r": 8, "base": "nf4", "dropout": 1}}})",
          {"c:1:58: dslaunch.lora.dropout: must be below 1"}},
     };

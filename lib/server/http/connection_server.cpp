@@ -293,10 +293,11 @@ void ConnectionServer::send_away(Connection& connection) noexcept {
     connection.phase = Connection::Phase::kDraining;
     try {
         ConnectionClient client(connection.socket.get(), Duration{0});
-        static_cast<void>(write_reply(
-            handler_.error(
-                503, "the request arrived slowly, and other requests need its memory: try again"),
-            {.stays_open = false}, client));
+        static_cast<void>(
+            write_reply(handler_.error(503,
+                                       "the request arrived slowly, and other requests need the "
+                                       "memory that it used: try again"),
+                        {.stays_open = false}, client));
         drain(connection);
     } catch (const std::exception&) {
         // The next sweep closes the connection.

@@ -176,8 +176,9 @@ void check_tensors(const Checkpoint& checkpoint) {
         check_strides(tensor);
         for (const CheckpointView& view : tensor.views) check_view(tensor, view);
         if (tensor.state_numel.size() > checkpoint.states.size())
-            inconsistent("tensor '{}': it has {} sizes for {} states", tensor.name,
-                         tensor.state_numel.size(), checkpoint.states.size());
+            inconsistent(
+                "tensor '{}': it has sizes for {} states, but the checkpoint has {} states",
+                tensor.name, tensor.state_numel.size(), checkpoint.states.size());
     }
 }
 

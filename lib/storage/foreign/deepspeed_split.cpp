@@ -151,8 +151,8 @@ void DeepSpeedSplit::check_ranks() const {
                wrote, count);
     if (tensor_ranks != tensor_ranks_)
         refuse(folder_,
-               "{} tensor ranks shared each layer, but there are files of {}: some are missing, "
-               "or of different saves",
+               "{} tensor ranks shared each layer, but there are files of {} tensor ranks: files "
+               "are missing, or from different saves",
                tensor_ranks, tensor_ranks_);
 }
 
@@ -295,7 +295,8 @@ TensorChunks DeepSpeedSplit::join_runs(const std::vector<Part>& parts, const Joi
 TensorChunks DeepSpeedSplit::mean_of(const std::vector<Part>& parts) {
     const CheckpointTensor& about = parts.front().about();
     if (about.dtype != DType::kF32)
-        refuse(folder_, "the mean of `{}` over the tensor ranks needs fp32", about.name);
+        refuse(folder_, "`{}` must be the mean of the tensor ranks, but its values are not fp32",
+               about.name);
     TensorChunks chunks;
     for (size_t k = 0; k < chunks.size(); ++k) {
         if (parts.front().chunks()[k].empty()) continue;

@@ -321,7 +321,7 @@ class TokenizerWriter {
 
     void write_of_characters() {
         if (!flag_at(json_["model"], "byte_fallback", false))
-            refuse("its model has no `byte_fallback`, without which it cannot be written as GGUF");
+            refuse("its model must have `byte_fallback` to be written as GGUF");
         const bool puts = puts_blank();
         for (size_t id = 0; id < texts_.size(); ++id) {
             const std::string& text = texts_[id];

@@ -71,8 +71,8 @@ WeightScheme read_weights(const JsonPlace& weights) {
 InputRounding read_inputs(const JsonPlace& inputs) {
     if (!inputs.has("dynamic") || !inputs.at("dynamic").boolean())
         inputs.refuse(
-            "scales of activations that are stored in the folder are not supported; "
-            "only dynamic ones, by token");
+            "stored scales of activations are not supported; only dynamic scales, by token, are "
+            "supported");
     if (!inputs.has("strategy") || inputs.at("strategy").text() != "token")
         inputs.refuse("only activations that are quantized by token are supported");
     if (bits_at(inputs, "num_bits") != 8 || !flag_at(inputs, "symmetric", true))

@@ -57,8 +57,8 @@ const SafetensorsEntry* QuantizedWeight::find(std::string_view suffix) const {
 const SafetensorsEntry& QuantizedWeight::need(std::string_view suffix) const {
     if (const SafetensorsEntry* const entry = find(suffix)) return *entry;
     fail(ExitCode::kInput,
-         "{}: the rounded weight of `{}` has no tensor `{}.{}`: the folder is not complete, or its "
-         "quantization_config describes another one",
+         "{}: the quantized weight of `{}` has no tensor `{}.{}`: the folder is incomplete, or its "
+         "quantization_config belongs to another folder",
          parts_.begin()->second.file->path(), printable(module_), printable(module_), suffix);
 }
 
@@ -251,7 +251,8 @@ void QuantizedWeight::check_transposed(const Quantization& how) {
                    "has {} rows of 32-bit words, which are not a whole number of codes of {} bits",
                    codes.shape[0], bits_));
     if (layout_ == Layout::kAwq && out % kAwqCodes != 0)
-        refuse(scales, fmt::format("has {} outputs, but AWQ packs {} in a word", out, kAwqCodes));
+        refuse(scales, fmt::format("has {} outputs, but AWQ needs a multiple of {} outputs", out,
+                                   kAwqCodes));
     const int64_t words = packed_words(out, bits_);
     require_shape(codes,
                   std::vector<int64_t>{codes.shape[0], layout_ == Layout::kAwq ? words : out});

@@ -264,7 +264,7 @@ TEST_CASE("settings that change the meaning of the numbers are refused") {
         {with_weights("group_size", 0), "a group must have at least one input"},
         {with_weights("type", "complex"), "int or float"},
         {with_weights("type", "float"), "floats of 8 bits"},
-        {with_inputs({{"num_bits", 8}, {"dynamic", false}}), "only dynamic ones"},
+        {with_inputs({{"num_bits", 8}, {"dynamic", false}}), "only dynamic scales"},
         {with_inputs({{"num_bits", 8}, {"dynamic", true}, {"strategy", "tensor"}}), "by token"},
         {{{"quant_method", "gptq"}, {"bits", 5}, {"group_size", 32}}, "2, 3, 4 or 8"},
         {{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"version", "gemv"}}, "gemm"},

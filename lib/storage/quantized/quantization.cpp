@@ -98,7 +98,7 @@ Quantization read_compressed_tensors(const JsonPlace& place) {
     Quantization how;
     bool is_first = true;
     place.at("config_groups").for_members([&](const std::string&, const JsonPlace& group) {
-        refuse_if_given(group, "output_activations", "rounded outputs are not supported");
+        refuse_if_given(group, "output_activations", "quantized outputs are not supported");
         how.schemes.push_back(read_weights(group.at("weights")));
         const InputRounding inputs = group.has("input_activations")
                                          ? read_inputs(group.at("input_activations"))

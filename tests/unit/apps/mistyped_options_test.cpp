@@ -85,7 +85,7 @@ TEST_CASE("an unknown option that another tool has is named as it is here") {
         {"--cp 2", "--num_gpus N --set dslaunch.sequence.size=2"},
         {"--context_parallel_size 2", "--num_gpus N --set dslaunch.sequence.size=2"},
         {"--fsdp full_shard", "--set zero_optimization.stage=3"},
-        {"--dp 2", "--num_gpus N sets how many ranks"},
+        {"--dp 2", "the degree of data parallelism is the number of ranks"},
         {"--ep 2", "expert parallelism is not available yet"},
         {"--zero3", "--set zero_optimization.stage=3"},
         {"--zero-2", "--set zero_optimization.stage=2"}};

@@ -123,7 +123,9 @@ ModelScore score_model(const std::string& model, const CompressArguments& argume
     const HeldOut data(held_out_of(arguments), kSpeaker, session.context(),
                        session.folder().config.vocabulary);
     if (data.pairs() != nullptr)
-        fail(ExitCode::kInput, "--eval-data {}: contains pairs of answers; a loss needs texts",
+        fail(ExitCode::kInput,
+             "--eval-data {}: contains pairs of answers, but the loss is measured on texts; give a "
+             "file of texts",
              printable(arguments.eval_data));
     session.open(decoder::pages_for(data.length()));
     decoder::TextScorer scorer(session.runner());

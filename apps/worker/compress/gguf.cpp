@@ -19,8 +19,8 @@ namespace dslaunch::worker {
 void require_gguf_form(const CompressArguments& arguments) {
     if (arguments.group >= 0 || arguments.has_minimum || arguments.is_symmetric)
         fail(ExitCode::kUsage,
-             "--group, --minimum and --symmetric: the GGUF form {} fixes its groups, and whether "
-             "they have minimums",
+             "--group, --minimum and --symmetric have no meaning for the GGUF form {}, which has "
+             "its own groups; leave them out",
              arguments.to);
     storage::require_new_file(arguments.out, arguments.force);
 }

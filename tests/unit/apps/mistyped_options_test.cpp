@@ -49,7 +49,7 @@ TEST_CASE("numbers with a unit or with separators are answered with what to writ
           {"--steps 1_000", "without thousands separators: 2.5e-4, 1000"},
           {"--steps 1e4", "write 10000"},
           {"--steps 10%", "a percentage is not accepted"},
-          {"--warmup-steps 0.1", "a share of the whole is not accepted"},
+          {"--warmup-steps 0.1", "a fraction of the total is not accepted"},
           {"--lr 1e-4,1e-5", "`1e-4,1e-5` is not a number above 0; give one number"},
           {"--lr auto", "for the default, leave the option out"},
           {"--keep 3x", "write the number alone, without x"},
@@ -100,7 +100,7 @@ TEST_CASE("values of other tools are answered with what they are here") {
     for (const auto& [typed, here] :
          {std::pair{"--seed -1", "for the default, 1234, leave the option out"},
           {"--save-interval epoch", "give a number of steps"},
-          {"--eval-interval no", "0 is the option's `off`"},
+          {"--eval-interval no", "to turn this option off, give 0"},
           {"--launcher mpirun", "local: use openmpi"},
           {"--launcher torchrun", "leave --launcher out"},
           {"--launcher kubernetes", "use join"},

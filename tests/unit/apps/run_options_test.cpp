@@ -404,7 +404,7 @@ TEST_CASE("without a hostfile the GPUs decide, and a machine without any takes C
     CHECK(job("--include localhost:2@localhost:1,0 true").world_size == 3);
     for (const char* gap : {"localhost:5", "localhost:1", "localhost:1,3", "localhost:0,2"})
         CHECK_THROWS_WITH(job(fmt::format("--include {} true", gap)),
-                          Catch::Contains("its slots are CPU workers"));
+                          Catch::Contains("so slots are CPU workers"));
     CHECK_THROWS_WITH(job("--include other:1 true"), Catch::Contains("`other` is not"));
     Machine with_gpus = run_options_machine();
     with_gpus.gpu_count = 4;

@@ -100,8 +100,8 @@ std::vector<at::Tensor> FedForm::take(const char* where,
                               : input.dtype != at::kFloat || rows[i].scalar_type() != at::kBool;
         if (!fits || sample_shape(rows[i]) != input.sample_shape)
             fail(ExitCode::kInput,
-                 "{}: the tensor for argument '{}' is {}, but the example was {}, for which the "
-                 "step is planned: pad the rows, or open an engine for the other shape",
+                 "{}: the tensor for argument '{}' is {}, but EngineOptions::example has {}: pad "
+                 "the rows, or open an engine with an example of the other shape",
                  where, printable(input.argument),
                  shape_text(rows[i].scalar_type(), sample_shape(rows[i])),
                  shape_text(input.dtype, input.sample_shape));

@@ -276,7 +276,7 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
     ExportArguments arguments;
     command
         .add("PATH", arguments.path,
-             "a step folder, or a folder with checkpoints (then its newest good one)")
+             "a step folder, or a folder with checkpoints (the newest intact checkpoint is used)")
         .required();
     command
         .add("OUT", arguments.options.out,

@@ -191,7 +191,7 @@ KnownJob find_job(const std::string& state_directory, const std::string& text) {
     if (found.size() == 1) return found.front();
     if (found.empty() && std::filesystem::exists(text, unreadable))
         fail(ExitCode::kUsage,
-             "`{}` is not a job's id, and no recorded job has it as its --output folder{}; "
+             "`{}` is not a job's id, and it is not the --output folder of a recorded job{}; "
              "`dslaunch ps --all` lists the jobs{}",
              printable(text),
              std::filesystem::is_directory(text + "/logs", unreadable)

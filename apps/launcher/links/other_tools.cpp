@@ -267,7 +267,7 @@ std::string other_tool_advice(std::string_view tool, std::span<const std::string
     if (is_other_launcher(name, arguments)) {
         const bool has_verb = name == "accelerate" || name == "colossalai";
         return fmt::format(
-            "dslaunch starts the ranks itself, so leave it out: {}",
+            "dslaunch starts the ranks itself, so leave {} out: {}", printable(name),
             launch_command(has_verb && !arguments.empty() ? arguments.subspan(1) : arguments));
     }
     if (const std::string advice = deepspeed_advice(name, arguments); !advice.empty())
@@ -276,7 +276,7 @@ std::string other_tool_advice(std::string_view tool, std::span<const std::string
     if (const OtherCommand* const row = find_command(bare_name(name), verb))
         return with_model(row->advice, model_in(arguments));
     if (name == "accelerate")
-        return "dslaunch starts the ranks itself, so leave it out: dslaunch TARGET";
+        return "dslaunch starts the ranks itself, so leave accelerate out: dslaunch TARGET";
     return "";
 }
 

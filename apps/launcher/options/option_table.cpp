@@ -540,7 +540,7 @@ constexpr OptionRow kRows[] = {
     {"venv-script", Group::kRefused, "", "no shell runs on the hosts; use --env PATH=... or give the path of the environment's python as TARGET"},
     {"redirects,r", Group::kRefused, "", "give --enable_each_rank_log DIR"},
     {"tee,t", Group::kRefused, "", "use --enable_each_rank_log DIR, which writes to files and to the terminal"},
-    {"local-rank", Group::kRefused, "", "leave it out: each rank gets its own in LOCAL_RANK"},
+    {"local-rank", Group::kRefused, "", "leave it out: each rank gets its local rank in LOCAL_RANK"},
     {"local-ranks-filter", Group::kRefused, "", "choosing which ranks the terminal shows is not supported; each line names its rank"},
     {"local-addr", Group::kRefused, "", "use addr= in the hostfile, or --master_addr"},
     {"logs-specs", Group::kRefused, "", "it is a Python plug-in of torchrun, which dslaunch cannot load; use --enable_each_rank_log DIR"},

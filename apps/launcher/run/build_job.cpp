@@ -115,10 +115,10 @@ void Builder::note_same_machine() {
         slots += entry.slots.size();
     }
     if (names.size() < 2) return;
-    note(fmt::format(
-        "{} are one machine, this one, so their workers share its processors and GPUs; to mean one "
-        "host, write one line with all slots: `{} slots={}`",
-        join(names, " and "), names.front(), slots));
+    note(
+        fmt::format("{} are names of this machine, so their workers share its processors and GPUs; "
+                    "for a single host, write one line with all slots: `{} slots={}`",
+                    join(names, " and "), names.front(), slots));
 }
 
 // Refuses an --include that skips slots of this machine, for example an --include of slot 3 alone.

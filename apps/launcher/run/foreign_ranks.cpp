@@ -26,8 +26,8 @@ std::string foreign_ranks_note(const Machine& machine) {
         !machine.variable("SLURM_JOB_ID"))
         fail(ExitCode::kUsage,
              "mpirun (MPICH) started {} copies of dslaunch (this copy has PMI_RANK={}), but a "
-             "single dslaunch starts all ranks; leave mpirun out: dslaunch "
-             "--nproc_per_node N TARGET, with --hostfile FILE for several hosts",
+             "single dslaunch starts all ranks; leave mpirun out: dslaunch --nproc_per_node N "
+             "TARGET, with --hostfile FILE for several hosts",
              copies, printable(*machine.variable("PMI_RANK")));
     const int64_t ranks = machine.number("WORLD_SIZE");
     if (!has_foreign(machine) || ranks < 2) return "";
@@ -39,8 +39,7 @@ std::string foreign_ranks_note(const Machine& machine) {
              ranks, printable(*machine.variable("RANK")));
     return fmt::format(
         "RANK={} and WORLD_SIZE={} in the environment come from another launcher and have no "
-        "effect: "
-        "dslaunch numbers its own ranks (unset RANK WORLD_SIZE removes this note)",
+        "effect: dslaunch numbers its own ranks (unset RANK WORLD_SIZE removes this note)",
         printable(*machine.variable("RANK")), ranks);
 }
 

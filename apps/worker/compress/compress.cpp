@@ -86,11 +86,13 @@ void declare(CommandLine& app, CompressArguments& arguments) {
         .at_least(1)
         .needs("--calibrate");
     app.add("--group N", arguments.group,
-            "weights of a row that share a scale; 0: the whole row; default: the form's own")
+            "number of weights in a row that share a scale; 0: the whole row; default: depends on "
+            "the form")
         .at_least(0);
     app.add("--minimum", arguments.has_minimum,
-            "groups have a minimum as well as a scale: the default of int4, int3 and int2");
-    app.add("--symmetric", arguments.is_symmetric, "groups have only a scale: the default of int8")
+            "store a minimum as well as a scale for each group; default for int4, int3 and int2");
+    app.add("--symmetric", arguments.is_symmetric,
+            "store only a scale for each group; default for int8")
         .excludes("--minimum");
     app.add("--eval-data FILE", arguments.eval_data,
             "held-out text, as `dslaunch eval --data` reads it: loss and perplexity before and "

@@ -111,7 +111,7 @@ TEST_CASE("a job is found by its output folder and by a file in it, and its end 
     CHECK(find_job(folder.path(), run + "/").id == "second");
     CHECK(find_job(folder.path(), run + "/metrics.jsonl").id == "second");
     CHECK_THAT(known_jobs_refusal(folder.path(), run + "/logs"),
-               Catch::Contains("no recorded job has it as its --output folder"));
+               Catch::Contains("it is not the --output folder of a recorded job"));
     record_job(folder.path(), "gone", 0, run + "-removed");
     CHECK(find_job(folder.path(), run + "-removed").id == "gone");
     // A relative path of a folder that is gone, which could also be the beginning of an id.

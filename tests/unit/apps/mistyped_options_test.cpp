@@ -180,7 +180,7 @@ TEST_CASE("a number in another spelling is named in ours") {
     CHECK_THAT(mistyped_options_refusal("t.ipynb"),
                Catch::Contains("jupyter nbconvert --to script t.ipynb"));
     CHECK_THAT(mistyped_options_refusal("t.pt --local_rank 0"),
-               Catch::Contains("each rank gets its own in LOCAL_RANK"));
+               Catch::Contains("each rank gets its local rank in LOCAL_RANK"));
     CHECK_THAT(mistyped_options_refusal("t.pt --overwrite_output_dir"),
                Catch::Contains("existing runs are never overwritten"));
     CHECK_THAT(mistyped_options_refusal("t.pt --model m"),

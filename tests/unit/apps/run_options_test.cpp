@@ -288,9 +288,9 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
         const auto line = options + "--hostfile " + folder.path() + "/twice true";
         return join(build_job(run_options_parse(line), run_options_machine()).notes, "\n");
     };
-    CHECK_THAT(notes_of(""), Catch::Contains("localhost and 127.0.0.1 are one machine") &&
+    CHECK_THAT(notes_of(""), Catch::Contains("localhost and 127.0.0.1 are names of this machine") &&
                                  Catch::Contains("`localhost slots=3`"));
-    CHECK_THAT(notes_of("--force_multi "), !Catch::Contains("are one machine"));
+    CHECK_THAT(notes_of("--force_multi "), !Catch::Contains("names of this machine"));
     CHECK(job("--force_multi --hostfile " + kHostfiles + "localhost-2 true").transport ==
           TransportKind::kSsh);
     CHECK(job("--hostfile " + kHostfiles + "cluster-4 true").transport == TransportKind::kSsh);

@@ -51,8 +51,8 @@ class Job::Process {
             } else if (errno != EINTR) {
                 code_ = -1;
                 fail(ExitCode::kInternal,
-                     "the end of process {} is not known: {}; does this program wait for all its "
-                     "children, or ignore SIGCHLD?",
+                     "the exit status of process {} is lost: {}; this program must not ignore "
+                     "SIGCHLD and must not wait for all its children",
                      pid_, errno_text(errno));
             }
         }

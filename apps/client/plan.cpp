@@ -121,8 +121,8 @@ Plan make_plan(const PlanRequest& request) {
         return plan_of(out.text());
     } catch (const Json::exception& error) {
         fail(ExitCode::kInternal,
-             "what dslaunch plan says is not understood: {}; is the program of the same version "
-             "as this library?",
+             "cannot read the output of dslaunch plan: {}; dslaunch and this library must have the "
+             "same version",
              error.what());
     }
 }

@@ -37,8 +37,8 @@ std::string find_dslaunch(const std::string& given) {
     const std::string found = launch::find_program("dslaunch", launch::own_environment(), ".");
     if (found.empty())
         fail(ExitCode::kSetup,
-             "the program dslaunch is not found: it is neither beside this library nor in the "
-             "PATH; name it in the request or in the variable DSLAUNCH");
+             "cannot find the program dslaunch beside this library or in PATH; give the path of "
+             "dslaunch in the variable DSLAUNCH, or as `program` in the request");
     return found;
 }
 

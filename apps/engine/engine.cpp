@@ -48,11 +48,12 @@ void require_named_rank() {
     for (const auto& [name, launcher] : kCounts) {
         const char* const count = std::getenv(name);
         if (count == nullptr || std::atoi(count) <= 1) continue;
-        fail(ExitCode::kSetup,
-             "{} started {} of this program, but RANK is not set, so each would train alone: start "
-             "it with dslaunch, which uses {} itself to reach the hosts, or set RANK, WORLD_SIZE, "
-             "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
-             launcher, count, launcher);
+        fail(
+            ExitCode::kSetup,
+            "{} started {} processes of this program, but RANK is not set, so no process knows its "
+            "rank: start the program with dslaunch, which can itself use {} to reach the hosts, or "
+            "set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+            launcher, count, launcher);
     }
 }
 
@@ -70,8 +71,8 @@ class OneEngine {
         const bool shares = ranks.ranks_of_host.size() < static_cast<size_t>(ranks.world_size);
         if (shares && memory_is_used.exchange(true))
             fail(ExitCode::kUsage,
-                 "this process had an engine already, and the memory that the ranks of a host "
-                 "share serves one: start the program again for another engine");
+                 "this process already had an engine; a process can open only one engine if "
+                 "several ranks share a host: start the program again for another engine");
         if (has_engine.exchange(true))
             fail(ExitCode::kUsage, "this process has an engine already: close() it first");
     }
@@ -95,7 +96,8 @@ class Engine::Session {
         if (run_ == nullptr) return;
         // The other ranks may wait for calls that this rank will not make.
         if (std::uncaught_exceptions() > 0)
-            run_->poison("rank " + std::to_string(rank_) + " left its engine by an exception");
+            run_->poison("rank " + std::to_string(rank_) +
+                         " closed its engine because of an exception");
         if (failure_) leave();
     }
 

@@ -65,8 +65,8 @@ launch::WorkerEnvironment environment_of(const Ranks& ranks) {
     environment.arena_fd = environment.local_world_size > 1 ? ranks.memory_fd : -1;
     if (environment.local_world_size > 1 && environment.arena_fd < 0)
         fail(ExitCode::kSetup,
-             "the {} ranks of this host have no memory to share (DSL_ARENA_FD is not set): start "
-             "the program with dslaunch, which makes it, or start one rank on each host",
+             "the {} ranks of this host have no shared memory (DSL_ARENA_FD is not set): start the "
+             "program with dslaunch, which provides this memory, or start one rank on each host",
              environment.local_world_size);
     return environment;
 }
@@ -228,7 +228,7 @@ EngineRun::EngineRun(const EngineOptions& options, const Ranks& ranks,
         rank_.poison(fmt::format("rank {} failed: {}", rank(), error.what()));
         throw;
     } catch (...) {
-        rank_.poison(fmt::format("rank {} failed by an exception of an unknown type", rank()));
+        rank_.poison(fmt::format("rank {} failed with an exception of an unknown type", rank()));
         throw;
     }
     if (options.keeps_memory) job::keep_freed_memory();
@@ -293,8 +293,8 @@ void EngineRun::require_schedule() const {
                       scheduler.kind == config::SchedulerKind::kWsd;
     if (ends && scheduler.total_num_steps == 0)
         fail(ExitCode::kConfig,
-             "scheduler.params.total_num_steps: an engine does not know how many steps the "
-             "program takes: give their number, or dslaunch.steps");
+             "scheduler.params.total_num_steps: is not set, and an engine cannot know how many "
+             "steps the program takes: set this key or dslaunch.steps to the number of steps");
 }
 
 // Compares the options of all ranks. Ranks that resumed from different places, or saved to
@@ -332,8 +332,8 @@ void EngineRun::compare_settings() const {
             return at == end || at->empty() ? std::string("nothing more") : printable(*at);
         };
         fail(ExitCode::kDiverged,
-             "rank {} has another config than rank 0: `{}`, there `{}`: give all ranks the same "
-             "config and the same EngineOptions::set",
+             "rank {} has `{}` in its config, but rank 0 has `{}`: give all ranks the same config "
+             "and the same EngineOptions::set",
              other, text(right, theirs.end()), text(left, lines.end()));
     }
 }
@@ -415,8 +415,8 @@ void EngineRun::agree(Call call, int64_t rows) const {
         const Made& theirs = all[other];
         if (theirs.call != call)
             fail(ExitCode::kDiverged,
-                 "rank {} calls {} after step {}, but rank {} calls {}: all ranks make the same "
-                 "calls in the same order, also to save",
+                 "rank {} calls {} after step {}, but rank {} calls {}: all ranks must make the "
+                 "same calls in the same order, including calls that save",
                  rank(), call_name(call), steps(), other, call_name(theirs.call));
         if (theirs.rows != rows)
             fail(ExitCode::kDiverged,
@@ -442,8 +442,9 @@ void EngineRun::take_held_out(const std::vector<at::Tensor>& inputs) {
     const FedPlace place = place_of(rank_);
     if (place.ranks > 1 && rows % place.micro_rows != 0)
         fail(ExitCode::kInput,
-             "evaluate: got {} rows, but with {} data ranks it takes a multiple of a micro batch's "
-             "{} on each rank: leave out the last rows, or evaluate them with one rank",
+             "evaluate: got {} rows, but with {} data ranks the number of rows on each rank must "
+             "be a multiple of {} (the rows of a micro batch): leave out the last rows, or "
+             "evaluate with one rank",
              rows, place.ranks, place.micro_rows);
 }
 

@@ -53,8 +53,8 @@ void check_limit(const std::string& place, const at::Tensor& rows,
         for (int64_t i = 0; i < flat.size(1); ++i) {
             const int64_t value = values[row][i];
             if ((value >= 0 && value < limit.count) || value == limit.also) continue;
-            fail(ExitCode::kInput, "{}, row {}: {} is no {}: they are 0 to {}{}", place, row, value,
-                 limit.what, limit.count - 1,
+            fail(ExitCode::kInput, "{}, row {}: {} is not a valid {}: valid values are 0 to {}{}",
+                 place, row, value, limit.what, limit.count - 1,
                  limit.also ? fmt::format(", or {}", *limit.also) : "");
         }
 }
@@ -100,8 +100,8 @@ std::vector<at::Tensor> FedForm::take(const char* where,
                               : input.dtype != at::kFloat || rows[i].scalar_type() != at::kBool;
         if (!fits || sample_shape(rows[i]) != input.sample_shape)
             fail(ExitCode::kInput,
-                 "{}: the tensor for argument '{}' is {}, but the example was {}, for which the "
-                 "step is planned: pad the rows, or open an engine for the other shape",
+                 "{}: the tensor for argument '{}' is {}, but EngineOptions::example has {}: pad "
+                 "the rows, or open an engine with an example of the other shape",
                  where, printable(input.argument),
                  shape_text(rows[i].scalar_type(), sample_shape(rows[i])),
                  shape_text(input.dtype, input.sample_shape));

@@ -251,7 +251,9 @@ void require_script(const RunOptions& options, const launch::JobSpec& spec) {
         !advice.empty())
         fail(ExitCode::kUsage, "{}: this script does not exist; with dslaunch, {}",
              printable(spec.target), advice);
-    fail(ExitCode::kInput, "{}: this script does not exist; --chdir starts in another folder",
+    fail(ExitCode::kInput,
+         "{}: this script does not exist; correct the path, or name the folder of the script with "
+         "--chdir",
          printable(path));
 }
 

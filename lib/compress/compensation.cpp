@@ -24,7 +24,7 @@ class Compensation {
 
     RoundedMatrix run(const std::vector<float>& numbers, std::vector<float>* changed) {
         const int64_t in = made_.in, out = made_.out, groups = made_.groups();
-        DSL_CHECK(std::ssize(numbers) == out * in, "{} numbers are no matrix [{}, {}]",
+        DSL_CHECK(std::ssize(numbers) == out * in, "{} numbers do not form a matrix [{}, {}]",
                   numbers.size(), out, in);
         made_.codes.resize(numbers.size());
         made_.scales.resize(static_cast<size_t>(out * groups));

@@ -181,20 +181,21 @@ class FolderCompressor {
         texts.descends = exact_walk_.has_value();
         plan_ = plan_memory(config_, sizes, texts, task_.memory);
         const MemoryNeed& need = plan_.need;
-        log_info(
-            "compress", "{}, the largest with {} of weights; about {} of memory{}{}",
-            counted(std::ssize(layers), "layer"), to_text(plan_.largest_layer),
-            to_text(need.total()),
-            walk_
-                ? fmt::format(" (texts {}, moments {})", to_text(need.texts), to_text(need.moments))
-                : "",
-            task_.memory
-                ? fmt::format("; {} leaves {}", task_.memory->name, to_text(task_.memory->left))
-                : "");
+        log_info("compress",
+                 "the model has {}, the largest with {} of weights; compressing it needs about {} "
+                 "of memory{}{}",
+                 counted(std::ssize(layers), "layer"), to_text(plan_.largest_layer),
+                 to_text(need.total()),
+                 walk_ ? fmt::format(" (texts {}, statistics of inputs {})", to_text(need.texts),
+                                     to_text(need.moments))
+                       : "",
+                 task_.memory ? fmt::format("; {} is free ({})", to_text(task_.memory->left),
+                                            task_.memory->name)
+                              : "");
         if (plan_.passes > 1)
             log_warn("compress",
-                     "the moments of a layer's inputs do not fit in memory together: texts go "
-                     "through a layer {} times to observe it, which takes longer",
+                     "the statistics of all inputs of a layer do not fit in memory at once: the "
+                     "calibration texts pass through each layer up to {} times, which takes longer",
                      plan_.passes);
     }
 
@@ -210,14 +211,14 @@ class FolderCompressor {
         const std::string first = printable(found->second.front());
         if (task_.requires_groups)
             fail(ExitCode::kInput,
-                 "--group {}: neither it nor its half, quarter, … of 8 or more divides the inputs "
-                 "of `{}` evenly: give another size, or 0 for the whole row",
+                 "--group {}: the inputs of `{}` cannot be divided evenly into groups of this "
+                 "size, or of its half, quarter, … down to 8: give another size, or 0 for one "
+                 "scale per row",
                  task_.form.rounding.group, first);
         log_warn("compress",
-                 "{} (the first: {}) {} inputs that no group of {} or its half, quarter, … of 8 or "
-                 "more divides evenly: each row gets one scale",
-                 counted(std::ssize(found->second), "layer"), first,
-                 found->second.size() == 1 ? "has" : "have", task_.form.rounding.group);
+                 "the inputs of {} (the first: {}) cannot be divided evenly into groups of {}, or "
+                 "of its half, quarter, … down to 8: each row there gets one scale",
+                 counted(std::ssize(found->second), "layer"), first, task_.form.rounding.group);
     }
 
     // Throws if a file of the model was replaced since this run began: embeddings
@@ -387,20 +388,20 @@ class FolderCompressor {
         } else if (rows < in && !has_few_rows_) {
             has_few_rows_ = true;
             log_warn("compress",
-                     "{} is compensated on {} for its {} inputs, and other layers may be like it: "
-                     "more rows for --calibrate lose less",
-                     target.entry->name, counted(rows, "token"), in);
+                     "only {} of the calibration rows reach {}, which has {} inputs, so its "
+                     "rounding errors are compensated less well; other layers may have the same "
+                     "problem. More rows (--calibrate, --calibration-rows) reduce the errors",
+                     counted(rows, "token"), target.entry->name, in);
         }
     }
 
     void warn_of_rows(int64_t layer) {
         if (!to_nearest_.empty())
             log_warn("compress",
-                     "layer {}: {} (the first: {}) {} fewer calibration tokens than a sixteenth of "
-                     "the inputs, and {} rounded to nearest",
-                     layer, counted(std::ssize(to_nearest_), "weight"), to_nearest_.front(),
-                     to_nearest_.size() == 1 ? "has" : "have",
-                     to_nearest_.size() == 1 ? "is" : "are");
+                     "layer {}: too few calibration tokens reach {} (the first: {}): fewer than a "
+                     "sixteenth of the number of inputs. Each such weight is rounded to nearest, "
+                     "without compensation",
+                     layer, counted(std::ssize(to_nearest_), "weight"), to_nearest_.front());
         to_nearest_.clear();
     }
 
@@ -409,8 +410,9 @@ class FolderCompressor {
         for (int64_t i = 0; i < in; ++i)
             if (!std::isfinite(mean[static_cast<size_t>(i * (in + 1))]))
                 fail(ExitCode::kInput,
-                     "{}: the inputs of `{}` contain NaN or infinity for the calibration rows: a "
-                     "norm, bias or embedding before it is damaged, or its training diverged",
+                     "{}: the inputs of `{}` contain NaN or infinity for the calibration rows: an "
+                     "earlier norm, bias or embedding of the model is damaged, or the training "
+                     "diverged",
                      task_.from, printable(target.entry->name));
     }
 

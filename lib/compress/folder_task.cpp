@@ -23,24 +23,25 @@ void require_form_of_model(const FolderTask& task) {
     const std::string& path = task.folder->config_path;
     if (config.quantization)
         fail(ExitCode::kInput,
-             "{}: the weights are rounded already ({}): compress the folder that they were made of",
+             "{}: the weights are already quantized ({}): compress the original model instead",
              path, method_name(config.quantization->method));
     if (config.is_transposed)
         fail(ExitCode::kInput,
-             "{}: a {} stores its matrices transposed, in modules (Conv1D) that compressed-tensors "
-             "does not know: such a folder cannot be written; `generate` and `serve` round the "
-             "weights themselves with --weights int4",
+             "{}: a {} stores its matrices transposed, in modules (Conv1D) that the format "
+             "compressed-tensors does not support; give --weights int4 to `generate` or `serve`, "
+             "which then quantize the weights as they read the original folder",
              path, config.architecture);
     if (!config.outer.empty())
         fail(ExitCode::kInput,
-             "{}: is a {}, of which only the text part is known here: compress a folder of the "
-             "text model alone (`dslaunch model merge` and `ckpt export` write one)",
+             "{}: is a {}, but only the text part of such a model can be compressed: give a folder "
+             "of the text model alone, as `dslaunch model merge` and `dslaunch ckpt export` write "
+             "it",
              path, config.outer);
     for (const std::string& file : task.folder->weights)
         if (file.ends_with(storage::kGgufOfFolder))
             fail(ExitCode::kInput,
-                 "{}: GGUF weights cannot be compressed: make a folder with weights in "
-                 ".safetensors of it (`dslaunch model import`), and compress that",
+                 "{}: GGUF weights cannot be compressed: convert the model to a folder with "
+                 ".safetensors files (`dslaunch model import`), and compress the new folder",
                  printable(file));
 }
 
@@ -110,8 +111,9 @@ void require_compressible(const FolderTask& task) {
     const LayerFiles::Found found = LayerFiles::find(partial, options_text(task));
     if (found.others > 0 && !task.is_forced)
         fail(ExitCode::kInput,
-             "{}: has {} of a run that was stopped, with other options or of another model: repeat "
-             "its command to continue it, give another --output, or --force to begin again",
+             "{}: contains {} of a stopped run, which had other options or another model: to "
+             "continue the stopped run, repeat its command; otherwise give another --output, or "
+             "--force to delete these layers",
              printable(partial), counted(found.others, "finished layer"));
     // A run of the same task was killed while it filled OUT: config.json comes last.
     const bool continues = found.own > 0 && !fs::exists(out + "/config.json", missing);

@@ -71,10 +71,12 @@ LayerFiles::LayerFiles(std::string folder, std::string options)
     for (const std::string& path : layer_files_in(folder_))
         if (!note_layer(path, options_, found)) fs::remove(path, unreadable);
     if (found.others > 0)
-        log_warn("compress", "{}: {} made with other options or of another model: made again",
+        log_warn("compress",
+                 "{}: removed {} made with other options or from another model: dslaunch computes "
+                 "these layers again",
                  folder_, counted(found.others, "finished layer"));
     if (found.damaged > 0)
-        log_warn("compress", "{}: {} cannot be read: made again", folder_,
+        log_warn("compress", "{}: {} cannot be read: dslaunch computes these layers again", folder_,
                  counted(found.damaged, "finished layer"));
 }
 

@@ -85,15 +85,15 @@ std::string list_of(const MemoryNeed& need) {
     const auto add = [&](const char* what, Bytes bytes) {
         if (bytes.value > 0) list += fmt::format("{} {}, ", what, to_text(bytes));
     };
-    add("the texts", need.texts);
-    add("a layer's rounded weights", need.weights);
-    add("moments of its inputs", need.moments);
-    add("a pass of a batch", need.pass);
+    add("calibration texts", need.texts);
+    add("a layer's quantized weights", need.weights);
+    add("statistics of its inputs", need.moments);
+    add("a forward pass of a batch", need.pass);
     add("the rounding of a weight", need.rounding);
     add("the descent on a layer", need.descent);
     return list + fmt::format(
-                      "and {} to spare; a pass, a rounding and a descent do not happen at "
-                      "the same time",
+                      "and a reserve of {}; a pass, a rounding and a descent do not happen at the "
+                      "same time",
                       to_text(need.spare));
 }
 
@@ -148,8 +148,9 @@ MemoryPlan plan_memory(const storage::TransformerConfig& config, std::span<const
         plan.need.moments = {one_input};
         if (need.total() > limit->left)
             fail(ExitCode::kSetup,
-                 "compressing a layer needs {} of memory ({}), but {} leaves {}: free memory{}",
-                 to_text(plan.need.total()), list_of(plan.need), limit->name, to_text(limit->left),
+                 "compressing a layer needs {} of memory ({}), but only {} is free ({}): free more "
+                 "memory{}",
+                 to_text(plan.need.total()), list_of(plan.need), to_text(limit->left), limit->name,
                  has_texts ? ", or calibrate with fewer or shorter rows (--calibration-rows)" : "");
         plan.moments_max = left;
     }

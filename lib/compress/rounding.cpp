@@ -136,8 +136,8 @@ RoundedMatrix round_to_nearest(const RoundingForm& form, std::span<const float> 
                                int64_t out, kernels::ThreadTeam& team) {
     RoundedMatrix made{out, std::ssize(numbers) / out, form, {}, {}};
     const int64_t in = made.in, group = made.group(), groups = made.groups();
-    DSL_CHECK(in > 0 && in * out == std::ssize(numbers), "{} numbers are no matrix of {} rows",
-              numbers.size(), out);
+    DSL_CHECK(in > 0 && in * out == std::ssize(numbers),
+              "{} numbers do not form a matrix of {} rows", numbers.size(), out);
     made.codes.resize(numbers.size());
     made.scales.resize(static_cast<size_t>(out * groups));
     team.for_chunks((out + kRoundingRows - 1) / kRoundingRows, [&](int64_t chunk) {

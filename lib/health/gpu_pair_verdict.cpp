@@ -73,16 +73,17 @@ class PairVerdict {
         finding.subject = HealthFinding::Subject::kRank;
         finding.rank = rank;
         finding.nodes = {node(rank)};
-        finding.text =
-            fmt::format("{}: slow with all {} others, at less than half of the rate of other GPUs",
-                        gpu_text(rank), pairs);
+        finding.text = fmt::format(
+            "{}: its transfers with each of the {} other GPUs are slow, at less than half of the "
+            "rate of other pairs",
+            gpu_text(rank), pairs);
         return finding;
     }
     [[nodiscard]] HealthFinding of_pair(const SlowPair& pair) const {
         HealthFinding finding;
         finding.subject = HealthFinding::Subject::kLink;
         finding.nodes = {node(pair.sample.first), node(pair.sample.second)};
-        finding.text = fmt::format("between {} and {}: {}, but other pairs {} reach {}",
+        finding.text = fmt::format("between {} and {}: {}, but other pairs of GPUs {} reach {}",
                                    gpu_text(pair.sample.first), gpu_text(pair.sample.second),
                                    rate_text(static_cast<double>(pair.sample.bytes_per_second)),
                                    is_inside(pair.sample) ? "inside hosts" : "between hosts",

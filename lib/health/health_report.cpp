@@ -182,7 +182,7 @@ std::string HealthReport::link_table() const {
     std::string text = "\n" + text_table(rows, {.align = "<<>>>>>"});
     if (links.size() > kLinkRowsMax)
         text +=
-            fmt::format("… and {} faster ones (--json lists all)\n", links.size() - kLinkRowsMax);
+            fmt::format("… and {} faster links (--json lists all)\n", links.size() - kLinkRowsMax);
     return text;
 }
 

@@ -106,7 +106,7 @@ std::string LinkFigures::delay(const LinkFigures& good) const {
 }
 
 std::string LinkFigures::tail(const LinkFigures& good) const {
-    return fmt::format("unsteady, one round trip in a hundred takes {}{}",
+    return fmt::format("unsteady, the slowest 1 % of round trips take {} or more{}",
                        time_text(middle_of(column(samples_, &LinkSample::rtt_p99))),
                        beside(middle_of(column(good.samples_, &LinkSample::rtt_p99)), time_text));
 }

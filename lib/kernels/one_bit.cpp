@@ -22,7 +22,8 @@ void local_moves(const LocalMoves& moves, float* out, Isa isa) {
 
 void take_moves(const LocalMoves& moves, const float* mean, float lrs, Isa isa) {
     DSL_CHECK(lrs > 0 && moves.meeting != nullptr,
-              "moves need a buffer and learning rates with a positive sum, not {}", lrs);
+              "moves need a buffer, and the sum of the learning rates must be positive, not {}",
+              lrs);
     kernels_of(isa).signs.take_moves(moves, mean, lrs);
 }
 

@@ -24,7 +24,7 @@ void check_length(StatePacking packing, int64_t numel, size_t bytes) {
 
 // Checks the length of packed data. Returns how many bytes of scales precede the codes.
 size_t checked_scales(WirePacking packing, int64_t numel, size_t bytes) {
-    DSL_CHECK(packing != WirePacking::kNone, "values without a packing must not be packed");
+    DSL_CHECK(packing != WirePacking::kNone, "cannot pack values: no packing is chosen");
     DSL_CHECK(static_cast<int64_t>(bytes) == wire_bytes(packing, numel, 0),
               "{} bytes do not match {} elements", bytes, numel);
     if (is_half(packing)) return 0;

@@ -106,7 +106,7 @@ AdamConstants constants_of(const AdamStep& step) {
     DSL_CHECK(step.frozen_variance + step.amsgrad + step.eps_inside_sqrt <= 1,
               "amsgrad, a frozen variance and eps inside the root exclude each other");
     DSL_CHECK(!step.eps_inside_sqrt || !step.bias_correction,
-              "eps inside the root needs no bias correction");
+              "eps inside the root cannot be combined with bias correction");
     const auto count = static_cast<double>(step.step);
     const double correction1 = step.bias_correction ? 1 - std::pow(step.beta1, count) : 1;
     const double correction2 = step.bias_correction ? 1 - std::pow(step.beta2, count) : 1;

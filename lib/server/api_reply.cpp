@@ -174,7 +174,7 @@ ApiError OpenReply::failure() const {
     };
     if (has_ended(TextEnd::kBroken)) return {500, decoder::kBrokenLogits, ""};
     if (has_ended(TextEnd::kNoMemory))
-        return {503, "the server had no memory left to continue this text", ""};
+        return {503, "the server had no memory left to continue this text: try again later", ""};
     return service_ends(service_.failure());
 }
 

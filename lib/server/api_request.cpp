@@ -334,7 +334,9 @@ ApiRequest read_request(ApiKind kind, JsonView json, const decoder::SamplingOpti
         request.tokens_max = reader.integer("max_tokens", 1, kTokensMax);
         request.echo = reader.flag("echo");
         if (request.echo && !request.prompt_tokens.empty())
-            refuse("echo", "needs a prompt that is text, but this one is token ids");
+            refuse("echo",
+                   "needs a prompt that is text, but the prompt consists of token ids: send text, "
+                   "or remove echo");
     }
     read_sampling(reader, defaults, request);
     read_stops(reader, request);

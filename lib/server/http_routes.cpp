@@ -124,9 +124,8 @@ std::string metrics_text(const ServiceCounts& counts) {
     add("requests_running", "gauge", "Texts that are being generated.", engine.running);
     add("requests_waiting", "gauge", "Texts that wait for a free slot or for memory.",
         engine.waiting);
-    add("cache_pages_used", "gauge", "Pages of the cache of keys and values in use.",
-        engine.pages_used);
-    add("cache_pages", "gauge", "Pages of the cache of keys and values.", engine.pages);
+    add("cache_pages_used", "gauge", "Pages of the KV cache that are in use.", engine.pages_used);
+    add("cache_pages", "gauge", "Pages of the KV cache.", engine.pages);
     add("requests_total", "counter", "Requests for a text.", counts.requests);
     add("requests_refused_total", "counter", "Requests refused because the queue was full.",
         counts.refused);
@@ -137,11 +136,12 @@ std::string metrics_text(const ServiceCounts& counts) {
         engine.prompt_tokens);
     add("generated_tokens_total", "counter", "Tokens made.", engine.made_tokens);
     add("steps_total", "counter", "Batches computed.", engine.steps);
-    add("preemptions_total", "counter", "Texts whose cache was given to older texts.",
-        engine.preempted);
+    add("preemptions_total", "counter",
+        "Preemptions: a text gave its pages of the KV cache to an older text.", engine.preempted);
     add("step_seconds_total", "counter", "Seconds in which batches were computed.",
         counts.step_seconds);
-    add("first_token_seconds_total", "counter", "Seconds from requests to their first tokens.",
+    add("first_token_seconds_total", "counter",
+        "Sum of the times from a request to its first token, in seconds.",
         counts.first_token_seconds);
     add("first_tokens_total", "counter", "Texts that have a first token.", counts.first_tokens);
     return text;
@@ -425,8 +425,8 @@ int64_t HttpRoutes::tokens_max_of(const ApiRequest& request, int64_t prompt_toke
     if (said) return std::min(*said, room);
     if (options_.length_max && *options_.length_max <= prompt_tokens)
         fail(ExitCode::kInput,
-             "the prompt has {} tokens, but max_length in generation_config.json is {}, which "
-             "leaves none to generate: send max_tokens",
+             "the prompt has {} tokens, but max_length in generation_config.json is {}, so no "
+             "token can be generated: send max_tokens, which replaces max_length",
              prompt_tokens, *options_.length_max);
     if (options_.length_max) return std::min(*options_.length_max - prompt_tokens, room);
     return request.kind == ApiKind::kChat ? room : std::min(kTokensOfProtocol, room);

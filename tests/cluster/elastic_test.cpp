@@ -190,7 +190,9 @@ TEST_CASE("a training takes as many hosts as `elasticity` allows, and keeps its 
         return job.err();
     };
     const std::string err = run({"--nnodes", "1:3"}, 4);
-    CHECK(count_of(err, "2 of 3 hosts are used: the config allows 4 ranks, and not 6") == 1);
+    CHECK(count_of(err,
+                   "2 of 3 hosts are used: the config is valid for 4 ranks, but not for 6 ranks") ==
+          1);
     run({"--include", "n3", "--resume"}, 6);  // 2 ranks
     std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
     int64_t steps = 0;

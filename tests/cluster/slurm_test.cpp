@@ -178,7 +178,7 @@ TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
                 expected.insert(fmt::format("[{0}:{1}] {1}/4 {0}", host, rank));
             }
             CHECK(lines_of(job.out()) == expected);
-            CHECK(mentions(job.err(), "this copy only waits for its end"));
+            CHECK(mentions(job.err(), "this copy of dslaunch only waits until the job ends"));
         }
     }
     SECTION("of the copies that srun starts the first launches and the others wait") {

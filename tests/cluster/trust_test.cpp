@@ -167,7 +167,7 @@ TEST_CASE("a host key that changed is named, and replaced only when it is asked 
     write_file(hosts.file("known_hosts"), before);
     const TrustRan changed = run_at_terminal(hosts.command({"--include", "n1"}), {});
     CHECK(changed.code == 67);
-    CHECK(mentions(changed.text, "is NOT the one in"));
+    CHECK(mentions(changed.text, "is NOT the key in"));
     CHECK(mentions(changed.text, "--replace n1"));
     CHECK(hosts.read("known_hosts") == before);
 

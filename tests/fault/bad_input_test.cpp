@@ -172,10 +172,10 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"MODELS/gpt.pt", "--data=~/tokens.bin"},
              64,
              "the shell expands `~` only at the start of a word"},
-            {{"~/no-such-model", "--data", "x"}, 66, "only a shell replaces `~`, and not inside"},
+            {{"~/no-such-model", "--data", "x"}, 66, "dslaunch does not expand `~`, and a shell"},
             {{"MODELS/gpt.pt", "-o", "$HOME/x"},
              64,
-             "only a shell replaces `$HOME`, and not inside"},
+             "dslaunch does not expand `$HOME`, and a shell"},
             {{"no-such-model", "--data", "x"}, 66, "no-such-model: "},
             {{"DIR/my", "model", "--data", "x"},
              64,
@@ -248,7 +248,8 @@ TEST_CASE("bad command lines are refused before anything starts") {
              "config; DIR/two added as a"},
             {{"pack", "DIR/mine.pt", "--config", "DIR/good.json", "-o", "DIR/other.pt"},
              0,
-             "dslaunch: DIR/other.pt: written; the config inside is now a copy of DIR/good.json"},
+             "dslaunch: DIR/other.pt: written; the config in the archive is now a copy of "
+             "DIR/good.json"},
         });
 }
 

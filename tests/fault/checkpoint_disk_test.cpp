@@ -76,7 +76,7 @@ TEST_CASE("a save that finds no room ends the run, and keeps what was saved befo
         process.err().find(disk.job.output() + "/checkpoints: the checkpoint of step 8 needs 5") !=
         std::string::npos);
     CHECK(process.err().find("are free there; free some") != std::string::npos);
-    CHECK(process.err().find("the newest checkpoint is that of step 6") != std::string::npos);
+    CHECK(process.err().find("the newest checkpoint is from step 6") != std::string::npos);
     CHECK(newest_whole(disk.job.output()) == 6);
     disk.check_verified();
 
@@ -108,8 +108,7 @@ TEST_CASE("training goes on after saves that find no room, where it was told to"
     CHECK(disk.names() == std::vector<std::string>{"step-2"});
     CHECK(newest_whole(disk.job.output()) == 2);
     // The saves of steps 4, 6, 8, 10 and 12 failed.
-    CHECK(count_of(process.err(), "the newest checkpoint is that of step 2; training continues") ==
-          5);
+    CHECK(count_of(process.err(), "the newest checkpoint is from step 2; training continues") == 5);
     CHECK(!disk.job.weights().empty());
     disk.check_verified();
 }

@@ -93,7 +93,7 @@ TEST_CASE("a save of a pipeline that finds no room ends the run, and keeps what 
         CHECK(code == 73);
         CHECK(process.err().find("the checkpoint of step 8 was not saved: ") != std::string::npos);
         CHECK(process.err().find("are free there; free some") != std::string::npos);
-        CHECK(process.err().find("the newest checkpoint is that of step 6") != std::string::npos);
+        CHECK(process.err().find("the newest checkpoint is from step 6") != std::string::npos);
         CHECK(newest_whole(job.output()) == 6);
         CHECK(wait_until([] { return descendants(::getpid()).empty(); }, kGoneMaxMs));
     }

@@ -85,7 +85,7 @@ TEST_CASE("--resume says so when somebody has changed `latest`, which chooses no
     const Outcome older = run(job, true);
     INFO(older.err);
     CHECK(older.code == 0);
-    CHECK(older.says(root + "/latest names step-3, but it is only a hint: " + root +
+    CHECK(older.says(root + "/latest names step-3, but the file is only a hint: " + root +
                      "/step-9 is used, the newest complete checkpoint; to use step-3, give "
                      "--resume=" +
                      root + "/step-3"));
@@ -106,7 +106,7 @@ TEST_CASE("--resume says so when somebody has changed `latest`, which chooses no
     write_file(root + "/latest", "global_step7");
     const Outcome missing = run(job, true);
     INFO(missing.err);
-    CHECK(missing.says("names global_step7, which does not exist, but it is only a hint: "));
+    CHECK(missing.says("names global_step7, which does not exist, but the file is only a hint: "));
 }
 
 TEST_CASE("what --resume cannot find is told") {

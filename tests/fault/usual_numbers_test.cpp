@@ -158,7 +158,7 @@ TEST_CASE("a token file without a context has the model's, and a rate far too hi
     CHECK_THAT(silent.err, Catch::Contains("64 tokens per sample: all positions of the model"));
     const Tuned high =
         tuning.tune_well({"--data", tokens, "--steps", "1", "--lr", "0.001"}, "high");
-    const size_t warned = high.err.find("0.001 is 50 times the usual one"),
+    const size_t warned = high.err.find("0.001 is 50 times the usual rate"),
                  step = high.err.find("step 1");
     CHECK(warned != std::string::npos);
     CHECK(warned < step);

@@ -382,11 +382,10 @@ TEST_CASE("tokens that the model has no embedding for are told with the largest 
     added["content"] = "<new>";
     tokenizer["added_tokens"].push_back(added);
     write_file(judged.model() + "/tokenizer.json", tokenizer.dump());
-    CHECK_THAT(said(), Catch::Contains(fmt::format("1 document with tokens that the model does not "
-                                                   "have, and training will refuse their rows: "
-                                                   "tokenizer.json has the token {0}, but "
-                                                   "vocab_size in config.json is {0}",
-                                                   vocabulary)));
+    CHECK_THAT(said(), Catch::Contains(fmt::format(
+                           "1 document, so training will refuse rows with these tokens: "
+                           "tokenizer.json has the token {0}, but vocab_size in config.json is {0}",
+                           vocabulary)));
 }
 
 TEST_CASE("a row that was not meant to be learned is left out and told") {

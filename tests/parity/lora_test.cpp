@@ -332,7 +332,7 @@ TEST_CASE("a merge beside files of another model is refused, and so is half of a
     Json facts = Json::parse(content_of(adapter + "/adapter_config.json"));
     facts["r"] = facts["r"].get<int>() * 2;
     write_file(adapter + "/adapter_config.json", facts.dump());
-    CHECK_THAT(refusal(out), Catch::Contains("has rank 4 and its other half has rank 4, but"));
+    CHECK_THAT(refusal(out), Catch::Contains("has rank 4 and the matching lora_B has rank 4, but"));
     CHECK_FALSE(std::filesystem::exists(out));
     facts["r"] = facts["r"].get<int>() / 2;
     write_file(adapter + "/adapter_config.json", facts.dump());

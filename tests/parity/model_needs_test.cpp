@@ -162,7 +162,7 @@ TEST_CASE("a program that was exported for other sizes says for which, and what 
     CHECK(longer.code == 66);
     CHECK_THAT(longer.err,
                Catch::Contains("the program was exported for 32 elements in dimension 1 of "
-                               "`input_ids`, and the batch has 24: give it data of that size"));
+                               "`input_ids`, and the batch has 24: use data of that size"));
     const Ran more = run(
         folder, {"plan", model, "--context", "32", "--set", "train_micro_batch_size_per_gpu=5"});
     INFO(more.err);

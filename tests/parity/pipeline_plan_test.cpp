@@ -95,7 +95,7 @@ TEST_CASE("a pipeline of measured segments is drawn, and weighed on a thousand r
     REQUIRE(result.code == 0);
     CHECK(result.out.find("times are measured on this machine with ") != std::string::npos);
     CHECK(mentions(result.out, "\n2x512x1x1 "));  // a mesh of 1024 ranks
-    CHECK(mentions(result.out, "\ncopies that can share states without leaving a host: "));
+    CHECK(mentions(result.out, "\ncopies on one host that can shard the states among them: "));
     CHECK(result.out.find("rank  host  shard  pipeline\n") != std::string::npos);
     // On a busy machine the measured time of a stage's weight gradients may be 0. Such a work has
     // no width and is not drawn.
@@ -223,11 +223,12 @@ TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
     refusal({"--search", "--device", "cuda", "--device-memory", "H100", "--host-memory", "4"},
             usage, "--host-memory is for ranks that share a host's memory");
     refusal({"--search", "--device", "cuda", "--device-memory", "60MiB", "--flops-rate", "1e9"},
-            config, "fits in the 60.0 MiB of a GPU");
+            config, "more memory than a GPU has (60.0 MiB)");
     refusal({"--sequence", "2", "--tensor", "2"}, usage, "--stages or --search");
     refusal({"--search", "--svg", "x.svg"}, usage, "--svg needs");
     refusal({"--search", "--world-size", "2", "--flops-rate", "1e9", "--host-memory", "0.001"},
-            config, "of 2 ranks fits in the 1.0 MiB of a host: the smallest, pipeline");
+            config,
+            "of 2 ranks need more memory than a host has (1.0 MiB): the smallest mesh, pipeline");
     refusal({"--search", "--world-size", "3", "--stages", "1", "--flops-rate", "1e9",
              "--micro-batches", "7"},
             config, "no mesh of 3 ranks is possible");

@@ -335,7 +335,7 @@ TEST_CASE("a model that is trained with another model's reference is warned of o
     const std::string said = output_of_command(
         pairs.folder(), {"eval", pairs.model(), "--data", pairs.rows(), "--write-reference",
                          "--adapter", preference_file("begin")});
-    CHECK_THAT(said, Catch::Contains(", in place of the one of " + pairs.model() + "\n"));
+    CHECK_THAT(said, Catch::Contains(", in place of the reference of " + pairs.model() + "\n"));
     CHECK(warnings("", lora) == 0);
     CHECK(warnings("", config) == 1);
 }

@@ -332,7 +332,7 @@ TEST_CASE("what cannot be shared is refused before anything runs") {
         {"gpt", "tensor", {{"size", 2}, {"rules", {{"*.nope", "row"}}}}, 65, "*.nope"},
         {"gpt", "tensor", {{"size", 2}, {"rules", {{"*", "diagonal"}}}}, 65, "diagonal"},
         {"gpt", "sequence", {{"size", 4}}, 65, "sequence 4"},
-        {"interface", "tensor", {{"size", 2}}, 66, "module object itself"},
+        {"interface", "tensor", {{"size", 2}}, 66, "takes a whole module as an argument"},
         {"convnet", "tensor", {{"size", 2}}, 66, "split"},
     };
     for (const Refused& refused : cases) {

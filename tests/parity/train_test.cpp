@@ -468,7 +468,7 @@ TEST_CASE("a profile goes to its file, a run without its step says so, and a pea
         folder, R"({"train_micro_batch_size_per_gpu": 2, "flops_profiler": {"enabled": true,
                     "detailed": false, "output_file": ")" +
                     file + R"("}, "dslaunch": {"steps": 2}})");
-    CHECK_THAT(told, Catch::Contains("profiles/gpt.txt has the costs of the modules in step 2"));
+    CHECK_THAT(told, Catch::Contains("profiles/gpt.txt contains the flops profile of step 2"));
     CHECK_THAT(folder.read("profiles/gpt.txt"), Catch::Contains("step 2, after 1 step"));
     CHECK_THAT(told_by_run(other, R"({"train_micro_batch_size_per_gpu": 2, "flops_profiler":
                                       {"enabled": true, "profile_step": 7}})",

@@ -119,7 +119,7 @@ TEST_CASE("verify says what it cannot check, and keeps nothing") {
         verify(ranks(1), archive_of("interface"), config_with("interface", zero(1)), folder);
     INFO(interface.err);
     CHECK(interface.code == 66);
-    CHECK_THAT(interface.err, Catch::Contains("needs the module object itself"));
+    CHECK_THAT(interface.err, Catch::Contains("takes a whole module as an argument"));
     CHECK(!std::filesystem::exists(folder.path() + "/out"));
 }
 

@@ -175,7 +175,7 @@ TEST_CASE("auto packs by the measured link and says why; a wrong number of ranks
     for (const char* key : {"zero_quantized_weights", "zero_quantized_gradients"})
         CHECK(chosen.err.find(std::string("zero_optimization.") + key + " auto: o") !=
               std::string::npos);
-    CHECK(chosen.err.find("GB/s: an element takes") != std::string::npos);
+    CHECK(chosen.err.find("GB/s: sending an element takes") != std::string::npos);
     CHECK(chosen.err.find("each host keeps the parameters that it gathers") != std::string::npos);
     for (const char* kind : {"reduce", "gather"}) {
         const Json& of = chosen.metrics.back().at("step_link_bytes").at("by_kind").at(kind);

@@ -83,7 +83,7 @@ void print_text(const storage::TensorSource& a, const storage::TensorSource& b,
                 const storage::SourceDiff& diff, bool all) {
     fmt::print("A: {}\nB: {}\n", printable(a.path()), printable(b.path()));
     if (diff.compared_count == 0 && !diff.tensors.empty())
-        fmt::print("no tensor is in both: these are checkpoints of different models\n");
+        fmt::print("A and B have no tensor in common: they are checkpoints of different models\n");
     const size_t shown = all ? diff.tensors.size() : std::min(diff.tensors.size(), kLinesMax);
     for (size_t i = 0; i < shown; ++i) fmt::print("{}\n", text_of(diff.tensors[i]));
     if (const size_t left = diff.tensors.size() - shown; left > 0)
@@ -117,8 +117,8 @@ int compare(const DiffArguments& arguments) {
 int ckpt_diff(CommandLine& command, const Parse& parse) {
     DiffArguments arguments;
     const char* what =
-        "a step folder, a folder with checkpoints (then its newest good one), a .safetensors file "
-        "or a Hugging Face folder";
+        "a step folder, a folder with checkpoints (the newest intact checkpoint is used), a "
+        ".safetensors file or a Hugging Face folder";
     command.add("A", arguments.a, what).required();
     command.add("B", arguments.b, what).required();
     command.add("--tensor GLOB", arguments.options.glob,

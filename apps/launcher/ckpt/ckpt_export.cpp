@@ -70,15 +70,16 @@ void check_combination(const ExportArguments& arguments) {
     if (arguments.format == "gguf" && trained_archive(arguments.path))
         fail(ExitCode::kUsage,
              "--format gguf: the run trained an archive, but GGUF can only be made from a Hugging "
-             "Face folder; of an archive, --format torchscript --model ARCHIVE writes a .pt, and "
-             "--format safetensors the weights");
+             "Face folder; use --format torchscript --model ARCHIVE for a .pt file, or --format "
+             "safetensors for the weights");
     if (arguments.format == "gguf") {
         const storage::Place place = storage::place_at(arguments.path);
         const std::string path = printable(arguments.path);
         if (place.kind == storage::PlaceKind::kModel)
             fail(ExitCode::kUsage,
-                 "--format gguf: {} is a model: dslaunch compress {} --to q8_0 -o NAME.gguf", path,
-                 shell_word(arguments.path));
+                 "--format gguf: {} is already a model and needs no export; use: dslaunch compress "
+                 "{} --to q8_0 -o NAME.gguf",
+                 path, shell_word(arguments.path));
         fail(ExitCode::kUsage,
              "--format gguf: {} {}; then: dslaunch compress NEW --to q8_0 -o NAME.gguf", path,
              storage::place_text(place, storage::PlaceUse::kModel));
@@ -275,7 +276,7 @@ int ckpt_export(CommandLine& command, const Parse& parse) {
     ExportArguments arguments;
     command
         .add("PATH", arguments.path,
-             "a step folder, or a folder with checkpoints (then its newest good one)")
+             "a step folder, or a folder with checkpoints (the newest intact checkpoint is used)")
         .required();
     command
         .add("OUT", arguments.options.out,

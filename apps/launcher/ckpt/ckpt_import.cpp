@@ -94,9 +94,9 @@ void run_import(const ImportArguments& arguments) {
     if (!arguments.force && tree->list(options.root) &&
         !storage::CheckpointStore(*tree, options.root, 0).list().empty())
         fail(ExitCode::kInput,
-             "{}: already contains checkpoints; name another folder, or give --force to add this "
-             "one: a checkpoint of the same step is then replaced, and later ones are renamed to "
-             "abandoned-…",
+             "{}: already contains checkpoints; name another folder, or add this checkpoint with "
+             "--force, which replaces a checkpoint of the same step and renames later checkpoints "
+             "to abandoned-…",
              printable(options.root));
     Progress progress("ckpt", "importing the checkpoint");
     const storage::ImportReport report = storage::import_checkpoint(*tree, options);

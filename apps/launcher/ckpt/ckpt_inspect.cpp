@@ -188,8 +188,8 @@ int ckpt_inspect(CommandLine& command, const Parse& parse) {
     InspectArguments arguments;
     command
         .add("PATH", arguments.path,
-             "a step folder, a folder with checkpoints (then its newest good one), a .safetensors "
-             "file or a Hugging Face folder")
+             "a step folder, a folder with checkpoints (the newest intact checkpoint is used), a "
+             ".safetensors file or a Hugging Face folder")
         .required();
     command.add("--tensor GLOB", arguments.glob,
                 "only tensors with this name or pattern, such as '*.bias'");

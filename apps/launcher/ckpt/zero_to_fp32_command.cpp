@@ -104,8 +104,8 @@ int zero_to_fp32_command(std::span<const std::string> arguments) {
     app.add("--safe-serialization", parsed.safe_serialization,
             "accepted, no effect: safetensors is always written, never pickle");
     app.add("-t,--tag NAME", parsed.tag,
-            "folder of the step, such as global_step1 or step-100; default: the one that "
-            "DeepSpeed's `latest` names; of dslaunch's checkpoints, the newest");
+            "folder of the step, such as global_step1 or step-100; default: the step in "
+            "DeepSpeed's file `latest`, or dslaunch's newest checkpoint");
     app.add("--exclude-frozen-parameters", parsed.exclude_frozen,
             "leave out parameters that are not trained");
     app.add("--frozen GLOB", parsed.frozen,

@@ -47,7 +47,8 @@ BundleEntry entry_of(const nlohmann::json& file, const std::string& path) {
                       whole_number(file.at("mode")), file.at("sha256")};
     check_bundle_name(entry.name, path);
     if (entry.bytes < 0 || (entry.mode != 0755 && entry.mode != 0644)) {
-        fail(ExitCode::kInput, "{}: its {} is damaged: bad size or mode of `{}`", path,
+        fail(ExitCode::kInput,
+             "{}: the file {} in this bundle is damaged: it gives `{}` a bad size or mode", path,
              kBundleManifest, printable(entry.name));
     }
     return entry;

@@ -74,8 +74,7 @@ void print_groups(const HostTargets& targets, const std::vector<launch::ExecResu
         if (results[i].output_was_cut) {
             if (!text.ends_with('\n')) text += '\n';
             text +=
-                "[the rest of the output is left out, it is too long to keep; --stream shows "
-                "all]\n";
+                "[the output is too long to keep, so the rest is left out; --stream shows all]\n";
         }
         if (text.empty()) {
             if (results[i].code() == 0) silent.push_back(i);

@@ -245,8 +245,8 @@ int run_health(std::span<const std::string> arguments) {
         job.spec, [&](int rank, std::string_view record) { report.add(rank, record); });
     if (code == static_cast<int>(ExitCode::kInterrupted) && last_resort.has_come()) {
         launch::write_last_words(
-            fmt::format("dslaunch: error: no rank ended within the time limit of {} s, nor in the "
-                        "{} s after it\n",
+            fmt::format("dslaunch: error: the ranks did not end within the time limit of {} s; "
+                        "dslaunch ended them {} s later\n",
                         health.timeout_s, kLauncherSlackSeconds));
         code = static_cast<int>(ExitCode::kHang);
     }

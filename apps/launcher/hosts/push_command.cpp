@@ -79,8 +79,8 @@ void add_bundle(const std::string& bundle, const std::string& folder, const std:
         if (!to.empty() && entry.name.starts_with("files/")) target = to + entry.name.substr(5);
         if (entry.name == "bin/dslaunch" && entry.sha256 != launch::own_binary_hash()) {
             fail(ExitCode::kUsage,
-                 "{} contains a different dslaunch than this one: unpack it (tar --zstd -xf) and "
-                 "start its bin/dslaunch",
+                 "{} contains a different dslaunch than this one: unpack the bundle (tar --zstd "
+                 "-xf) and start bin/dslaunch in it",
                  bundle);
         }
         if (entry.name == "bin/dsworker") job.check_program = target;

@@ -56,8 +56,8 @@ class HiddenInput {
 class Terminal {
   public:
     // Opens /dev/tty. SIGNAL_FD is a signalfd; its signals end a question. Throws Error{kUsage} if
-    // there is no terminal; its message contains WHY, the reason why one is needed.
-    Terminal(int signal_fd, const std::string& why);
+    // there is no terminal; its message says WHAT cannot be asked, and contains ADVICE.
+    Terminal(int signal_fd, const std::string& what, const std::string& advice);
 
     // Prints QUESTION and returns the line that was typed, without its newline. Throws
     // Error{kInterrupted} after a signal or at the end of the input.
@@ -71,9 +71,10 @@ class Terminal {
     int signal_fd_;
 };
 
-Terminal::Terminal(int signal_fd, const std::string& why)
+Terminal::Terminal(int signal_fd, const std::string& what, const std::string& advice)
     : tty_(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY)), signal_fd_(signal_fd) {
-    if (!tty_.valid()) fail(ExitCode::kUsage, "cannot ask, since there is no terminal: {}", why);
+    if (!tty_.valid())
+        fail(ExitCode::kUsage, "cannot ask {}, since there is no terminal: {}", what, advice);
 }
 
 std::string Terminal::ask(const std::string& question) {
@@ -148,9 +149,9 @@ class TrustCommand {
             if (key.state != launch::HostKeyState::kChanged || options_.replace.count(name(i)) != 0)
                 continue;
             errors_[i] = fmt::format(
-                "its key {} is NOT the one in {}: either the host was installed again, or somebody "
-                "intercepts the connection; if you know that the new key is right, give --replace "
-                "{}",
+                "the key {} of this host is NOT the key in {}: the host was installed again, or "
+                "somebody intercepts the connection; give --replace {} only if you know that the "
+                "new key is right",
                 key.fingerprint, printable(key.file), name(i));
         }
     }
@@ -190,7 +191,8 @@ class TrustCommand {
         if (options_.yes) {
             compare(open);
         } else {
-            Terminal terminal(signal_fd_, "give --yes with --fingerprints FILE");
+            Terminal terminal(signal_fd_, "whether the keys are right",
+                              "give --yes with --fingerprints FILE");
             const std::string answer =
                 terminal.ask(fmt::format("Are these the right keys of {}? Type yes to trust them: ",
                                          counted(std::ssize(open), "host")));
@@ -239,7 +241,8 @@ class TrustCommand {
         std::string made;
         const std::string key = launch::find_or_make_public_key(first->identity, made);
         if (!made.empty()) fmt::print("made a new key: {}\n", made);
-        Terminal terminal(signal_fd_, "these hosts need a password, which can only be typed there");
+        Terminal terminal(signal_fd_, "for the password of these hosts",
+                          "run this command in a terminal");
         std::string password = terminal.ask_hidden(
             fmt::format("Password of {} on {}: ", printable(first->user), counted(count, "host")));
         const std::vector<std::string> failed = trust_.install_key(locked, password, key);

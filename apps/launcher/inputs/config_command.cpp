@@ -241,13 +241,13 @@ void require_section(const std::string& section) {
     std::error_code unreadable;
     if (std::filesystem::exists(section, unreadable))
         fail(ExitCode::kUsage,
-             "config schema: the schema is the same for every config: `dslaunch config check {0}` "
-             "checks this one",
+             "config schema: {0} is not a section of the config; to check a config: dslaunch "
+             "config check {0}",
              shell_word(section));
     if (key != nullptr)
         fail(ExitCode::kUsage,
-             "config schema: {0} is a key, not a section: `dslaunch config keys {0}` shows what it "
-             "takes",
+             "config schema: {0} is a key, not a section: `dslaunch config keys {0}` shows its "
+             "type and meaning",
              printable(section));
     std::vector<std::string> sections;
     for (const config::KeySpec& one : config::schema())

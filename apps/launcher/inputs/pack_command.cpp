@@ -60,12 +60,13 @@ PackedText config_of(const PackArguments& arguments, const std::string& out) {
         text = read_file(arguments.config, kExtraBytesMax);
         origin = arguments.config;
         place = "it";
-        done.push_back(fmt::format("the config inside is now a copy of {}", printable(origin)));
+        done.push_back(
+            fmt::format("the config in the archive is now a copy of {}", printable(origin)));
     } else if (const storage::ZipArchive archive(arguments.archive);
                const auto packed = archive.extra(kConfigName)) {
         text = *packed;
         origin = arguments.archive + ":" + kConfigName;
-        place = "the config inside";
+        place = "the config in the archive";
     }
     config::TrainConfig config = checked_config(text, origin);
     DataReferences references;

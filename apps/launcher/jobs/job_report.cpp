@@ -123,8 +123,8 @@ ReportSection run_section(const Json& run, NameMask& mask) {
 ReportSection other_run_section() {
     return {"run.json",
             {},
-            "not shown, because it is another run's: this job ended before its first step, or a "
-            "later one has written it"};
+            "not shown, because run.json belongs to another run: this job ended before its first "
+            "step, or a later run replaced the file"};
 }
 
 }  // namespace

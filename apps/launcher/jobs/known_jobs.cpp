@@ -191,7 +191,7 @@ KnownJob find_job(const std::string& state_directory, const std::string& text) {
     if (found.size() == 1) return found.front();
     if (found.empty() && std::filesystem::exists(text, unreadable))
         fail(ExitCode::kUsage,
-             "`{}` is not a job's id, and no recorded job has it as its --output folder{}; "
+             "`{}` is not a job's id, and it is not the --output folder of a recorded job{}; "
              "`dslaunch ps --all` lists the jobs{}",
              printable(text),
              std::filesystem::is_directory(text + "/logs", unreadable)
@@ -224,12 +224,12 @@ void refuse_moved_output(const std::string& path) {
         folders_of_run({std::filesystem::weakly_canonical(folder_of(job->output), missing).string(),
                         std::filesystem::weakly_canonical(".", missing).string()},
                        job->id);
-    const std::string end = now.empty() ? "moved or removed: give its new place"
+    const std::string end = now.empty() ? "moved or removed: give its new path"
                             : now.size() == 1
                                 ? "renamed: give " + printable(now.front())
                                 : "renamed or copied: give one of " + printable(join(now, ", "));
-    fail(ExitCode::kInput, "{}: was the --output folder of job {} ({}), and was {}",
-         printable(path), job->id, state_text(*job), end);
+    fail(ExitCode::kInput, "{}: this --output folder of job {} ({}) has been {}", printable(path),
+         job->id, state_text(*job), end);
 }
 
 void remove_old_jobs(const std::string& state_directory) {

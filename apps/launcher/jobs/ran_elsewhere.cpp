@@ -58,8 +58,8 @@ std::string text_about(std::span<const std::string> words) {
         if (!job.is_here || std::ranges::none_of(values, is_named)) continue;
         for (const std::string& name : missing)
             if (is_there(place_in(folder, name)))
-                return fmt::format("; job {} ran in {}, which has {}: cd {}", job.id,
-                                   printable(folder), printable(name), shell_word(folder));
+                return fmt::format("; {} is in {}, where job {} ran: cd {}", printable(name),
+                                   printable(folder), job.id, shell_word(folder));
     }
     return "";
 }

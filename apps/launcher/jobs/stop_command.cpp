@@ -262,7 +262,7 @@ launch::DeviceProcess look_at(const HostTargets& targets, const ProcessPlace& pl
     if (process == report.processes.end())
         fail(ExitCode::kUsage, "there is no process {} on {}", place.pid, printable(place.host));
     if (!process->is_own)
-        fail(ExitCode::kUsage, "{} on {}: it is not your process, ask {} to end it",
+        fail(ExitCode::kUsage, "{} on {}: is not your process; ask {} to end it",
              describe(*process, {}), printable(place.host), printable(process->user));
     return *process;
 }

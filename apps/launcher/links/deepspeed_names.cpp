@@ -66,7 +66,9 @@ class Translation {
         options_.push_back({"help,h", "", "", [&](const std::string&) { asks = true; }});
         try {
             static_cast<void>(parse_options(options_, words, [&](const std::string& word) -> bool {
-                fail(ExitCode::kUsage, "unexpected `{}`; --help shows what this program means here",
+                fail(ExitCode::kUsage,
+                     "unexpected `{}`; --help shows the command of dslaunch that takes the place "
+                     "of this program",
                      printable(word));
             }));
         } catch (const Error& error) {
@@ -121,7 +123,8 @@ Words ssh_words(std::span<const std::string> words) {
         if (word == "-h" || word == "--help" || word == "-?") return {"exec", "--help"};
         if (!word.starts_with("-f"))
             fail(ExitCode::kUsage,
-                 "ds_ssh: unknown option `{}`: it has -f HOSTFILE only; `dslaunch exec` has more",
+                 "ds_ssh: unknown option `{}`; ds_ssh has only the option -f HOSTFILE, but "
+                 "`dslaunch exec` has more options",
                  printable(word));
         const bool is_joined = word.size() > 2;
         if (!is_joined && next + 1 == words.size())
@@ -192,8 +195,8 @@ Words bench_words(std::span<const std::string> words) {
 }
 
 constexpr std::string_view kNoGpu =
-    "io-bench measures transfers between disk and memory (dslaunch makes none between disk and "
-    "GPU): leave it out";
+    "io-bench measures transfers between disk and memory (dslaunch transfers nothing between disk "
+    "and GPU): leave this option out";
 
 Words io_words(std::span<const std::string> words) {
     std::string folder;
@@ -213,18 +216,17 @@ Words io_words(std::span<const std::string> words) {
         .taken("engine", "NAME",
                [](const std::string& value) {
                    if (value.starts_with("torch"))
-                       fail(
-                           ExitCode::kUsage,
-                           "`{}` measures torch.save; `dslaunch io-bench` measures the disk: leave "
-                           "--engine out",
-                           printable(value));
+                       fail(ExitCode::kUsage,
+                            "the engine `{}` measures torch.save, but `dslaunch io-bench` measures "
+                            "the disk: leave --engine out",
+                            printable(value));
                })
         .taken("multi-process", "N",
                [](const std::string& value) {
                    if (value != "1")
                        fail(ExitCode::kUsage,
-                            "io-bench measures from one process, with --queue_depth blocks in "
-                            "flight: leave it out");
+                            "io-bench measures with one process, which keeps --queue_depth blocks "
+                            "in flight: leave this option out");
                })
         .refused("gpu", "", kNoGpu)
         .refused("use-gds", "", kNoGpu)

@@ -68,8 +68,8 @@ constexpr std::string_view kCopiesAdvice =
     "there is no store of models: copy or link the model's folder, and name it: dslaunch generate "
     "MODEL --chat TEXT";
 constexpr std::string_view kOnnxAdvice =
-    "dslaunch writes no ONNX and no engines: it writes Hugging Face folders and GGUF files: "
-    "dslaunch compress MODEL --to q8_0 -o NEW.gguf";
+    "dslaunch writes no ONNX files and no TensorRT engines, only Hugging Face folders and GGUF "
+    "files; for a GGUF file: dslaunch compress MODEL --to q8_0 -o NEW.gguf";
 constexpr std::string_view kGgufAdvice =
     "for a GGUF file: dslaunch compress FOLDER --to q8_0 -o NEW.gguf, where FOLDER is a Hugging "
     "Face folder (--to f16, q4_k_m, … for other forms)";
@@ -81,7 +81,7 @@ constexpr std::string_view kConvertAdvice =
 
 // clang-format off
 constexpr OtherCommand kCommands[] = {
-    {"accelerate", "config,default-config", "no config of hosts is needed: a hostfile names them (dslaunch --hostfile FILE …), and ds_config.json the rest"},
+    {"accelerate", "config,default-config", "no config of hosts is needed: a hostfile lists the hosts (dslaunch --hostfile FILE …), and ds_config.json contains all other settings"},
     {"accelerate", "env", kReportAdvice},
     {"accelerate", "estimate-memory", "for the memory of a training: dslaunch plan MODEL"},
     {"accelerate", "test", "to check that a training computes the right numbers: dslaunch verify MODEL --data FILE"},
@@ -121,7 +121,7 @@ constexpr OtherCommand kCommands[] = {
     {"llama-quantize,quantize-gguf", "", kGgufAdvice},
     {"llama-perplexity,perplexity", "", kMeasureAdvice},
     {"llama-bench,llama-batched-bench,bench", "", kSpeedAdvice},
-    {"llama-imatrix", "", "no file of importances is needed: dslaunch compress FOLDER --to q4_k_m --calibrate rows.safetensors -o NEW.gguf measures them, with rows of `dslaunch data prepare`"},
+    {"llama-imatrix", "", "no importance matrix is needed: dslaunch compress FOLDER --to q4_k_m --calibrate rows.safetensors -o NEW.gguf measures importances itself (`dslaunch data prepare` writes the rows)"},
     {"llama-export-lora", "", kMergeAdvice},
     {"llama-finetune", "", kTrainAdvice},
     {"llama-gguf,llama-gguf-split", "", "to see what a GGUF file contains: dslaunch model show MODEL; files are not split"},
@@ -233,17 +233,19 @@ std::string launch_command(std::span<const std::string> arguments) {
     return arguments.empty() ? command + " MODEL --data FILE" : printable(command);
 }
 
-// Returns the command that a program of DeepSpeed means; empty if NAME is not such a program.
-std::string deepspeed_command(std::string_view name, std::span<const std::string> arguments) {
+// Returns advice with the command that a program of DeepSpeed means; empty if NAME is not such a
+// program.
+std::string deepspeed_advice(std::string_view name, std::span<const std::string> arguments) {
     const DeepSpeedName* const row = find_deepspeed_name(name);
     if (row == nullptr) return "";
     std::string command = "dslaunch";
     try {
         for (const std::string& word : row->translate(arguments)) command += " " + shell_word(word);
     } catch (const Error& error) {
-        return fmt::format("its work is done by dslaunch {}; {}", row->meaning, error.what());
+        return fmt::format("this program corresponds to dslaunch {}; {}", row->meaning,
+                           error.what());
     }
-    return printable(command);
+    return "use: " + printable(command);
 }
 
 }  // namespace
@@ -265,16 +267,16 @@ std::string other_tool_advice(std::string_view tool, std::span<const std::string
     if (is_other_launcher(name, arguments)) {
         const bool has_verb = name == "accelerate" || name == "colossalai";
         return fmt::format(
-            "dslaunch starts the ranks itself, so leave it out: {}",
+            "dslaunch starts the ranks itself, so leave {} out: {}", printable(name),
             launch_command(has_verb && !arguments.empty() ? arguments.subspan(1) : arguments));
     }
-    if (const std::string command = deepspeed_command(name, arguments); !command.empty())
-        return command.starts_with("its ") ? command : "use: " + command;
+    if (const std::string advice = deepspeed_advice(name, arguments); !advice.empty())
+        return advice;
     const std::string verb = arguments.empty() ? "" : arguments.front();
     if (const OtherCommand* const row = find_command(bare_name(name), verb))
         return with_model(row->advice, model_in(arguments));
     if (name == "accelerate")
-        return "dslaunch starts the ranks itself, so leave it out: dslaunch TARGET";
+        return "dslaunch starts the ranks itself, so leave accelerate out: dslaunch TARGET";
     return "";
 }
 

@@ -212,7 +212,7 @@ int man_command(CommandWords arguments) {
     app.add("-a,--all", all).hidden();
     if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     if (all && !command.empty())
-        fail(ExitCode::kUsage, "man: --all means all commands: leave it or `{}` out",
+        fail(ExitCode::kUsage, "man: --all and `{}` cannot be used together",
              printable(join(command, " ")));
     if (all && output.empty())
         fail(ExitCode::kUsage, "man: all pages need a folder: dslaunch man --output DIR");

@@ -32,7 +32,7 @@ int64_t number(const std::string& value, int64_t least, int64_t most) {
         fail(ExitCode::kUsage, "`{}` is not a {}number from {} {}{}", printable(value),
              is_fraction ? "whole " : "", least,
              most == std::numeric_limits<int64_t>::max() ? "upwards" : fmt::format("to {}", most),
-             is_share ? "; a share of the whole is not accepted"
+             is_share ? "; a fraction of the total is not accepted"
              : parsed ? ""
                       : plain_advice(value, least, most) + foreign_number_advice(value));
     }
@@ -102,12 +102,13 @@ void set_number_or_none(RunOptions& o, const char* key, const std::string& value
     constexpr std::array<std::string_view, 5> kNever = {"no", "never", "none", "off", "-1"};
     const std::string word = lower(value);
     if (std::ranges::find(kNever, word) != kNever.end())
-        fail(ExitCode::kUsage, "`{}` is not a number from 0 upwards; 0 is the option's `off`",
+        fail(ExitCode::kUsage,
+             "`{}` is not a number from 0 upwards; to turn this option off, give 0",
              printable(value));
     if (word.starts_with("epoch") || word.starts_with("step"))
         fail(ExitCode::kUsage,
-             "`{}` is not a number: give a number of steps; an epoch has as many as the samples "
-             "divided by train_batch_size",
+             "`{}` is not a number: give a number of steps; the steps of an epoch are the number "
+             "of samples divided by train_batch_size",
              printable(value));
     const int64_t chosen = number(value, 0, std::numeric_limits<int64_t>::max());
     o.set.push_back(fmt::format("{}={}", key, chosen == 0 ? "null" : std::to_string(chosen)));
@@ -136,7 +137,8 @@ void set_text(RunOptions& o, const char* key, const std::string& value) {
 
 void set_output(RunOptions& o, const std::string& value) {
     if (value == "-")
-        fail(ExitCode::kUsage, "a folder is expected, not stdout; ./- is a folder of this name");
+        fail(ExitCode::kUsage,
+             "a folder is expected, not stdout; for a folder with the name `-`, write ./-");
     o.output = value;
 }
 
@@ -157,7 +159,8 @@ void set_time_limit(RunOptions& o, const std::string& value) {
              "zero_optimization.stage=2, or write the JSON into a file for --config",
              printable(value));
     if (const size_t colon = value.find(':'); colon != std::string::npos && colon > 0)
-        fail(ExitCode::kUsage, "`{}` is not KEY=VALUE: write `=` for the first `:`: --set {}={}",
+        fail(ExitCode::kUsage,
+             "`{}` is not KEY=VALUE; write `=` in place of the first colon: --set {}={}",
              printable(value), printable(value.substr(0, colon)),
              printable(trim(std::string_view(value).substr(colon + 1))));
     fail(ExitCode::kUsage,
@@ -247,7 +250,8 @@ void set_sha256(RunOptions& o, const std::string& value) {
     if (value.size() != 64 ||
         o.expect_sha256.find_first_not_of("0123456789abcdef") != std::string::npos) {
         fail(ExitCode::kUsage,
-             "a SHA-256 has 64 hexadecimal digits, but this value has {} characters", value.size());
+             "a SHA-256 has 64 hexadecimal digits (0-9, a-f), unlike this value of {} characters",
+             value.size());
     }
 }
 
@@ -439,7 +443,7 @@ constexpr OptionRow kRows[] = {
     {"straggler-interval", Group::kTraining, "STEPS", "steps between searches for a slow rank that delays the others; default: 100; 0: never", set_straggler_interval},
     {"op-library", Group::kTraining, "FILE", "load this library (.so) of operators before the model, such as torchvision's; repeatable", [](O& o, V& v) { o.op_libraries.push_back(v); }, true},
     {"trust-model", Group::kTraining, "", "let the model's code use operators that access files, memory or processes", [](O& o, V&) { o.trust_model = true; }},
-    {"expect-sha256", Group::kTraining, "HASH", "refuse to run TARGET if its SHA-256 differs: a model is a program", set_sha256},
+    {"expect-sha256", Group::kTraining, "HASH", "run TARGET only if its SHA-256 is HASH, since a model contains code", set_sha256},
     {"scratch", Group::kTraining, "DIR", "folder on the first host's disk: verify puts its copy of the model there if the copy does not fit in memory", [](O& o, V& v) { o.scratch = v; }},
     {"autotuning", Group::kTraining, "HOW", "tune: find the fastest config, as `dslaunch tune` does, and write it below the config's autotuning.results_dir; run: then train with it", [](O& o, V& v) {
          if (v != "tune" && v != "run") fail(ExitCode::kUsage, "`{}` is neither tune nor run", printable(v));
@@ -532,11 +536,11 @@ constexpr OptionRow kRows[] = {
     {"use-deepspeed,multi-gpu,same-network", Group::kRefused, "", "leave it out: dslaunch always starts one worker per slot"},
     {"zero-stage", Group::kRefused, "", "for a model use --set zero_optimization.stage=N; a script has its own options"},
     {"gpu-ids", Group::kRefused, "", "use --include localhost:0,1, or set CUDA_VISIBLE_DEVICES"},
-    {"dynamo-backend", Group::kRefused, "", "a script has its own options for it"},
+    {"dynamo-backend", Group::kRefused, "", "a script has its own options for torch.compile"},
     {"venv-script", Group::kRefused, "", "no shell runs on the hosts; use --env PATH=... or give the path of the environment's python as TARGET"},
     {"redirects,r", Group::kRefused, "", "give --enable_each_rank_log DIR"},
     {"tee,t", Group::kRefused, "", "use --enable_each_rank_log DIR, which writes to files and to the terminal"},
-    {"local-rank", Group::kRefused, "", "leave it out: each rank gets its own in LOCAL_RANK"},
+    {"local-rank", Group::kRefused, "", "leave it out: each rank gets its local rank in LOCAL_RANK"},
     {"local-ranks-filter", Group::kRefused, "", "choosing which ranks the terminal shows is not supported; each line names its rank"},
     {"local-addr", Group::kRefused, "", "use addr= in the hostfile, or --master_addr"},
     {"logs-specs", Group::kRefused, "", "it is a Python plug-in of torchrun, which dslaunch cannot load; use --enable_each_rank_log DIR"},

@@ -146,8 +146,8 @@ void refuse_recipe(const std::string& target) {
         if (target.ends_with(ending))
             fail(ExitCode::kUsage,
                  "{} is not a model. If it is a ds_config, use: dslaunch MODEL --data FILE "
-                 "--config {}. Recipes of axolotl, LLaMA-Factory and TRL are not read: give the "
-                 "model that they name, and their data to `dslaunch data prepare`",
+                 "--config {}. Recipes of axolotl, LLaMA-Factory and TRL are not supported: give "
+                 "the model of the recipe as MODEL, and its data to `dslaunch data prepare`",
                  printable(target), shell_word(target));
 }
 

@@ -268,8 +268,8 @@ std::string lanes_html(const RunFolder& run, bool has_name) {
     if (run.trace.spans.empty()) return "";
     const std::string name = has_name ? ", " + escaped_markup(run.name) : "";
     return fmt::format(
-        "<figure class=\"wide\"><figcaption>Lanes of one step of rank 0{} <span>measured above, "
-        "predicted below and paler</span></figcaption>{}<div class=\"only-wide\">{}</div>"
+        "<figure class=\"wide\"><figcaption>Lanes of one step of rank 0{} <span>above: measured; "
+        "below and paler: predicted</span></figcaption>{}<div class=\"only-wide\">{}</div>"
         "<div class=\"only-narrow\">{}</div></figure>\n{}",
         name, trace_legend(run.trace), trace_svg(run.trace, kWide.width),
         trace_svg(run.trace, kSmall.width), table_html(trace_rows(run.trace)));

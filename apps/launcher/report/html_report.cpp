@@ -31,10 +31,10 @@ RunFolder run_of(const std::string& subject, const std::vector<KnownJob>& jobs,
              printable(subject));
     const KnownJob job = find_job(state, subject);
     if (job.output.empty())
-        fail(
-            ExitCode::kUsage,
-            "job {} kept no results (--no-output, or no training job), so there is nothing to show",
-            job.id);
+        fail(ExitCode::kUsage,
+             "job {} kept no results, so there is nothing to show: the job ran with --no-output, "
+             "or was a script or program without --output",
+             job.id);
     return read_run_folder(job.output, &job);
 }
 

@@ -53,7 +53,7 @@ void refuse_other_ending(const std::string& output, bool is_page) {
         if (ending != other || is_text) continue;
         const std::string name = std::filesystem::path(output).replace_extension(".html").string();
         fail(ExitCode::kUsage, "-o {}: {}: name it {}{}{}", printable(output),
-             is_page ? "the page is HTML" : "the report is text, or with --html a page",
+             is_page ? "the page is HTML" : "the report is plain text, or HTML with --html",
              is_page ? "" : "FILE.txt or ", shell_word(name),
              ending == ".pdf" ? "; a browser prints it as PDF" : "");
     }

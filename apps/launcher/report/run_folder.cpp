@@ -107,7 +107,8 @@ void read_hosts(const Json& record, RunFolder& run) {
 void read_details(const Json& details, RunFolder& run) {
     run.parameters = integer_at(details, "parameters");
     if (!details.is_object() || !details.contains("config")) {
-        run.problems.emplace_back("run.json: no config: rank 0 ended before it described its run");
+        run.problems.emplace_back(
+            "run.json: contains no config, because rank 0 ended before it wrote the config");
         return;
     }
     for (const Json& value : list_at(details.at("config"), "values")) {
@@ -135,8 +136,8 @@ const KnownJob* job_of_record(const Json& record, const KnownJob* job, RunFolder
     const std::string owner = text_at(record, "job_id");
     if (job == nullptr || owner.empty() || owner == job->id) return job;
     run.problems.push_back(
-        fmt::format("run.json is job {}'s: job {} ({}) ended before its first step here, or before "
-                    "the other one began",
+        fmt::format("run.json belongs to job {0}, not to job {1} ({2}): job {1} ended before its "
+                    "first step, or job {0} replaced the file later",
                     owner, job->id, state_text(*job)));
     return nullptr;
 }
@@ -166,7 +167,7 @@ void read_metrics_file(RunFolder& run) {
     const MetricsTable& metrics = run.metrics;
     if (metrics.series.empty()) run.problems.emplace_back("metrics.jsonl: has no step yet");
     if (metrics.damaged_lines > 0)
-        run.problems.push_back(fmt::format("metrics.jsonl: {} skipped, not JSON with a step",
+        run.problems.push_back(fmt::format("metrics.jsonl: skipped {} (no JSON, or no step)",
                                            counted(metrics.damaged_lines, "damaged line")));
     if (metrics.has_more_names)
         run.problems.push_back(fmt::format("metrics.jsonl: only the first {} numbers are read",

@@ -115,10 +115,10 @@ void Builder::note_same_machine() {
         slots += entry.slots.size();
     }
     if (names.size() < 2) return;
-    note(fmt::format(
-        "{} are one machine, this one, so their workers share its processors and GPUs; to mean one "
-        "host, write one line with all slots: `{} slots={}`",
-        join(names, " and "), names.front(), slots));
+    note(
+        fmt::format("{} are names of this machine, so their workers share its processors and GPUs; "
+                    "for a single host, write one line with all slots: `{} slots={}`",
+                    join(names, " and "), names.front(), slots));
 }
 
 // Refuses an --include that skips slots of this machine, for example an --include of slot 3 alone.
@@ -127,8 +127,8 @@ void Builder::require_worker_slots() const {
     const std::vector<int>& slots = hosts_.front().slots;
     if (slots.back() + 1 == std::ssize(slots)) return;
     fail(ExitCode::kUsage,
-         "--include `{0}`: localhost has no slot {1}: {2}, so its slots are CPU workers, which are "
-         "numbered from 0: localhost:0 is one worker, localhost:0,1 are two",
+         "--include `{0}`: localhost has no slot {1}: {2}, so slots are CPU workers with numbers "
+         "from 0; for one worker give localhost:0, for two workers localhost:0,1",
          printable(options_.filter.include), slots.back(),
          machine_.gpu_count == 0 ? "this machine has no GPU" : "no GPU is used");
 }

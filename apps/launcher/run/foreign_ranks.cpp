@@ -25,21 +25,21 @@ std::string foreign_ranks_note(const Machine& machine) {
         copies > 1 && machine.variable("PMI_RANK") && !machine.variable(kOfDslaunch) &&
         !machine.variable("SLURM_JOB_ID"))
         fail(ExitCode::kUsage,
-             "mpirun (MPICH) started this as one of {} copies (PMI_RANK={}), and each would start "
-             "the whole job: dslaunch starts the ranks itself, so leave mpirun out: dslaunch "
-             "--nproc_per_node N TARGET, with --hostfile FILE for several hosts",
+             "mpirun (MPICH) started {} copies of dslaunch (this copy has PMI_RANK={}), but a "
+             "single dslaunch starts all ranks; leave mpirun out: dslaunch --nproc_per_node N "
+             "TARGET, with --hostfile FILE for several hosts",
              copies, printable(*machine.variable("PMI_RANK")));
     const int64_t ranks = machine.number("WORLD_SIZE");
     if (!has_foreign(machine) || ranks < 2) return "";
     if (machine.variable(kOfTorchrun))
         fail(ExitCode::kUsage,
-             "torchrun or accelerate started this as one of {} copies (RANK={}), and each would "
-             "start the whole job: dslaunch starts the ranks itself, so give it in place of "
-             "torchrun: dslaunch --nproc_per_node N TARGET",
+             "torchrun or accelerate started {} copies of dslaunch (this copy has RANK={}), but a "
+             "single dslaunch starts all ranks; use dslaunch in place of torchrun: dslaunch "
+             "--nproc_per_node N TARGET",
              ranks, printable(*machine.variable("RANK")));
     return fmt::format(
-        "RANK={} and WORLD_SIZE={} in the environment are another launcher's and have no effect: "
-        "dslaunch numbers its own ranks (unset RANK WORLD_SIZE removes this note)",
+        "RANK={} and WORLD_SIZE={} in the environment come from another launcher and have no "
+        "effect: dslaunch numbers its own ranks (unset RANK WORLD_SIZE removes this note)",
         printable(*machine.variable("RANK")), ranks);
 }
 

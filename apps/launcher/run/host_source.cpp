@@ -270,14 +270,17 @@ int SlurmCopy::wait(const RunOptions& options) const {
     if (options.dry_run) return 0;
     const UniqueFd signals = launch::open_end_signals();
     if (speaks_)
-        log_info("launch", "{} starts this job on all its hosts; this copy only waits for its end",
-                 launcher_);
+        log_info(
+            "launch",
+            "{} starts this job on all hosts; this copy of dslaunch only waits until the job ends",
+            launcher_);
     const bool restarts = options.max_restarts.value_or(0) > 0 || options.elastic_training;
     const bool was_there = launch::wait_for_release(
         held_name_, {options.connect_timeout.value_or(kAppearsMax),
                      restarts ? kRestartsMax : kReturnsMax, signals.get()});
     if (!was_there && speaks_)
-        log_info("launch", "{} has started nothing on this host; this copy ends", launcher_);
+        log_info("launch", "{} did not start an agent on this host, so this copy of dslaunch ends",
+                 launcher_);
     return 0;
 }
 

@@ -64,7 +64,8 @@ std::vector<std::string> describe_monitors(const config::MonitorsConfig& config,
     const std::string events = shell_word(path_from_here(monitors.event_folder));
     const std::string upload = shell_word(path_from_here(programs + "/dslaunch-upload"));
     if (config.tensorboard.enabled)
-        lines.push_back(fmt::format("tensorboard: see it with: tensorboard --logdir {}", events));
+        lines.push_back(
+            fmt::format("tensorboard: show the curves with: tensorboard --logdir {}", events));
     if (config.wandb.enabled)
         lines.push_back(fmt::format("wandb: nothing is sent; upload with: {} wandb{} {}", upload,
                                     wandb_options(config.wandb), events));

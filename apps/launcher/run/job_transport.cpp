@@ -33,8 +33,8 @@ void check_launcher_args(const std::vector<std::string>& words, launch::Transpor
                                                                 : "";
         if (option.find('=') != std::string::npos) continue;
         fail(ExitCode::kUsage,
-             "--launcher_args: `{}` does not have the form `-o NAME=VALUE`, the only one that is "
-             "passed to ssh",
+             "--launcher_args: `{}` does not have the form `-o NAME=VALUE`; dslaunch passes only "
+             "options of this form to ssh",
              printable(words[i]));
     }
 }
@@ -54,10 +54,10 @@ void note_unused_options(const RunOptions& options, HostSource source,
     if (options.push) unused.emplace_back("--push");
     if (unused.empty()) return;
     notes.push_back(
-        fmt::format("no effect of {}, since every host is this machine and no ssh is used ({})",
-                    join(unused, ", "),
-                    source == HostSource::kThisMachine ? "--hostfile names others"
-                                                       : "--force_multi uses ssh even so"));
+        fmt::format("{} {} no effect, since every host is this machine and no ssh is used ({})",
+                    join(unused, ", "), unused.size() == 1 ? "has" : "have",
+                    source == HostSource::kThisMachine ? "--hostfile names other hosts"
+                                                       : "with --force_multi, dslaunch uses ssh"));
 }
 
 // Refuses options that only matter for ssh if this job does not use ssh.

@@ -287,8 +287,8 @@ void warn_of_other_model(const RunOptions& options, const launch::JobSpec& spec)
     if (spec.transport == launch::TransportKind::kLocal && !has_checkpoint(spec)) return;
     if (name_of(run->target) != name_of(spec.target))
         log_warn("checkpoint",
-                 "the run in {} trained {}: training continues from its checkpoint's weights, not "
-                 "from those of {}",
+                 "the run in {0} trained {1}: training continues from the weights in its "
+                 "checkpoint, and the weights of {2} are not used",
                  printable(spec.output_directory), printable(run->target), printable(spec.target));
 }
 
@@ -390,8 +390,9 @@ void fit_to_config(const config::TrainConfig& config, launch::JobSpec& spec) {
     const int before = spec.world_size;
     spec.nodes = rules.plan(*chosen);
     spec.world_size = launch::world_size_of(spec.nodes);
-    log_info("config", "{} of {} hosts are used: the config allows {}, and not {}",
-             spec.nodes.size(), rules.hosts.size(), counted(spec.world_size, "rank"), before);
+    log_info("config", "{} of {} hosts are used: the config is valid for {}, but not for {}",
+             spec.nodes.size(), rules.hosts.size(), counted(spec.world_size, "rank"),
+             counted(before, "rank"));
 }
 
 }  // namespace

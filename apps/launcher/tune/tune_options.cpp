@@ -33,7 +33,7 @@ bool is_of_trials(const OptionRow& row) {
 double minutes_of(const std::string& value) {
     const auto minutes = parse_double(value);
     if (!minutes || !(*minutes > 0 && *minutes <= kMinutesMax))
-        fail(ExitCode::kUsage, "`{}` is not a number of minutes above 0, at most {}",
+        fail(ExitCode::kUsage, "`{}` is not a number of minutes greater than 0 and at most {}",
              printable(value), kMinutesMax);
     return *minutes;
 }
@@ -101,8 +101,8 @@ void require_startable(const RunOptions& options) {
                  printable(options.target), shell_word(options.target));
     if (target_kind_of(options) != launch::TargetKind::kModel)
         fail(ExitCode::kUsage,
-             "{} is not a model: only trainings of models are tuned, because the config of a "
-             "script has no meaning here",
+             "{} is not a model: only the training of a model can be tuned, because dslaunch "
+             "cannot change how a script or program trains",
              printable(options.target));
     if (options.no_ssh || options.launcher == "join" || options.node_rank.value_or(0) > 0)
         fail(ExitCode::kUsage,

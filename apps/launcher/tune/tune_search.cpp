@@ -85,8 +85,9 @@ bool Search::try_candidate(int candidate, SearchResult& result) {
     }
     order.add_failed(candidate);
     tried->exit_code = trial.end == TrialEnd::kTimeOver ? 0 : trial.exit_code;
-    tried->failure =
-        trial.end == TrialEnd::kTimeOver ? "the time was over before it was measured" : trial.why;
+    tried->failure = trial.end == TrialEnd::kTimeOver
+                         ? "the time for the search ended before this trial was measured"
+                         : trial.why;
     note(order, candidate, "failed: " + tried->failure);
     return trial.end != TrialEnd::kTimeOver && !fails_always(result);
 }

@@ -95,11 +95,13 @@ void declare(CommandLine& app, CompressArguments& arguments) {
         .at_least(1)
         .needs("--method");
     app.add("--group N", arguments.group,
-            "weights of a row that share a scale; 0: the whole row; default: the form's own")
+            "number of weights in a row that share a scale; 0: the whole row; default: depends on "
+            "the form")
         .at_least(0);
     app.add("--minimum", arguments.has_minimum,
-            "groups have a minimum as well as a scale: the default of int4, int3 and int2");
-    app.add("--symmetric", arguments.is_symmetric, "groups have only a scale: the default of int8")
+            "store a minimum as well as a scale for each group; default for int4, int3 and int2");
+    app.add("--symmetric", arguments.is_symmetric,
+            "store only a scale for each group; default for int8")
         .excludes("--minimum");
     app.add("--eval-data FILE", arguments.eval_data,
             "held-out text, as `dslaunch eval --data` reads it: loss and perplexity before and "
@@ -132,7 +134,9 @@ ModelScore score_model(const std::string& model, const CompressArguments& argume
     const HeldOut data(held_out_of(arguments), kSpeaker, session.context(),
                        session.folder().config.vocabulary);
     if (data.pairs() != nullptr)
-        fail(ExitCode::kInput, "--eval-data {}: contains pairs of answers; a loss needs texts",
+        fail(ExitCode::kInput,
+             "--eval-data {}: contains pairs of answers, but the loss is measured on texts; give a "
+             "file of texts",
              printable(arguments.eval_data));
     session.open(decoder::pages_for(data.length()));
     decoder::TextScorer scorer(session.runner());

@@ -53,7 +53,9 @@ FolderForm form_of(const CompressArguments& arguments, const storage::Transforme
             return form;
         }
     if (arguments.has_minimum || arguments.group > 0)
-        fail(ExitCode::kUsage, "{}: the form {} has one scale for each row and no minimum",
+        fail(ExitCode::kUsage,
+             "{0}: leave {0} out, since the form {1} always has one scale for each row and no "
+             "minimum",
              arguments.has_minimum ? "--minimum" : "--group", arguments.to);
     form.is_packed = false;
     rounding.is_float = arguments.to == "fp8";

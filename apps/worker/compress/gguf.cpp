@@ -20,8 +20,8 @@ namespace dslaunch::worker {
 void require_gguf_form(const CompressArguments& arguments) {
     if (arguments.group >= 0 || arguments.has_minimum || arguments.is_symmetric)
         fail(ExitCode::kUsage,
-             "--group, --minimum and --symmetric: the GGUF form {} fixes its groups, and whether "
-             "they have minimums",
+             "--group, --minimum and --symmetric have no meaning for the GGUF form {}, which has "
+             "its own groups; leave them out",
              arguments.to);
     if (!arguments.method.empty())
         fail(

@@ -61,7 +61,9 @@ void show_raw_stats(const std::string& path) {
         largest = std::max(largest, std::ranges::max(tokens));
     }
     fmt::print("tokens   {}\nlargest  {}\ntype     {}\n", file.token_count(), largest, type);
-    log_info("data", "{}: raw tokens, not rows: --context N of a training makes samples of them",
+    log_info("data",
+             "{}: contains raw tokens, not rows; a training cuts them into samples of N tokens "
+             "(--context N)",
              printable(path));
 }
 

@@ -64,7 +64,8 @@ void DocumentSpool::write_buffer() {
         const ssize_t written = ::write(file_.get(), buffer_.data() + done, buffer_.size() - done);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0)
-            fail(ExitCode::kDisk, "{}: cannot write the temporary file beside it: {}",
+            fail(ExitCode::kDisk,
+                 "{}: cannot write the temporary file for these rows (in the same folder): {}",
                  printable(path_), errno_text(errno));
         done += static_cast<size_t>(written);
     }
@@ -77,7 +78,8 @@ void DocumentSpool::begin_reading() {
     at_ = 0;
     taken_ = 0;
     if (::lseek(file_.get(), 0, SEEK_SET) != 0)
-        fail(ExitCode::kDisk, "{}: cannot read back the temporary file beside it: {}",
+        fail(ExitCode::kDisk,
+             "{}: cannot read back the temporary file for these rows (in the same folder): {}",
              printable(path_), errno_text(errno));
 }
 
@@ -93,7 +95,9 @@ void DocumentSpool::read(void* into, size_t bytes) {
                 continue;
             }
             if (got <= 0)
-                fail(ExitCode::kDisk, "{}: cannot read back the temporary file beside it: {}",
+                fail(ExitCode::kDisk,
+                     "{}: cannot read back the temporary file for these rows (in the same folder): "
+                     "{}",
                      printable(path_), got < 0 ? errno_text(errno) : "the file ends too early");
             buffer_.resize(static_cast<size_t>(got));
         }
@@ -237,9 +241,9 @@ void RowMaker::tell_long(bool text_alone) const {
 void RowMaker::tell_unknown_tokens() const {
     if (unknown_.documents == 0) return;
     log_warn("data",
-             "{} with tokens that the model does not have, and training will refuse their rows: "
-             "tokenizer.json has the token {}, but vocab_size in config.json is {}. Use the "
-             "tokenizer that the model was published with, or a model with more embeddings",
+             "the model does not have all tokens of {}, so training will refuse rows with these "
+             "tokens: tokenizer.json has the token {}, but vocab_size in config.json is {}. Use "
+             "the tokenizer that the model was published with, or a model with more embeddings",
              counted(unknown_.documents, of_pairs_ ? "answer" : "document"), unknown_.token,
              limits_.vocabulary);
 }

@@ -120,7 +120,7 @@ struct Document {
 };
 constexpr std::array<Document, 5> kDocuments = {
     {{".xlsx .xlsm .xls .ods", "a spreadsheet",
-      "save it as CSV, and convert that in Python with "
+      "save it as CSV, and convert the CSV file in Python with "
       "datasets.Dataset.from_csv(\"NEW.csv\").to_json(\"NEW.jsonl\")"},
      {".docx .doc .odt .rtf", "a document of a word processor", "save it as plain text, NEW.txt"},
      {".pptx .ppt .odp", "a presentation", "save its text as NEW.txt"},
@@ -185,8 +185,8 @@ bool is_plain_text(const std::string& path, const std::string& line) {
 // Returns a command line in which COMMAND converts the file at PATH. For a plain text, COMMAND
 // writes a new file instead of a pipe: dslaunch recognizes a plain text by the name of its file.
 std::string converting_command(const std::string& path, std::string_view command) {
-    return is_named_text(path) ? fmt::format("`{} FILE > NEW.txt`, and give NEW.txt", command)
-                               : fmt::format("`{} FILE | dslaunch data prepare - …`", command);
+    return is_named_text(path) ? fmt::format("use `{} FILE > NEW.txt`, and give NEW.txt", command)
+                               : fmt::format("use `{} FILE | dslaunch data prepare - …`", command);
 }
 
 }  // namespace

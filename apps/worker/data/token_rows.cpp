@@ -70,8 +70,8 @@ std::vector<Range> TokenRows::documents(int64_t row) const {
     const std::vector<int64_t> numbers(column.begin(), column.end());
     storage::RowDocuments found = storage::documents_of_row(numbers);
     if (found.bad >= 0)
-        fail(ExitCode::kInput, "{}: row {} has the document {} at token {}: {}", printable(path_),
-             row, numbers[found.bad], found.bad, storage::kBadDocument);
+        fail(ExitCode::kInput, "{}: row {} has the document number {} at token {}: {}",
+             printable(path_), row, numbers[found.bad], found.bad, storage::kBadDocument);
     return std::move(found.places);
 }
 

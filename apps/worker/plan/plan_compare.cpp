@@ -100,12 +100,12 @@ std::string table_of(const job::JobSetup& setup, const std::vector<Row>& rows,
     }
     if (const SumTraffic sums = sum_traffic(setup); sums.written_bytes > 0)
         text += fmt::format(
-            "every rule also reads {} bytes and writes {} bytes for gradients that wait for the "
-            "norm\n",
+            "with every rule, a step also reads {} bytes and writes {} bytes of gradients: they "
+            "wait on disk until the gradient norm is known\n",
             sums.read_bytes, sums.written_bytes);
     text +=
-        "least: the lower bound of all rules; only a rule that knew all later uses would reach "
-        "it\n";
+        "least: the fewest bytes that any rule can move; a rule that moves no more must know all "
+        "later uses\n";
     if (rates.read_bytes_per_s > 0) {
         text += fmt::format(
             "disk ms: at {:.2f} GB/s read, {:.2f} GB/s written, the rates that `dslaunch io-bench` "
@@ -150,9 +150,9 @@ std::string compare_shards(const job::JobSetup& setup, bool in_json) {
     json.begin_object().field("world_size", setup.plan_options.world_size);
     json.field("elements", setup.layout.numel).key("shards").begin_array();
     std::string text = fmt::format(
-        "{} elements, padding included, divided among {} ranks{}. Bytes: one fp32 copy of a rank's "
-        "part. Disk bytes and seconds: the busiest host in a step\n{:<8} {:>14} {:>14} {:>10} "
-        "{:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
+        "{} elements, with padding, are divided among {} ranks{}. Largest and smallest bytes: the "
+        "size of a rank's part in fp32. Disk bytes and seconds: for one step, on the host with the "
+        "most disk traffic\n{:<8} {:>14} {:>14} {:>10} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
         setup.layout.numel, options.shard_ranks(), options.copies() > 1 ? " of each copy" : "",
         "shard", "largest bytes", "smallest bytes", "imbalance", "pieces", "disk read",
         "disk written", "extents", "sent", "disk s");

@@ -65,7 +65,7 @@ void add_host_options(CommandLine& app, PlanHosts& hosts) {
     app.add("-i,--include SPEC", hosts.filter.include,
             "use only these hosts and slots: NODE[:SLOT[,SLOT]][@NODE...]");
     app.add("-e,--exclude SPEC", hosts.filter.exclude,
-            "use all but these, in the form of --include");
+            "leave out these hosts and slots, written as for --include");
     app.add("--num-nodes N", hosts.filter.num_nodes, "use only the first N hosts of the hostfile");
     app.add(
         "--num-gpus,--num-accelerators N", hosts.filter.num_gpus,

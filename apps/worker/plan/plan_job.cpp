@@ -218,8 +218,8 @@ void print_tables(const job::JobSetup& setup, const PlanArguments& arguments) {
     const std::string& opaque = setup.segmented->lowered().opaque_node;
     if (!opaque.empty())
         fmt::print(
-            "{} uses the module object itself, so everything that this call runs stays in one "
-            "segment\n\n",
+            "{} takes a whole module as an argument, so everything that this call runs stays in "
+            "one segment\n\n",
             opaque);
     if (const std::string why = job::shard_text(setup); !why.empty())
         fmt::print("dslaunch.shard auto: {}\n\n", why);

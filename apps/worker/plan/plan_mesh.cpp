@@ -153,10 +153,10 @@ std::string_view room_of(const job::JobSetup& setup) {
              ranks, search.micro_batches);
     const plan::MeshChoice& choice = found.smallest->choice;
     fail(ExitCode::kConfig,
-         "none of {} meshes of {} ranks fits in the {} of a {}: the smallest, pipeline {} x data "
-         "{} x tensor {} x sequence {} with ZeRO {}{}, needs {}; use more {}, fewer rows in a "
-         "micro batch{}",
-         found.looked_at, ranks, to_text(*search.host_memory_max), room_of(setup),
+         "all {} meshes of {} ranks need more memory than a {} has ({}): the smallest mesh, "
+         "pipeline {} x data {} x tensor {} x sequence {} with ZeRO {}{}, needs {}; use more {}, "
+         "fewer rows in a micro batch{}",
+         found.looked_at, ranks, room_of(setup), to_text(*search.host_memory_max),
          choice.sizes.pipeline, choice.sizes.data, choice.sizes.tensor, choice.sizes.sequence,
          choice.zero_stage, choice.recompute ? " and recompute" : "",
          to_text(found.smallest->cost.host), setup.on_gpu ? "GPUs" : "hosts",
@@ -322,14 +322,15 @@ void print_text(const std::vector<plan::PipelineOption>& options, const plan::Pi
                times_text(setup, arguments), plan::schedules_table(options));
     fmt::print("stages of {}, with the times of a micro batch's forward and backward:\n{}",
                schedule_name(shown.kind), plan::stages_table(shown, setup.model_info));
-    fmt::print("\nincluding gradient sums, updates and programs:\n{}",
-               meshes_text(mesh, meshes.found));
+    fmt::print(
+        "\ncosts of whole steps, with gradient sums, updates and the programs' own memory:\n{}",
+        meshes_text(mesh, meshes.found));
     if (!meshes.copies.empty()) {
         fmt::print("\n{}", copies_text(meshes.copies));
         const int most = arguments.simulated_ranks / arguments.wish.stages;
         const int shard = plan::largest_shard_on_hosts(
             {1, 1, most, 0, 1}, arguments.hosts.node_sizes(arguments.simulated_ranks));
-        fmt::print("copies that can share states without leaving a host: {}\n", shard);
+        fmt::print("copies on one host that can shard the states among them: {}\n", shard);
     }
 }
 
@@ -425,9 +426,9 @@ void print_search(const job::JobSetup& setup, const MeshArguments& arguments) {
         return;
     }
     fmt::print(
-        "{} of {} meshes of {} ranks fit in the {} of a {}, with {} micro batches of {} "
-        "rows\n{}\n\n{}\nconfig of the first:\n{}\n",
-        found.fitting, found.looked_at, ranks, to_text(*search.host_memory_max), room_of(setup),
+        "{} of {} meshes of {} ranks fit in the memory of a {} ({}), with {} micro batches of {} "
+        "rows\n{}\n\n{}\nconfig of the first mesh:\n{}\n",
+        found.fitting, found.looked_at, ranks, room_of(setup), to_text(*search.host_memory_max),
         search.micro_batches, setup.config().batch.micro_rows, times_text(setup, arguments),
         meshes_text(request, found.best), config);
 }

@@ -86,7 +86,7 @@ void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
         .excludes("--compare");
     app.add("--search", mesh.search, "find the best meshes of ranks for the hosts and the model")
         .excludes("--compare");
-    app.group("with --stages or --search (the rates: also with --forecast)");
+    app.group("with --stages or --search; --flops-rate and --link-rate also with --forecast");
     app.add("--schedule NAME", mesh.schedule,
             "only this schedule: gpipe, 1f1b, interleaved, zb-h1 or zb-v")
         .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
@@ -98,11 +98,12 @@ void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
             "config's accumulation steps")
         .range(1, 65536);
     app.add("--cuts LIST", mesh.wish.first_segments,
-            "segments at which parts begin, e.g. 3,6,9; default: chosen by cost");
+            "segments at which the parts of the pipeline after the first one begin, e.g. 3,6,9; "
+            "default: chosen by cost");
     app.add("--svg FILE", mesh.svg_path, "draw the schedule, or the fastest one, into this file");
     app.add("--force", mesh.force, "let --svg replace an existing file");
     app.add("--simulate N", mesh.simulated_ranks,
-            "compute what copies of the pipeline cost, on up to N ranks in all")
+            "show what a step costs if 1, 2, 4, … copies of the pipeline run on up to N ranks")
         .range(1, 65536);
     app.add("--flops-rate R", mesh.flops_per_s,
             "FLOP/s of a rank, used to compute the times of segments; default: the times are "

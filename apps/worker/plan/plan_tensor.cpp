@@ -101,11 +101,14 @@ std::string tensor_report(const job::JobSetup& setup, const job::TensorRequest& 
     std::string text = plan::tensor_plan_text(plan);
     if (check)
         text += fmt::format(
-            "checked in fp64 on one micro batch, with {} ranks as threads: loss and gradients "
-            "differ by at most {:.2g} of the largest value ({}); rounding explains {:.2g}\n",
+            "checked in fp64 on one micro batch, with {} ranks as threads: loss and gradients of "
+            "the split and the whole model differ by at most {:.2g} of the largest value ({}); "
+            "rounding explains a difference of up to {:.2g}\n",
             plan.size, check->difference, check->where, check->bound);
     else if (request.check)
-        text += "not checked, because the model's weights are missing\n";
+        text +=
+            "the split model is not compared with the whole one, because the model's weights are "
+            "missing\n";
     return text;
 }
 

@@ -154,7 +154,8 @@ std::vector<ChoiceQuestion> read_choice_questions(const std::string& file, int64
         split_off_prompt(question);
         if (question.prompt.empty())
             refuse(
-                "the prompt's first token changes when a choice follows it; use a longer prompt");
+                "a choice after the prompt changes the first token of the prompt: the tokenizer "
+                "joins letters of both; use a longer prompt");
         for (const std::vector<int32_t>& choice : question.choices)
             if (choice.empty()) refuse("a choice has no tokens");
         questions.push_back(std::move(question));

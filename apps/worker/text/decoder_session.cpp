@@ -248,12 +248,12 @@ int64_t DecoderSession::pages_that_fit(int64_t wanted, int64_t least, Bytes page
     const int64_t fitting = tightest->left.value / 10 * 9 / std::max<int64_t>(1, page.value);
     if (fitting >= wanted) return wanted;
     if (fitting < least)
-        fail(
-            ExitCode::kSetup,
-            "the cache of keys and values needs {} for {} tokens, but {} leaves only {}: use fewer "
-            "tokens (--context, or --cache-tokens of serve), --cache-dtype bf16, or more hosts",
-            to_text(page * least), least * decoder::kPagePositions, tightest->name,
-            to_text(tightest->left));
+        fail(ExitCode::kSetup,
+             "the cache of keys and values needs {} for {} tokens, but only {} is free ({}): use "
+             "fewer tokens (--context, or --cache-tokens of serve), --cache-dtype bf16, or more "
+             "hosts",
+             to_text(page * least), least * decoder::kPagePositions, to_text(tightest->left),
+             tightest->name);
     return fitting;
 }
 
@@ -287,9 +287,9 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
     options.streams = limit && weights.mapped_bytes > limit->left.value;
     if (options.streams)
         log_info("decoder",
-                 "the weights need {}, which is more than {} leaves ({}), so each step reads them "
+                 "the weights need {}, but only {} is free ({}), so each step reads the weights "
                  "from disk again",
-                 to_text(Bytes{weights.mapped_bytes}), limit->name, to_text(limit->left));
+                 to_text(Bytes{weights.mapped_bytes}), to_text(limit->left), limit->name);
     options.frequencies = graph::rotary_frequencies(folder_.config);
     if (!ranks_->is_alone())
         ranks_->open(

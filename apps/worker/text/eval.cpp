@@ -167,11 +167,12 @@ class Evaluation {
                                                arguments_.decoder.gguf};
         const std::string before = data.pairs()->reference_model();
         data.pairs()->write_reference(scores.of_answer, model);
-        text_ += fmt::format("wrote the reference of {} into {}{}\n",
-                             counted(data.samples(), "pair"), printable(arguments_.data),
-                             before.empty() || before == model.text()
-                                 ? ""
-                                 : fmt::format(", in place of the one of {}", printable(before)));
+        text_ +=
+            fmt::format("wrote the reference of {} into {}{}\n", counted(data.samples(), "pair"),
+                        printable(arguments_.data),
+                        before.empty() || before == model.text()
+                            ? ""
+                            : fmt::format(", in place of the reference of {}", printable(before)));
     }
 
     void held_out(const HeldOut& data) {

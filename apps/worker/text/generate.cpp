@@ -480,9 +480,9 @@ void generate_with_module(const GenerateArguments& arguments) {
 int generate_main(int argc, char** argv) {
     CommandLine app(
         {.does =
-             "Generates text with a language model: continues a prompt, answers a chat, or does so "
-             "for each line of a file. Options that choose hosts and ranks (dslaunch run --help), "
-             "such as --hostfile, come after MODEL; the ranks then share the model.",
+             "Generates text with a language model: continues a prompt, answers a chat message, or "
+             "continues the prompts in a file. Options that choose hosts and ranks (dslaunch run "
+             "--help), such as --hostfile, come after MODEL; the ranks then share the model.",
          .examples = {"dslaunch generate run/model.pt --prompt \"In the beginning\" --tokens 400",
                       "dslaunch generate Qwen2.5-0.5B --chat \"What is the capital of France?\"",
                       "dslaunch generate Qwen2.5-0.5B --hostfile hostfile --file prompts.jsonl"},

@@ -196,7 +196,9 @@ void serve_session(const ServeArguments& arguments, const server::ServerOptions&
                               options);
     const int port = server.bind();
     const bool is_v6 = options.host.find(':') != std::string::npos;
-    log_info("serve", "`{}` at http://{}:{}/v1, {} texts at once, {} tokens of cache; Ctrl-C stops",
+    log_info("serve",
+             "serves `{}` at http://{}:{}/v1, up to {} texts at once, with a cache of {} tokens; "
+             "Ctrl-C stops the server",
              printable(options.model), is_v6 ? "[" + options.host + "]" : options.host, port,
              engine.sequences_max, session.pages() * decoder::kPagePositions);
     watch.serve(server, service,
@@ -222,7 +224,7 @@ void split_named_adapter(ServeArguments& arguments) {
     if (arguments.server.model.empty()) arguments.server.model = adapter.substr(0, equals);
     adapter = adapter.substr(equals + 1);
     if (adapter.empty())
-        fail(ExitCode::kUsage, "--adapter {}=: the folder is missing: use --adapter DIR",
+        fail(ExitCode::kUsage, "--adapter {0}=: no folder follows `=`; write --adapter {0}=DIR",
              printable(arguments.server.model));
 }
 

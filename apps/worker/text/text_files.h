@@ -19,7 +19,7 @@ namespace dslaunch::worker {
 
 // The advice for require_codec() in commands that do not accept token ids.
 inline constexpr std::string_view kTokenizerWanted =
-    ": put the tokenizer.json that it was trained with into the folder";
+    ": put the tokenizer.json that the model was trained with into the model's folder";
 
 // The tokenizer, the chat template and the special tokens of one model.
 class TextFiles {

@@ -56,7 +56,8 @@ TrainArguments parse(int argc, char** argv, bool& help) {
         .required();
     app.add("--config FILE", rank.job.config_path, "ds_config.json");
     app.add("--set KEY=VALUE", rank.job.overrides,
-            "override one value; OPTION:KEY=VALUE names the option that stands for it; repeatable");
+            "override one value; with OPTION:KEY=VALUE, messages name OPTION instead of --set; "
+            "repeatable");
     app.add("--begun KEY=VALUE", rank.job.begun,
             "a value of the resumed run, used if nothing else sets it; repeatable");
     app.add("--output DIR", rank.output, "folder for weights, metrics and logs");

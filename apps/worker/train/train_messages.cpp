@@ -40,7 +40,8 @@ std::string what_was_done(const runtime::TrainResult& result, const config::RunC
         return fmt::format("ended early at step {} of {}: {}", result.steps, config.steps,
                            result.ended_early);
     return result.new_steps == 0
-               ? fmt::format("at step {0} of {0} already: nothing was trained", result.steps)
+               ? fmt::format("the run was already at step {0} of {0}: nothing was trained",
+                             result.steps)
                : fmt::format("trained {}", counted(result.steps, "step"));
 }
 
@@ -68,12 +69,13 @@ void require_verifiable(const job::JobSetup& setup) {
              "GPU has the same instructions");
     if (!setup.config().precision.master_copies)
         fail(ExitCode::kConfig,
-             "bf16.bf16_master_weights_and_grads: weights without fp32 copies are rounded at "
-             "random, which verify cannot predict: remove the key to verify");
+             "bf16.bf16_master_weights_and_grads: without fp32 copies, weights are rounded "
+             "stochastically, and verify cannot predict the results: to verify, remove the key");
     if (setup.config().states != config::MomentFormat::kFp32)
         fail(ExitCode::kConfig,
-             "dslaunch.optimizer.states: moments in fewer bits than fp32 are rounded at random, "
-             "which verify cannot predict: use fp32 to verify");
+             "dslaunch.optimizer.states: moments in fewer bits than fp32 are rounded "
+             "stochastically, and verify cannot predict the results: to verify, set the key to "
+             "fp32");
     if (setup.config().lagging.on)
         fail(ExitCode::kConfig,
              "zero_optimization.zenflow: verify compares each update with the exact update of its "
@@ -81,8 +83,8 @@ void require_verifiable(const job::JobSetup& setup) {
     const config::CompressionConfig& compression = setup.config().compression;
     if (compression.changes_graph())
         fail(ExitCode::kConfig,
-             "compression_training: verify computes each step in double precision too, where a "
-             "weight may be rounded to another value of its grid: remove the section to verify");
+             "compression_training: verify also computes each step in double precision, where a "
+             "weight may be quantized to another value: to verify, remove the section");
     if (compression.reduction.enabled || compression.distill.teaches())
         fail(ExitCode::kConfig,
              "dslaunch.distill: verify computes a model alone, without its teacher: remove the "

@@ -105,8 +105,8 @@ std::string neighbours_text(const ProcessorUse& before, const ProcessorUse& afte
         "down: each step waits for its slowest thread",
         others, counted(share.processors, "processor"));
     if (fewer < share.threads)
-        text +=
-            fmt::format("; with these programs running, {}{} may be faster", share.setting, fewer);
+        text += fmt::format("; while these programs run, the job may be faster with {}{}",
+                            share.setting, fewer);
     return text;
 }
 

@@ -88,7 +88,7 @@ auto of(Struct& m) {
         auto& [a, b, c, d, e, f, g, h, i, j, k, l] = m;
         return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
     } else {
-        static_assert(kCount == 13, "a struct with so many members is not written down here yet");
+        static_assert(kCount == 13, "of() supports structs with up to 13 members");
         auto& [a, b, c, d, e, f, g, h, i, j, k, l, n] = m;
         return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, n);
     }

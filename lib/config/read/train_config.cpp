@@ -349,8 +349,10 @@ void apply_override(TrainConfig& config, std::string_view assignment, const Orig
     }
     value->origin = origin;
     if (!set_path(config.root, path, std::move(*value))) {
-        fail(ExitCode::kUsage, "{} {}: a part of the key is a value, not an object", origin,
-             assignment);
+        fail(ExitCode::kUsage,
+             "{} {}: a name before the last dot has a value that is not an object, so it cannot "
+             "contain keys",
+             origin, assignment);
     }
 }
 
@@ -359,7 +361,10 @@ void apply_text(TrainConfig& config, std::string_view path, std::string text,
     Value value = make_value(std::move(text));
     value.origin = origin;
     if (!set_path(config.root, path, std::move(value))) {
-        fail(ExitCode::kUsage, "{}: a part of the key {} is a value, not an object", origin, path);
+        fail(ExitCode::kUsage,
+             "{}: in the key {}, a name before the last dot has a value that is not an object, so "
+             "it cannot contain keys",
+             origin, path);
     }
 }
 

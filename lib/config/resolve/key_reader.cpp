@@ -259,8 +259,8 @@ void KeyReader::warn_without_switch(const std::string& path, const Value& sectio
     const Value* const given = section.find("enabled");
     if (given != nullptr && !given->is(Kind::kNull)) return;
     result_.warnings.push_back(
-        printable(fmt::format("{}: {} has no effect, because it does not set `enabled`, as in "
-                              "DeepSpeed: set {}.enabled to true, or remove the section",
+        printable(fmt::format("{}: {} has no effect, because the section does not set `enabled`, "
+                              "as in DeepSpeed: set {}.enabled to true, or remove the section",
                               section.origin, path, path)));
 }
 

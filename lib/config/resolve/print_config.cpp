@@ -104,7 +104,7 @@ std::string other_value_text(const Resolved& resolved, std::string_view path,
     const auto found = std::ranges::find(resolved.values, path, &ResolvedValue::path);
     const std::string origin = found == resolved.values.end() ? "" : found->origin;
     const std::string set = fmt::format("--set {}={}", path, value);
-    if (origin == "--set") return set + " in place of the one given";
+    if (origin == "--set") return set + " in place of the given value";
     return origin.starts_with("--") ? fmt::format("leaving {} out", origin) : set;
 }
 

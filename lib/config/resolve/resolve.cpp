@@ -76,9 +76,13 @@ void first_segments(KeyReader& keys, RunConfig& run) {
     const int64_t parts = pipeline.stages * pipeline.chunks;
     if (std::ssize(pipeline.first_segments) + 1 == parts) return;
     const std::string of =
-        pipeline.chunks == 1 ? "stages" : fmt::format("parts ({} per stage)", pipeline.chunks);
-    keys.problem(kFirstSegments, fmt::format("names {} segments, but {} {} follow the first",
-                                             pipeline.first_segments.size(), parts - 1, of));
+        pipeline.chunks == 1 ? "stage" : fmt::format("part ({} per stage)", pipeline.chunks);
+    keys.problem(
+        kFirstSegments,
+        fmt::format(
+            "names {} segments, but must name {}: the first segment of each {} except the first {}",
+            pipeline.first_segments.size(), parts - 1, of,
+            pipeline.chunks == 1 ? "stage" : "part"));
 }
 
 // Records only the values that were given. Without a world size, the other values are unknown.
@@ -183,7 +187,7 @@ void save_via(KeyReader& keys, RunConfig& run) {
 }
 
 constexpr const char* kHoldOut =
-    "give a file with --eval-data FILE (dslaunch.data.eval), or hold a part of the data out with "
+    "give a file with --eval-data FILE (dslaunch.data.eval), or hold out a part of the data with "
     "--set dslaunch.data.eval_fraction=0.05";
 
 // Returns why RUN cannot compute METRIC; empty if it can.
@@ -234,8 +238,8 @@ void patience(KeyReader& keys, RunConfig& run) {
             "counts evaluations, so it needs --eval-interval N (dslaunch.eval_interval), the "
             "number of steps between them");
     else if (run.steps > 0 && run.steps / run.eval_interval <= run.patience)
-        keys.warn(path, fmt::format("cannot end the run early: its {} have {}, so set it lower, or "
-                                    "evaluate more often",
+        keys.warn(path, fmt::format("cannot end the run early, because the run's {} have only {}: "
+                                    "set a lower value, or evaluate more often (--eval-interval)",
                                     counted(run.steps, "step"),
                                     counted(run.steps / run.eval_interval, "evaluation")));
 }
@@ -341,8 +345,8 @@ void resolve_tensor(KeyReader& keys, RunConfig& run) {
     }
     if (tensor.size > 1 && sequence.size > 1)
         keys.problem(sequence_path,
-                     "cannot be used together with dslaunch.tensor.size in this version; "
-                     "dslaunch.tensor.share_positions shares positions between split layers");
+                     "cannot be used together with dslaunch.tensor.size in this version; to share "
+                     "positions between split layers, use dslaunch.tensor.share_positions");
     const int64_t copy = run.ranks_of_copy();
     if (keys.options().world_size && tensor.size * sequence.size > 1 &&
         *keys.options().world_size % copy != 0)
@@ -488,8 +492,8 @@ void record_autotuning(KeyReader& keys) {
             keys.take(key.path);
     if (keys.is_true("autotuning.enabled"))
         keys.note("autotuning.enabled",
-                  "does not start a search by itself: `dslaunch tune MODEL`, or the option "
-                  "--autotuning tune, does");
+                  "does not start a search: run `dslaunch tune MODEL`, or give the option "
+                  "--autotuning tune");
 }
 
 }  // namespace

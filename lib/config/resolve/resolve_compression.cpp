@@ -52,7 +52,7 @@ class MethodReader {
         const Value* const given = keys_.given(path_ + ".different_groups");
         if (given == nullptr || given->keys.empty()) {
             keys_.problem(path_ + ".different_groups",
-                          "is missing: the method is on, but no group says for which modules");
+                          "is missing: the method is enabled, but no group names its modules");
             return groups;
         }
         for (const std::string& name : given->keys) {
@@ -67,8 +67,8 @@ class MethodReader {
             if (removes()) group.related = lists_of_expressions(path + ".related_modules");
             if (!group.related.empty() && group.related.size() != group.modules.size())
                 keys_.problem(path + ".related_modules",
-                              fmt::format("has {} lists, but there are {} modules; each of them "
-                                          "needs one",
+                              fmt::format("has {} lists, but there are {} modules: give one list "
+                                          "for each entry of `modules`",
                                           group.related.size(), group.modules.size()));
             take(group, path + ".params.");
             groups.push_back(std::move(group));
@@ -92,7 +92,7 @@ class MethodReader {
     [[nodiscard]] double needed_ratio(const std::string& path) const {
         if (!keys_.has(path)) keys_.problem(path, "is missing: DeepSpeed has no default for it");
         const double ratio = value(path).as_double();
-        if (ratio == 0) keys_.problem(path, "must be above 0: nothing would stay");
+        if (ratio == 0) keys_.problem(path, "must be above 0: at 0, no weights remain");
         return ratio;
     }
 
@@ -176,8 +176,9 @@ void check_schedule(const MethodReader& method, const WeightQuantization& weight
     if (steps <= updates)
         method.keys().warn(
             params + "target_bits",
-            fmt::format("is not reached: bits are {} after {}, but the run has {}",
-                        group.target_bits, counted(updates, "update"), counted(steps, "step")));
+            fmt::format(
+                "is not reached: the number of bits falls to {} after {}, but the run has only {}",
+                group.target_bits, counted(updates, "update"), counted(steps, "step")));
 }
 
 void weight_quantization(KeyReader& keys, RunConfig& run) {
@@ -194,8 +195,8 @@ void weight_quantization(KeyReader& keys, RunConfig& run) {
     weights.mixes = method.flag("fp16_mixed_quantize.enabled");
     weights.change_ratio = method.number("fp16_mixed_quantize.quantize_change_ratio");
     constexpr const char* kFixed =
-        "quantize_weight_in_forward rounds to target_bits, to nearest, "
-        "from schedule_offset on, as in DeepSpeed";
+        "with quantize_weight_in_forward, weights are rounded to nearest, in target_bits, from "
+        "step schedule_offset on, as in DeepSpeed";
     if (weights.in_forward) {
         keys.unread(method.of("rounding"), kFixed);
         keys.unread(method.of("fp16_mixed_quantize.enabled"), kFixed);
@@ -278,7 +279,8 @@ void layer_reduction(KeyReader& keys, RunConfig& run) {
         keys.problem(path + ".module_name_prefix", "is missing: teacher_layer needs it");
     if (layers == nullptr && others == nullptr)
         keys.problem(path + ".teacher_layer",
-                     "is missing, as is other_module_name: nothing would be taken");
+                     "is missing: without teacher_layer and other_module_name, nothing is copied "
+                     "from the teacher");
     if (count != nullptr && layers != nullptr && as_integer(*count) != std::ssize(layers->items))
         keys.problem(path + ".keep_number_layer",
                      fmt::format("is {}, but teacher_layer names {} layers", as_integer(*count),
@@ -286,14 +288,13 @@ void layer_reduction(KeyReader& keys, RunConfig& run) {
     if (!run.compression.distill.teacher.empty()) return;
     if (layers == nullptr || layers->items.empty())
         keys.problem(path + ".teacher_layer",
-                     "is missing: without dslaunch.distill.teacher, it says which of the model's "
-                     "own layers stay");
+                     "is missing: without dslaunch.distill.teacher, teacher_layer lists the "
+                     "model's own layers that are kept");
     else
-        keys.note(
-            path + ".enabled",
-            fmt::format("has no dslaunch.distill.teacher: the model, a Hugging Face folder, keeps "
-                        "{} of its own, and the loss has no teacher",
-                        counted(std::ssize(reduction.teacher_layers), "layer")));
+        keys.note(path + ".enabled",
+                  fmt::format("is on without dslaunch.distill.teacher: the model keeps only {} of "
+                              "its own, and the loss does not use a teacher",
+                              counted(std::ssize(reduction.teacher_layers), "layer")));
 }
 
 // Reads dslaunch.distill. If the weight is 0, the loss has no teacher, but the model may still
@@ -311,8 +312,8 @@ void distill(KeyReader& keys, RunConfig& run) {
         keys.problem(section + ".teacher", "is missing: give the path of the teacher's model");
     if (distill.weight == 0 && !keys.is_true(kCompression + ".layer_reduction.enabled"))
         keys.warn(section + ".weight",
-                  "is 0, and no layers are taken (compression_training.layer_reduction), so the "
-                  "teacher has no effect");
+                  "is 0, and no layers are copied from the teacher "
+                  "(compression_training.layer_reduction is off), so the teacher has no effect");
     if (distill.kind == DistillKind::kHidden)
         keys.unread(section + ".temperature", "only kind logits has a temperature");
 }
@@ -350,20 +351,22 @@ void check_combinations(KeyReader& keys, const RunConfig& run) {
         refuse("a preference loss", "use --loss cross_entropy, or a model that computes it");
     if (run.tensor.size * run.sequence.size > 1)
         refuse("dslaunch.tensor and dslaunch.sequence",
-               "a rank with a share of a layer does not see the whole groups of its weight");
+               "each rank has only a part of a weight, but compression needs whole groups of the "
+               "weight");
     if (run.lora.on())
         refuse("dslaunch.lora", "adapters keep the weights as they are; merge the adapter first");
     if (changes_while_it_trains(run.compression)) {
         const std::string why =
-            "held-out losses rise when bits fall or a method begins, so the best ones are from "
-            "before; set schedule_offset 0 in each method, and start_bits equal to target_bits";
+            "held-out losses rise when the number of bits falls or a method begins, so losses of "
+            "different steps cannot be compared; set schedule_offset to 0 in each method, and "
+            "start_bits equal to target_bits";
         if (run.save.best) refuse("dslaunch.save.best", why);
         if (run.patience > 0) refuse("dslaunch.patience", why);
     }
     if (run.samples.on() && run.compression.changes_graph())
         refuse("dslaunch.samples",
-               "samples are written with the weights that are trained, not with those that the "
-               "layers read; write them after the run");
+               "samples are generated with the weights before compression, not with the compressed "
+               "weights of the layers; generate samples after the run");
 }
 
 }  // namespace

@@ -67,11 +67,11 @@ std::optional<ElasticityConfig> take_settings(KeyReader& keys, const RunConfig& 
     if (config.ranks_of_copy > 1 && !config.counts_nodes)
         return problem(kRanksOfCopy, "needs elasticity.version 0.2");
     if (config.ranks_of_copy > 1 && config.ranks_of_copy != run.ranks_of_copy())
-        return problem(kRanksOfCopy,
-                       fmt::format("is {}, but {} computed by {} here (pipeline stages x "
-                                   "dslaunch.tensor.size x dslaunch.sequence.size)",
-                                   config.ranks_of_copy, "a copy of the model is",
-                                   counted(run.ranks_of_copy(), "rank")));
+        return problem(
+            kRanksOfCopy,
+            fmt::format("is {}, but this config divides a copy of the model among {} (pipeline "
+                        "stages x dslaunch.tensor.size x dslaunch.sequence.size)",
+                        config.ranks_of_copy, counted(run.ranks_of_copy(), "rank")));
     if (config.counts_nodes && config.ranks_per_node % config.ranks_of_copy != 0)
         return problem(kPerNode, fmt::format("is not a multiple of {}, {}", kRanksOfCopy,
                                              config.ranks_of_copy));

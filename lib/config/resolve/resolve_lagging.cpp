@@ -38,7 +38,7 @@ int64_t lag_number(KeyReader& keys, const std::string& name, int64_t derived,
 void lag_intervals(KeyReader& keys, RunConfig& run) {
     LaggingConfig& lagging = run.lagging;
     lagging.update_interval =
-        lag_number(keys, "update_interval", kUpdateInterval, "auto = 4, as in the paper's runs");
+        lag_number(keys, "update_interval", kUpdateInterval, "auto = 4, as in the ZenFlow paper");
     const std::string strategy = keys.take_text(key("select_strategy"));
     const Value* const epoch = keys.given(key("steps_per_epoch"));
     const int64_t steps = epoch == nullptr ? 0 : keys.take_integer(key("steps_per_epoch"));
@@ -59,11 +59,12 @@ void lag_intervals(KeyReader& keys, RunConfig& run) {
     if (by_epoch && said != nullptr && said->is(Value::Kind::kInt))
         lagging.select_interval *= of_epoch;
     if (lagging.select_interval % interval != 0)
-        keys.problem(key("select_interval"),
-                     fmt::format("{} is not a multiple of update_interval, {}: a new selection is "
-                                 "possible only when no gradient waits for its update, so use {}",
-                                 lagging.select_interval, interval,
-                                 (lagging.select_interval / interval + 1) * interval));
+        keys.problem(
+            key("select_interval"),
+            fmt::format("{} is not a multiple of update_interval, {}: the important units can "
+                        "change only after an update with all waiting gradients; use {}",
+                        lagging.select_interval, interval,
+                        (lagging.select_interval / interval + 1) * interval));
 }
 
 void check_lagging(KeyReader& keys, RunConfig& run) {
@@ -73,11 +74,11 @@ void check_lagging(KeyReader& keys, RunConfig& run) {
     if (run.optimizer.kind != OptimizerKind::kAdam && run.optimizer.kind != OptimizerKind::kAdamW)
         keys.problem(kSection,
                      "supports only Adam and AdamW: late updates use the mean of several "
-                     "gradients, which suits only the moments of these two");
+                     "gradients, which works only with Adam's moments");
     if (run.optimizer.amsgrad)
         refuse("optimizer.params.amsgrad",
-               "late updates have means of several gradients, which have other largest squares "
-               "than the gradients of single steps");
+               "late updates use the mean of several gradients, and the largest square of a mean "
+               "differs from the largest square of a single gradient");
     if (run.pipeline.stages > 1)
         refuse("dslaunch.pipeline.stages",
                "pipeline stages cannot be used together with zenflow in this version");
@@ -96,12 +97,12 @@ void check_lagging(KeyReader& keys, RunConfig& run) {
                "on disk");
     if (run.offload.adaptive)
         refuse("dslaunch.offload.placement",
-               "zenflow keeps the states of important units in memory, separate from the chunks "
-               "that placement would move");
+               "zenflow keeps the states of important units in memory, outside of the chunks that "
+               "placement moves");
     if (run.offload.optimizer == OffloadDevice::kNvme && run.offload.moments != MomentFormat::kFp32)
         refuse("dslaunch.offload.compress.moments",
-               "the states of zenflow's important units would not be rounded, but all other states "
-               "would");
+               "with zenflow, the states of important units stay in fp32, and only the other "
+               "states are rounded");
     if (run.states != MomentFormat::kFp32)
         refuse("dslaunch.optimizer.states",
                "a unit of zenflow is smaller than the blocks that are rounded together");

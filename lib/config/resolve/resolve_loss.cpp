@@ -15,7 +15,7 @@ double loss_number(KeyReader& keys, const std::string& path, bool is_read,
                    const std::string& readers) {
     if (is_read) return keys.take_number(path);
     if (keys.has(path))
-        keys.problem(path, "is only for " + readers + ", but dslaunch.loss.name is none of these");
+        keys.problem(path, "is only for dslaunch.loss.name " + readers + ": remove the key");
     return default_value(*find_key(path)).as_double();
 }
 
@@ -72,7 +72,8 @@ void resolve_loss(KeyReader& keys, RunConfig& run) {
     const std::string target = "dslaunch.loss.target";
     if (loss.is_preference() && !keys.has(target)) {
         loss.target = "targets";
-        keys.derive(target, make_value(loss.target), "the column of `dslaunch data prepare`");
+        keys.derive(target, make_value(loss.target),
+                    "the column that `dslaunch data prepare` writes");
     } else {
         loss.target = keys.take_text(target);
     }

@@ -13,9 +13,10 @@ constexpr const char* kPrometheus = "dslaunch.metrics.prometheus";
 // or if only a shell could read it.
 void require_folder(KeyReader& keys, const std::string& path, const std::string& given) {
     if (given.find("://") != std::string::npos)
-        keys.problem(path,
-                     "must be a path on the machine that runs dslaunch: files are appended to at "
-                     "every step, so copy them to the store after the run");
+        keys.problem(
+            path,
+            "must be a path on the machine that runs dslaunch, not in an object store, because "
+            "every step appends to the files: copy the files to the object store after the run");
     if (const std::string text = unexpanded_text(given); !text.empty()) keys.problem(path, text);
 }
 

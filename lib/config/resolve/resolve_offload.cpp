@@ -205,11 +205,11 @@ void placement(KeyReader& keys, RunConfig& run) {
                         kPlacement));
     const Value* moments = keys.given(kMoments);
     if (offload.optimizer == OffloadDevice::kNvme && moments != nullptr && moments->text != "none")
-        keys.problem(
-            kPlacement,
-            fmt::format("auto cannot be used with {} {}: only states on disk are rounded, so the "
-                        "results would depend on the disk's speed; remove one of them",
-                        kMoments, moments->text));
+        keys.problem(kPlacement,
+                     fmt::format("auto cannot be used with {} {}: only values on disk are rounded, "
+                                 "and auto chooses these values by the measured speed of the disk, "
+                                 "so the results depend on this speed; remove one of the two keys",
+                                 kMoments, moments->text));
 }
 
 void cache(KeyReader& keys, RunConfig& run) {
@@ -307,11 +307,11 @@ void transfer_formats(KeyReader& keys, RunConfig& run) {
     if (offload.optimizer == OffloadDevice::kNvme) {
         const std::string moments = keys.take_text(kMoments);
         if (run.optimizer.amsgrad && moments != "none")
-            keys.problem(kMoments,
-                         fmt::format("{} is not supported with amsgrad, because the largest of "
-                                     "values that are rounded at random grows with every step: "
-                                     "use none",
-                                     moments));
+            keys.problem(
+                kMoments,
+                fmt::format("{} is not supported with amsgrad, because stochastic rounding makes "
+                            "the largest second moment grow with every step: use none",
+                            moments));
         offload.moments = moments == "bf16"   ? MomentFormat::kBf16
                           : moments == "int8" ? MomentFormat::kInt8
                                               : MomentFormat::kFp32;

@@ -46,7 +46,7 @@ void adam(KeyReader& keys, RunConfig& run, bool named_adamw) {
     if (torch_default) {
         optimizer.weight_decay = 0.01;
         keys.derive(params + "weight_decay", make_value(0.01),
-                    "torch.optim.AdamW's default, by torch_adam");
+                    "torch.optim.AdamW's default, because torch_adam is true");
     } else {
         optimizer.weight_decay = keys.take_number(params + "weight_decay");
     }
@@ -59,8 +59,8 @@ void adam(KeyReader& keys, RunConfig& run, bool named_adamw) {
 void no_amsgrad(KeyReader& keys) {
     const std::string path = "optimizer.params.amsgrad";
     if (keys.take_bool(path))
-        keys.problem(path, fmt::format("only Adam and AdamW can keep the largest second moment, "
-                                       "{} cannot (nor can it in DeepSpeed): remove the key",
+        keys.problem(path, fmt::format("{} cannot keep the largest second moment; only Adam and "
+                                       "AdamW can, as in DeepSpeed: remove the key",
                                        keys.optimizer_name()));
 }
 
@@ -265,8 +265,8 @@ void moments_in_memory(KeyReader& keys, RunConfig& run) {
     if (run.states == MomentFormat::kFp32) return;
     if (run.optimizer.amsgrad)
         keys.problem(path,
-                     fmt::format("{} is not supported with amsgrad, because the largest of values "
-                                 "that are rounded at random grows with every step: use fp32",
+                     fmt::format("{} is not supported with amsgrad, because stochastic rounding "
+                                 "makes the largest second moment grow with every step: use fp32",
                                  word));
     if (run.optimizer.needs_whole_tensors())
         keys.problem(
@@ -404,12 +404,12 @@ void resolve_parameter_groups(KeyReader& keys, RunConfig& run) {
                         "tensors: use another optimizer, or dslaunch.sequence.size",
                         keys.optimizer_name()));
     if (run.optimizer.weight_decay >= 1)
-        keys.warn(
-            "optimizer.params.weight_decay",
-            fmt::format("{:g} is very large: at the rate {:g}, a step takes away the share {:g} of "
-                        "each weight (usual values are 0.01 to 0.1)",
-                        run.optimizer.weight_decay, run.optimizer.lr,
-                        run.optimizer.weight_decay * run.optimizer.lr));
+        keys.warn("optimizer.params.weight_decay",
+                  fmt::format(
+                      "{:g} is very large: with a learning rate of {:g}, each step shrinks every "
+                      "weight by the fraction {:g} (usual values of weight_decay are 0.01 to 0.1)",
+                      run.optimizer.weight_decay, run.optimizer.lr,
+                      run.optimizer.weight_decay * run.optimizer.lr));
     moments_in_memory(keys, run);
     run.decays_matrices_only = keys.take_text("dslaunch.optimizer.decay") == "matrices";
     const std::string path = "dslaunch.optimizer.groups";

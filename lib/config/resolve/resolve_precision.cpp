@@ -65,8 +65,8 @@ void refuse_apex_parameters(KeyReader& keys) {
     for (const std::string& name : keys.given("amp")->keys)
         if (std::ranges::find(kRead, name) == kRead.end())
             keys.problem("amp." + name,
-                         "changes a level of Apex, which is not used here, and only its levels are "
-                         "available: remove the key");
+                         "changes a part of an Apex level, but dslaunch, which does not use Apex, "
+                         "supports only whole levels: remove the key");
 }
 
 // Reads `amp`. The level of Apex determines the type in which the run computes.
@@ -96,7 +96,8 @@ void apex(KeyReader& keys, RunConfig& run) {
 // for Apex by name.
 bool takes_apex(KeyReader& keys) {
     if (!keys.is_auto(kApex)) return keys.take_bool(kApex);
-    keys.derive(kApex, make_value(false), "auto = off: no command line asks for Apex");
+    keys.derive(kApex, make_value(false),
+                "auto = off, as in Hugging Face's Trainer for a run that does not ask for Apex");
     return false;
 }
 
@@ -279,8 +280,8 @@ void resolve_precision(KeyReader& keys, RunConfig& run) {
     if (keys.take_bool(autocast)) {
         if (fp16 || bf16)
             keys.problem(autocast,
-                         fmt::format("{} is also true, but it has 16-bit weights, and "
-                                     "torch_autocast keeps fp32 ones: enable only one of the two",
+                         fmt::format("{} is also true, but uses 16-bit weights, and torch_autocast "
+                                     "needs fp32 weights: enable only one of the two",
                                      fp16 ? "fp16.enabled" : "bf16.enabled"));
         torch_autocast(keys, run);
     } else if (uses_apex) {

@@ -80,8 +80,8 @@ std::string fault_of_expression(const std::string& text) {
     try {
         static_cast<void>(std::regex(text));
     } catch (const std::regex_error&) {
-        return "is not a regular expression, or has a part that is not supported here, such as a "
-               "group with a name or lookbehind";
+        return "is not a regular expression, or contains a form that is not supported here, such "
+               "as a named group or lookbehind";
     }
     return "";
 }

@@ -154,8 +154,8 @@ void check_rate(KeyReader& keys, RunConfig& run) {
         rate.value <= kFarAbove * usual * (1 + 1e-9))
         return;
     keys.add_warning(
-        fmt::format("a learning rate of {:.3g} is {:.3g} times the usual one {}: within a few "
-                    "steps it may destroy what the model has learned; usual is {}{:.3g}",
+        fmt::format("a learning rate of {:.3g} is {:.3g} times the usual rate {}: a few steps may "
+                    "destroy what the model has learned; the usual rate is {}{:.3g}",
                     rate.value, rate.value / usual, usual_text(keys, run), rate.option, usual));
 }
 

@@ -66,8 +66,8 @@ void autocast_modules(KeyReader& keys, RunConfig& run) {
     const bool is_given = keys.has(path);
     if (is_given && run.optimizer.compresses())
         return keys.unread(path,
-                           "gradients that hosts exchange in full form the optimizer's variance, "
-                           "and are sent in fp32");
+                           "the optimizer computes its variance from uncompressed gradients, which "
+                           "hosts always exchange in fp32");
     if (is_given) modules = keys.take_texts(path);
     if (modules.empty()) return;
     wire.modules_given = is_given;
@@ -122,8 +122,8 @@ void gradient_type(KeyReader& keys, RunConfig& run) {
     if (run.optimizer.compresses()) {
         if (wire.gradient_dtype != DType::kF32 && !run.precision.fp32_weights)
             keys.problem(path,
-                         "the optimizer exchanges momenta in 1 bit; gradients that hosts exchange "
-                         "in full form its variance and are always sent in fp32: remove the key");
+                         "the optimizer exchanges momenta in 1 bit, and computes its variance from "
+                         "uncompressed gradients, which are always sent in fp32: remove the key");
         wire.gradient_dtype = DType::kF32;
     }
     if (run.adds_ranks && run.optimizer.compresses())
@@ -143,13 +143,13 @@ WireChoice take_packing(KeyReader& keys, RunConfig& run, const std::string& path
     if (keys.is_auto(path)) {
         if (rounds) {
             keys.derive(path, make_value(std::string("false")),
-                        "auto = false, another key sends gradients in 16 bits");
+                        "auto = false, because another key sends gradients in 16 bits");
             return WireChoice::kOff;
         }
         const bool packs = !lacks_stage && zero.shard_ranks == 0;
         keys.derive(path, make_value(std::string(packs ? "auto" : "false")),
                     packs ? "auto = according to the measured link between hosts"
-                          : "auto = false, no shards are sent between hosts");
+                          : "auto = false, because no shards are sent between hosts");
         return packs ? WireChoice::kAuto : WireChoice::kOff;
     }
     if (!keys.take_bool(path)) return WireChoice::kOff;
@@ -183,7 +183,7 @@ void host_copies(KeyReader& keys, RunConfig& run) {
         ranks = gathers ? 0 : 1;
         keys.derive(kHostCopy, make_value(std::string(gathers ? "auto" : "1")),
                     gathers ? "auto = the ranks of a host, if there are several hosts"
-                            : "auto = 1, nothing is gathered between hosts");
+                            : "auto = 1, because nothing is gathered between hosts");
     } else {
         ranks = keys.take_integer(kHostCopy);
     }
@@ -285,7 +285,8 @@ void resolve_profilers(KeyReader& keys, RunConfig& run) {
     run.check_equal_interval = keys.take_integer("dslaunch.check_equal_interval");
     if (run.check_equal_interval > 0 && run.optimizer.compresses())
         keys.note("dslaunch.check_equal_interval",
-                  "checks nothing with this optimizer: its hosts may differ between exchanges");
+                  "has no effect with this optimizer: between two exchanges, the values of hosts "
+                  "may differ");
     run.peak_tflops = keys.take_number("dslaunch.peak_tflops");
 }
 

@@ -90,8 +90,8 @@ void reduce_when(KeyReader& keys, RunConfig& run) {
     if (value->text == "once") {
         keys.problem(
             kReduce,
-            fmt::format("`once` keeps whole gradients until the last micro step, which ZeRO "
-                        "stage {} does not: remove the key, or use stage 1",
+            fmt::format("`once` keeps whole gradients until the last micro step, but ZeRO stage {} "
+                        "shards gradients at each micro step: remove the key, or use stage 1",
                         stage));
     }
     keys.record(kReduce, *value, value->origin);

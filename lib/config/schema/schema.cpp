@@ -177,8 +177,8 @@ std::string schema_markdown() {
                             cell(meaning(key)));
     }
     page +=
-        "\n## Refused\n\nWhat of the above is refused, and why. A section stands for its keys.\n\n"
-        "| key | why |\n|---|---|\n";
+        "\n## Refused\n\nThe keys that are refused, and why. A section in this table stands for "
+        "all keys in the section.\n\n| key | why |\n|---|---|\n";
     std::string section;
     for (const KeySpec& key : schema()) {
         if (key.status != KeyStatus::kNotYet) continue;

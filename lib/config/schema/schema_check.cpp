@@ -489,8 +489,8 @@ std::optional<Problem> wrapper_problem(const Value& tree) {
         const auto inner = std::ranges::find_if(wrapper.keys, is_known);
         if (inner == wrapper.keys.end()) continue;
         return Problem{tree.keys[i],
-                       fmt::format("nothing inside it would be used: the top level of the config "
-                                   "is the place of `{}`; remove `{}` and its braces",
+                       fmt::format("is not a section of the config, so nothing inside is used: "
+                                   "move `{}` to the top level, by removing `{}` and its braces",
                                    join(wrapper.keys, "`, `"), tree.keys[i]),
                        wrapper.origin};
     }

@@ -11,11 +11,10 @@ void check_request(const Request& request, const StepRunner& runner) {
     if (request.prompt.empty()) fail(ExitCode::kInput, "the prompt has no tokens");
     for (const int32_t token : request.prompt)
         if (token < 0 || token >= runner.vocabulary())
-            fail(
-                ExitCode::kInput,
-                "prompt token {} is outside the model's vocabulary of {}; does its folder have the "
-                "tokenizer.json of another model?",
-                token, runner.vocabulary());
+            fail(ExitCode::kInput,
+                 "prompt token {} is outside the model's vocabulary of {}; does the model's folder "
+                 "have the tokenizer.json of another model?",
+                 token, runner.vocabulary());
     if (request.sampling.rules)
         for (const TokenBias& bias : request.sampling.rules->biases)
             for (const int32_t token : bias.tokens)
@@ -27,7 +26,8 @@ void check_request(const Request& request, const StepRunner& runner) {
     const int64_t positions = runner.positions_max();
     const int64_t prompt_numel = std::ssize(request.prompt);
     if (prompt_numel > positions)
-        fail(ExitCode::kInput, "the prompt has {} tokens, but {} is {}: shorten it", prompt_numel,
+        fail(ExitCode::kInput, "the prompt has {} tokens, but {} is {}: shorten the prompt",
+             prompt_numel,
              positions == runner.context() ? "the context length (the model's, or --context)"
                                            : "the capacity of the cache",
              positions);

@@ -37,8 +37,8 @@ void TextScorer::check(std::span<const int32_t> tokens, std::span<const int32_t>
     const int64_t positions = runner_.positions_max();
     if (std::ssize(tokens) > positions)
         fail(ExitCode::kInput,
-             "a text has {} tokens, but at most {} are possible: the positions of the model, or "
-             "fewer if --context is given; if it is, leave it out",
+             "a text has {} tokens, but at most {} are possible: the model's context length, or "
+             "--context if it is smaller; use shorter texts, or leave --context out",
              tokens.size(), positions);
     for (const std::span<const int32_t>& list : {tokens, targets})
         for (const int32_t token : list)
@@ -52,7 +52,7 @@ TextScore TextScorer::score(std::span<const int32_t> tokens, std::span<const int
                             const ScoreOptions& options) {
     check(tokens, targets);
     DSL_CHECK(options.known >= 0 && options.known < std::ssize(tokens),
-              "{} known tokens are impossible in a text of {} tokens", options.known,
+              "{} known tokens leave no other token in a text of {} tokens", options.known,
               tokens.size());
     const auto length = static_cast<int32_t>(std::max(options.length, std::ssize(tokens)));
     const auto vocabulary = static_cast<size_t>(runner_.vocabulary());

@@ -99,8 +99,8 @@ class DecoderLoader {
         made.inputs = source_.input_rounding(name);
         if (made.inputs != storage::InputRounding::kNone && tensor_.parts > 1)
             fail(ExitCode::kUsage,
-                 "{} tensor ranks: the model rounds the inputs of a layer by the largest of them, "
-                 "which one rank alone does not have; use --tensor-ranks 1",
+                 "{} tensor ranks: the model rounds the inputs of a layer with a scale from the "
+                 "largest input, which may be on another rank; use --tensor-ranks 1",
                  tensor_.parts);
     }
 

@@ -248,7 +248,8 @@ OwnedMatrix WeightSource::table(const std::string& name, int64_t rows, int64_t c
     const FolderWeight weight = take(name, {rows, columns});
     const WeightChange* const change = change_of(name);
     if (has_pair(change) && !holds_pair(*change))
-        refuse_form(*change, "is a linear layer's pair, but it is for an embedding");
+        refuse_form(*change,
+                    "is the lora_A or lora_B of a linear layer, but the weight is an embedding");
     const MatrixForm form = own_form(weight.entry, change);
     OwnedMatrix made;
     made.file = weight.file;
@@ -329,11 +330,9 @@ std::optional<LowRank> WeightSource::low_rank(const MatrixPart& part) {
     if (change == nullptr || !change->pair || holds_pair(*change)) return std::nullopt;
     const LowRankPair& pair = *change->pair;
     if (pair.in() != part.in || pair.out() != part.out)
-        adapter_->refuse(
-            pair.name,
-            fmt::format(
-                "and its other half are for a layer [{}, {}], but the model's layer is [{}, {}]",
-                pair.out(), pair.in(), part.out, part.in));
+        adapter_->refuse(pair.name, fmt::format("and the matching lora_A or lora_B are for a layer "
+                                                "[{}, {}], but the model's layer is [{}, {}]",
+                                                pair.out(), pair.in(), part.out, part.in));
     std::vector<float> b = pair.read_b();
     for (float& number : b) number *= static_cast<float>(pair.scale);
     const MatrixPart of_a{part.name, pair.r, part.in, false, {0, pair.r}, part.inputs};

@@ -156,7 +156,7 @@ class Adder {
             if (taken_.count(name) == 0 && index_of_.count(name) == 0)
                 fail(ExitCode::kInput,
                      "{}: `{}` does not belong to any layer that dslaunch.lora.targets name; add "
-                     "its layer to them",
+                     "the layer of this tensor to the targets",
                      printable(options_.lora.init), printable(name));
     }
 

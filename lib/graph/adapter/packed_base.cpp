@@ -158,9 +158,9 @@ void replace(LoweredGraph& lowered, const LinearUse& use, Value* packed,
 void pack_base(Model& model, LoweredGraph& lowered, config::LoraBase base) {
     if (lowered.takes_module)
         fail(ExitCode::kInput,
-             "dslaunch.lora.base: {} uses the module object itself, so its weights cannot be "
-             "quantized; call a method of a concrete module class instead, or remove "
-             "dslaunch.lora.base",
+             "dslaunch.lora.base: {} takes a whole module as an argument, so the weights of the "
+             "module cannot be quantized; call a method of a concrete module class instead, or "
+             "remove dslaunch.lora.base",
              lowered.opaque_node);
     register_packed_linear();
     std::vector<LinearLayer> layers = find_linear_layers(model, lowered);

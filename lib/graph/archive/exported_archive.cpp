@@ -201,12 +201,12 @@ class ProgramImporter {
             const at::Tensor other = tensor(weight);
             if (is_parameter && is_plain(other) && other.requires_grad() &&
                 other.scalar_type() == constant.scalar_type() && bytes(other) == own)
-                log_warn(
-                    "model",
-                    "`{}` has the values of the parameter `{}` but separate memory in the archive, "
-                    "so it does not change when the parameter is trained; if it should, make it a "
-                    "buffer that state_dict contains, or compute it from the parameter in forward",
-                    printable(name), printable(weight));
+                log_warn("model",
+                         "`{0}` has the same values as the parameter `{1}`, but separate memory in "
+                         "the archive, so `{0}` does not change when the parameter is trained; if "
+                         "`{0}` must follow the parameter, compute `{0}` from the parameter in "
+                         "forward, or make `{0}` a buffer that state_dict contains",
+                         printable(name), printable(weight));
         }
     }
 

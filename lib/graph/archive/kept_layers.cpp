@@ -49,9 +49,9 @@ std::string name_of_layers(const TransformerConfig& config) {
 void require_layers_named(const std::string& path, const std::string& prefix) {
     if (!storage::model_folder_of(path))
         fail(ExitCode::kConfig,
-             "{}.enabled: needs a teacher, whose layers are taken: set dslaunch.distill.teacher to "
-             "the path of its model; only a Hugging Face folder can keep some of its own layers, "
-             "but {} is none",
+             "{}.enabled: only a Hugging Face folder can keep some of its own layers, but {} is "
+             "not such a folder: set dslaunch.distill.teacher to the path of a teacher, from which "
+             "the layers are copied",
              kKey, printable(path));
     const storage::ModelFolder folder = storage::open_model_folder(path);
     const std::string name = name_of_layers(folder.config);
@@ -79,9 +79,9 @@ KeptLayers::KeptLayers(const storage::ModelFolder& folder, std::vector<int64_t> 
     }
     if (!are_alike(config_.layers))
         fail(ExitCode::kConfig,
-             "{}: the layers of {} are of several kinds (windows, experts or positions differ), so "
-             "that a model with some of them has no config.json: set dslaunch.distill.teacher to "
-             "this folder, and train a smaller model",
+             "{}: the layers of {} differ in windows, experts or positions, and a config.json "
+             "cannot describe a model with only some of these layers: set dslaunch.distill.teacher "
+             "to this folder, and train a smaller model",
              kKey, printable(folder.config_path));
 }
 
@@ -118,7 +118,7 @@ void write_fewer_layers(const std::string& folder, int64_t count) {
     const std::string text = with_count(read_file(path, kConfigMax), count);
     const TransformerConfig config = storage::parse_transformer_config(path, text);
     if (std::ssize(config.layers) != count || !are_alike(config.layers))
-        fail(ExitCode::kInput, "{}: cannot be written for {} of the model's layers",
+        fail(ExitCode::kInput, "{}: cannot describe a model with only {} of the layers",
              printable(path), count);
     storage::AtomicFile file(path, Bytes{std::ssize(text)});
     file.write(text);

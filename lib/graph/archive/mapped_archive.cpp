@@ -250,7 +250,7 @@ class Importer {
         const auto text = checked_.code().find(record);
         if (text == checked_.code().end()) return nullptr;
         if (text->second.find(kRewrittenCode) != std::string::npos)
-            reason_ = "its quantized convolutions must be rewritten";
+            reason_ = "LibTorch must convert its quantized convolutions";
         const storage::ZipRecord* const origins = records_.find(record + ".debug_pkl");
         return make_source(record, text->second, origins == nullptr ? "" : content(*origins));
     }

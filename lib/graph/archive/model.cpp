@@ -173,7 +173,8 @@ Model Model::load(const std::string& path, Weights weights, Trust trust,
     const bool in_folder = storage::model_folder_of(path).has_value();
     if (S_ISDIR(status.st_mode) && !in_folder)
         storage::refuse_place(storage::place_at(path), storage::PlaceUse::kModel);
-    DSL_CHECK(in_folder || layers.empty(), "{}: only a folder's layers can be chosen", path);
+    DSL_CHECK(in_folder || layers.empty(),
+              "{}: layers can be chosen only from a Hugging Face folder", path);
     if (!in_folder) storage::require_model(path);
     try {
         LoadedArchive loaded = in_folder

@@ -21,7 +21,7 @@ std::string& loading() {
 }
 
 std::string refusal(const std::string& reason) {
-    return fmt::format("--op-library {}: {}; another build of it may be loaded already",
+    return fmt::format("--op-library {}: {}; another build of the library may be loaded already",
                        printable(loading()), printable(reason));
 }
 

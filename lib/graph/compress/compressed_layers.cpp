@@ -240,12 +240,12 @@ class Compressor {
         const bool is_flat = std::string_view(method.key) == kChannels.key && tensor.dim() == 2 &&
                              found % size == 0 && found > 0;
         if (found != size && !is_flat)
-            refuse(fmt::format(
-                "has {} elements in dimension {}, but number {} of the layers that `{}` finds is "
-                "pruned in {}: the patterns do not find modules that belong together, or the "
-                "module cannot become smaller with it",
-                found, cut.dim, chosen.number + 1, printable(chosen.group->modules[chosen.pattern]),
-                size));
+            refuse(
+                fmt::format("has {} elements in dimension {}, but match {} of the pattern `{}` has "
+                            "{} in the pruned dimension: the patterns match modules that do not "
+                            "belong together, or these modules cannot become smaller together",
+                            found, cut.dim, chosen.number + 1,
+                            printable(chosen.group->modules[chosen.pattern]), size));
         const auto has_it = [&](const Shrink& shrink) {
             return std::ranges::any_of(shrink.cuts, [&](const Cut& other) {
                 return other.is_buffer == cut.is_buffer && other.index == cut.index &&
@@ -256,7 +256,7 @@ class Compressor {
         if (std::ranges::any_of(lowered_.shrinks, has_it))
             refuse(
                 fmt::format("would become smaller in dimension {} by two masks, which is not "
-                            "supported: name it in one of the groups",
+                            "supported: name the module in only one of the groups",
                             cut.dim));
         made.cuts.push_back(cut);
     }
@@ -269,8 +269,8 @@ class Compressor {
         const std::vector<std::string> modules = modules_named(pattern);
         if (modules.size() <= chosen.number)
             fail(ExitCode::kConfig,
-                 "{}.related_modules: `{}` is found in the names of {} modules, so the layer with "
-                 "the number {} that `{}` finds has none",
+                 "{}.related_modules: `{}` matches {} modules, so match {} of the pattern `{}` has "
+                 "no related module",
                  path_of(method, *chosen.group), printable(pattern), modules.size(),
                  chosen.number + 1, printable(chosen.group->modules[chosen.pattern]));
         const std::string& module = modules[chosen.number];
@@ -480,8 +480,9 @@ class Compressor {
 void compress_layers(Model& model, LoweredGraph& lowered, const CompressOptions& options) {
     if (lowered.takes_module)
         fail(ExitCode::kInput,
-             "compression_training: {} uses the module object itself, so its layers cannot be "
-             "found; call a method of a concrete module class instead, or remove the section",
+             "compression_training: {} takes a whole module as an argument, so the layers of the "
+             "module cannot be found; call a method of a concrete module class instead, or remove "
+             "the section",
              lowered.opaque_node);
     Compressor(model, lowered, options).run();
 }

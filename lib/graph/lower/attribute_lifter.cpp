@@ -293,9 +293,9 @@ class Lifter {
         for (const auto& use : self->uses()) lowered_.opaque_node = describe_node(*use.user);
         if (!model_.views().empty())
             fail(ExitCode::kInput,
-                 "{} uses the module object itself, but in this module `{}` shares memory with "
-                 "another tensor of a different shape; call a method of a concrete module class "
-                 "instead, or give the two tensors separate memory",
+                 "{} takes a whole module as an argument, but in this module `{}` shares memory "
+                 "with another tensor of a different shape; call a method of a concrete module "
+                 "class instead, or give the two tensors separate memory",
                  lowered_.opaque_node, model_.views().front().name);
     }
 

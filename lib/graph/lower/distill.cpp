@@ -51,8 +51,8 @@ at::Tensor targets_of(const at::Tensor& labels, const at::Tensor& rows) {
              kKey);
     if (labels.numel() != rows.size(0))
         fail(ExitCode::kInput,
-             "{}: the model has {} rows of answers, but {} targets: a part of the answers is "
-             "left out before its loss; use dslaunch.distill.kind logits",
+             "{}: the model has {} rows of outputs, but {} targets: the loss leaves out a part of "
+             "the outputs; use dslaunch.distill.kind logits",
              kKey, rows.size(0), labels.numel());
     return labels.flatten();
 }
@@ -196,7 +196,7 @@ class Adder {
                  printable(join(theirs.arguments, ", ")),
                  printable(join(lowered_.arguments, ", ")));
         const bool writes = !theirs.writes.empty() || !theirs.in_place.empty();
-        const char* const fault = theirs.takes_module      ? "uses the module object itself"
+        const char* const fault = theirs.takes_module      ? "passes a whole module as an argument"
                                   : !theirs.states.empty() ? "writes attributes"
                                   : writes                 ? "writes its parameters"
                                                            : nullptr;

@@ -181,8 +181,8 @@ std::vector<plan::SegmentTimes> measure_times(const SegmentedModel& segmented,
                                               const SegmentTimesOptions& options) {
     DSL_CHECK(options.rounds > 0, "{} rounds", options.rounds);
     DSL_CHECK(options.kept.empty() || options.kept.size() == segmented.segments().size(),
-              "kept values were given for {} segments, but there are {}", options.kept.size(),
-              segmented.segments().size());
+              "kept values were given for {} segments, but the model has {} segments",
+              options.kept.size(), segmented.segments().size());
     const ComputeContext context(true, segmented.lowered().compute_dtype,
                                  segmented.lowered().device.type());
     const KeptBuffers buffers(segmented.model(), segmented.lowered());

@@ -438,8 +438,8 @@ storage::RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
     if (config.rope.kind == RopeKind::kLong) {
         made.late = as_numbers(frequencies(config.rope, true));
         DSL_CHECK(config.window_rope.kind == RopeKind::kLong,
-                  "the rotary formula is longrope for all layers or for none, but the window "
-                  "layers use another one");
+                  "if one layer uses the rotary formula longrope, all layers must use longrope, "
+                  "but the window layers do not");
     } else if (config.has_window() && config.rope.kind != RopeKind::kDynamic) {
         made.window = as_numbers(frequencies(config.window_rope, false));
     }

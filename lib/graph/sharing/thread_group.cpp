@@ -26,8 +26,8 @@ void TensorMeeting::exchange(const TensorPlace& place, const Tensors& mine, cons
     if (std::any_of(sites_.begin(), sites_.end(),
                     [&](int64_t other) { return other != place.site; }))
         fail(ExitCode::kDiverged,
-             "tensor rank {} is at collective {} of the graph, but other ranks are at another one, "
-             "so their graphs differ",
+             "tensor rank {} is at collective {} of the graph, but another rank is at a different "
+             "collective, so their graphs differ",
              place.rank, place.site);
     lock.unlock();
     use(tensors_);

@@ -132,9 +132,9 @@ bool view_to(FlowState& flow, Node& node, std::optional<size_t> index, int64_t l
     }
     const Group group = group_of(in, out, static_cast<size_t>(x.shard.dim));
     const std::string reason =
-        fmt::format("makes {} from {}, which cannot be divided evenly among {} ranks",
-                    sizes_text(out, group.out_begin, group.out_end),
-                    sizes_text(in, group.in_begin, group.in_end), flow.size());
+        fmt::format("turns {} into {}, which cannot be divided evenly among {} ranks",
+                    sizes_text(in, group.in_begin, group.in_end),
+                    sizes_text(out, group.out_begin, group.out_end), flow.size());
     const int64_t extent = in[x.shard.dim];
     const bool front = group.in_begin == static_cast<size_t>(x.shard.dim);
     const int64_t pieces = group.out_begin < out.size() ? out[group.out_begin] : 1;

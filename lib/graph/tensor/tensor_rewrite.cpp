@@ -401,7 +401,7 @@ std::vector<plan::TensorParameter> describe_parameters(const Model& model,
 void refuse_module(const LoweredGraph& lowered) {
     if (lowered.takes_module)
         fail(ExitCode::kInput,
-             "tensor parallelism: {} uses the module object itself, so its computation cannot be "
+             "tensor parallelism: {} takes a whole module as an argument, so the call cannot be "
              "analyzed; call a method of a concrete module class instead",
              lowered.opaque_node);
 }
@@ -451,8 +451,8 @@ TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered
     const auto obstacle = flow.follow(found.decisions, 0, flow.graph().nodes().size());
     if (obstacle && rules.share_positions)
         fail(ExitCode::kInput,
-             "tensor parallelism of {} ranks: the positions between the layers cannot be split "
-             "among the ranks: {}: {}",
+             "tensor parallelism of {} ranks: the ranks cannot share the positions between split "
+             "layers: {}: {}. Leave dslaunch.tensor.share_positions (--share-positions) out",
              flow.size(), describe_node(*obstacle->node), obstacle->reason);
     DSL_CHECK(!obstacle, "regions that can be split one by one cannot be split together: {}: {}",
               describe_node(*obstacle->node), obstacle->reason);
@@ -469,7 +469,7 @@ TensorModel make_sequence_parallel(const Model& model, const LoweredGraph& lower
     TensorFindings found;
     for (const int parameter : lowered.parameters) {
         found.decisions.parameters[parameter] = {TensorPlacement::Kind::kCopied, {}, parameter};
-        found.why[parameter] = "each rank uses all of it for its share of the positions";
+        found.why[parameter] = "each rank uses the whole parameter for its share of the positions";
     }
     const auto obstacle = flow.follow(found.decisions, 0, flow.graph().nodes().size());
     if (obstacle)

@@ -80,8 +80,8 @@ class Search {
             if (rule == plan::TensorRule::kReplicated) return std::nullopt;
             if (rule && *rule != plan::TensorRule::kVocabulary)
                 fail(ExitCode::kConfig,
-                     "tensor rule `{}` of {}: this is the table of {}, which supports only the "
-                     "rules `vocabulary` and `replicated`",
+                     "tensor rule `{}` of {}: this parameter is the weight of an embedding ({}), "
+                     "which supports only the rules `vocabulary` and `replicated`",
                      plan::tensor_rule_name(*rule), name_and_sizes(origin->parameter),
                      describe_node(node));
             if (!rule && !FlowGraph::is_argument(node.input(1))) return std::nullopt;
@@ -181,7 +181,7 @@ class Search {
         }
         TensorObstacle endless;
         endless.node = graph_.nodes().front();
-        endless.reason = "no consistent way to split it was found";
+        endless.reason = "the program found no consistent way to split this parameter";
         return endless;
     }
 
@@ -245,7 +245,8 @@ class Search {
              rule ? fmt::format(" as its rule `{}` says", plan::tensor_rule_name(*rule)) : "",
              obstacle.node == nullptr ? "" : describe_node(*obstacle.node), obstacle.reason,
              rule ? ""
-                  : fmt::format(", or keep it whole on every rank with the rule `{}`: `replicated`",
+                  : fmt::format(". Or keep the parameter whole on every rank with the rule `{}`: "
+                                "`replicated`",
                                 parameter(index).name));
     }
 
@@ -281,8 +282,8 @@ class Search {
             const auto found = found_.decisions.parameters.find(index);
             if (found != found_.decisions.parameters.end() && found->second.is_shard()) continue;
             fail(ExitCode::kConfig,
-                 "tensor rule `{}` of {}: no linear layer or embedding of the graph uses it in a "
-                 "way that this rule can split",
+                 "tensor rule `{}` of {}: no linear layer or embedding of the graph uses this "
+                 "parameter in a way that the rule can split",
                  plan::tensor_rule_name(*given_[p]), name_and_sizes(index));
         }
     }
@@ -317,17 +318,17 @@ class Search {
         const auto summed = weight.dims[form.weight_in];
         if (found->second.kind == Kind::kCopied) {
             note(weight.parameter, plan::TensorRule::kReplicated,
-                 "its heads cannot be divided evenly, so every rank computes all of them");
+                 "its heads cannot be divided evenly, so every rank computes all heads");
         } else if (found->second.shard.dim == summed) {
             note(weight.parameter, plan::TensorRule::kRow, "sums over the split dimension");
         } else if (reaches(node, aten::cross_entropy_loss)) {
             note(weight.parameter, plan::TensorRule::kVocabulary,
-                 "computes the classes of the loss");
+                 "each rank computes some classes of the loss");
         } else {
             note(weight.parameter, plan::TensorRule::kColumn,
-                 is_attention(node) ? "computes the attention heads"
-                                    : "computes some outputs; a later layer sums over them, or "
-                                      "they are gathered");
+                 is_attention(node) ? "each rank computes some attention heads"
+                                    : "each rank computes some outputs; a later layer sums over "
+                                      "these outputs, or the ranks gather them");
         }
         if (!form.bias) return;
         if (const auto bias = graph_.origin_of(node.input(*form.bias)))

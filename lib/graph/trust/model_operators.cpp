@@ -47,8 +47,8 @@ std::string class_in_cpp(const Node& node) {
                          const std::string& why) {
     const std::string scope = node.scopeName();
     fail(ExitCode::kInput,
-         "the model uses {} in {}{}, which could reach files, memory or other processes: {}. If "
-         "you trust the author of the model, pass --trust-model",
+         "the model uses {} in {}{}, and this operator could reach files, memory or other "
+         "processes: {}. If you trust the author of the model, pass --trust-model",
          printable(name), printable(scope.empty() ? function : scope), line_of(node), why);
 }
 

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kByBatch = "with values that it computes from the batch";
 constexpr const char* kByChance = "with random numbers";
 constexpr const char* kTooLate = "after reading it";
-constexpr const char* kByModule = "in a model in which one call needs the whole module";
+constexpr const char* kByModule = "in a model that passes a whole module as an argument to a call";
 
 // Returns true for operators that read no element of their inputs.
 bool is_view(const Node& node) {
@@ -379,10 +379,10 @@ class Hoister {
                     !model_.parameters()[other].tensor.requires_grad())
                     continue;
                 fail(ExitCode::kInput,
-                     "{}: forward writes the trained parameter `{}` from `{}`, but a trace does "
-                     "not record whether that read needs a gradient; if the first parameter is a "
-                     "copy that follows the second, call requires_grad_(False) on it, or export "
-                     "the model with torch.export",
+                     "{0}: forward writes the trained parameter `{1}` from `{2}`, but a trace does "
+                     "not record whether gradients flow from `{1}` to `{2}` here. If `{1}` is only "
+                     "a copy that follows `{2}`, call requires_grad_(False) on `{1}`; if not, "
+                     "export the model with torch.export",
                      nodes_of_.at(parameter), model_.parameters()[parameter].name,
                      model_.parameters()[other].name);
             }

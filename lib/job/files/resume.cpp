@@ -122,9 +122,9 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
             });
         if (has_weights)
             fail(ExitCode::kCheckpoint,
-                 "{0}: the run's weights are here, but no complete checkpoint: its checkpoints "
-                 "were moved or removed. Give another --output to begin again, with {0} as the "
-                 "model to continue from its weights with a new optimizer",
+                 "{0}: the folder has the weights of a run, but no complete checkpoint: the run's "
+                 "checkpoints were moved or removed. To begin again, give another --output. To "
+                 "continue from the weights with a new optimizer, also give {0} as the model",
                  path);
         // The folder contains config files that the run copied there. A new run refuses such an
         // --output, so the message must not suggest to start again in this folder.
@@ -134,21 +134,22 @@ void tell_nothing_to_resume(storage::FileTree& tree, const ResumeRequest& reques
                  "--output to begin again",
                  path);
         fail(ExitCode::kCheckpoint,
-             "{}: there is no complete checkpoint, only metrics.jsonl of an earlier run, which "
-             "ended before its first save or whose checkpoints were removed. Start again without "
-             "--resume (those metrics are then set aside), or use --output to name the folder of "
-             "the run to resume",
+             "{}: there is no complete checkpoint, only metrics.jsonl of an earlier run: that run "
+             "ended before its first save, or its checkpoints were removed. Start again without "
+             "--resume (metrics.jsonl is then renamed), or use --output to name the folder of the "
+             "run to resume",
              path);
     }
     // A restarted run looks for checkpoints on its own, so it is normal that there are none. But
     // with `via_first`, the checkpoints may be on the disk of a host that is gone: this is worth a
     // warning.
     if (request.restarted && request.via_first) {
-        log_warn("checkpoint",
-                 "no complete checkpoint in {} on {}: training begins at step 0. With --save-via "
-                 "rank0, checkpoints are on the disk of the host that rank 0 was on: if that was "
-                 "another host, press Ctrl-C and go on with --resume once it is back",
-                 path, launch::machine_name());
+        log_warn(
+            "checkpoint",
+            "no complete checkpoint in {} on {}: training begins at step 0. With --save-via rank0, "
+            "checkpoints are only on the disk of the host that rank 0 was on. If that was another "
+            "host, press Ctrl-C, wait until that host is back, and go on with --resume",
+            path, launch::machine_name());
     } else if (request.restarted) {
         log_info("checkpoint", "no complete checkpoint in {}: training begins at step 0", path);
     } else {
@@ -180,8 +181,9 @@ void require_none_elsewhere(storage::FileTree& tree, runtime::Collectives& colle
         if (name.empty()) continue;
         fail(ExitCode::kCheckpoint,
              "{}/checkpoints: host {} has checkpoints there, but rank 0 is on another host now, "
-             "which has none. With --save-via rank0 they are on the first host's disk: list {} "
-             "first in the hostfile and go on with --resume, or copy the folder to the first host",
+             "which has no checkpoints. With --save-via rank0, a run resumes from the disk of rank "
+             "0's host: list {} first in the hostfile, or copy the folder to the host of rank 0; "
+             "then go on with --resume",
              output, name, name);
     }
 }
@@ -298,8 +300,8 @@ void require_shared_folder(storage::FileTree& tree, runtime::Collectives& collec
     static_cast<void>(collectives.all_gather({}));
     fail(ExitCode::kSetup,
          "rank {} on host {} does not see what rank 0 writes to {}. Checkpoints need a file system "
-         "that all hosts share: give a folder on one with --output, or save all of them on rank "
-         "0's disk with --save-via rank0",
+         "that all hosts share: name a folder on a shared file system with --output, or save all "
+         "checkpoints on rank 0's disk with --save-via rank0",
          host - blind.begin(), *host, folder);
 }
 

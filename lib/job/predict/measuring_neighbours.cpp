@@ -81,8 +81,8 @@ void MeasuringNeighbours::await_answer(const Neighbour& neighbour) {
     std::byte byte{};
     if (read_full(neighbour.answers.get(), {&byte, 1}) != 1)
         fail(ExitCode::kSetup,
-             "process {}, which measured in parallel like another rank of this host, has ended; is "
-             "there enough memory for that many ranks?",
+             "process {} has ended: it ran the same measurement at the same time, in place of "
+             "another rank of this host; is there enough memory for all ranks of the host?",
              neighbour.pid);
 }
 

@@ -57,7 +57,8 @@ std::string text_part_text(const std::string& path) {
     if (!storage::model_folder_of(path)) return "";
     const storage::TransformerConfig config = storage::open_model_folder(path).config;
     if (config.outer.empty()) return "";
-    return fmt::format("{}: its image weights are left out", storage::architecture_text(config));
+    return fmt::format("{}: the weights of the image part are left out",
+                       storage::architecture_text(config));
 }
 
 std::string data_text(const JobSetup& setup) {
@@ -129,8 +130,9 @@ std::string wide_adapters_text(const JobSetup& setup) {
     }
     if (layers == 0) return "";
     return fmt::format(
-        "r={} of the adapters is larger than the smaller dimension of {} (the smallest is {}): "
-        "such adapters use more memory than the layers' own weights without any benefit",
+        "the adapters' r={} is larger than a dimension of {} (the smallest of these dimensions is "
+        "{}): there, an adapter uses more memory than the layer's own weight, without any benefit; "
+        "use a smaller r",
         setup.config().lora.r, counted(layers, "layer"), least);
 }
 
@@ -162,8 +164,8 @@ std::string slow_bf16_text(const JobSetup& setup) {
         isa == kernels::Isa::kScalar || isa == kernels::Isa::kAvx2 || isa == kernels::Isa::kAvx512;
     if (setup.on_gpu || !has_none || setup.config().precision.compute != DType::kBF16) return "";
     return fmt::format(
-        "bf16 is slow on this processor ({}), which has no instructions for it: products take {} "
-        "times as long as in fp32; {} selects fp32",
+        "bf16 is slow on this processor ({}), which has no instructions for bf16: matrix products "
+        "take {} times as long as in fp32; {} selects fp32",
         kernels::isa_name(isa), isa == kernels::Isa::kAvx512 ? "some 4" : "up to 60",
         config::other_value_text(setup.resolved, "bf16.enabled", "false"));
 }
@@ -271,8 +273,8 @@ void describe_run(const JobSetup& setup, const RunFacts& facts,
                  setup.config().loss.kind == config::LossKind::kModel ? "loss" : "output", choice);
     if (!setup.segmented->lowered().opaque_node.empty())
         log_warn("train",
-                 "{} needs the module object itself, so everything that this call runs stays in "
-                 "one segment",
+                 "{} takes a whole module as an argument, so everything that this call runs stays "
+                 "in one segment",
                  setup.segmented->lowered().opaque_node);
     tell("model", modes_text(setup));
     for (const graph::ModelBuffer& buffer : setup.model->buffers())

@@ -109,9 +109,9 @@ void JobSaving::require_same_base() const {
     const std::string& saved = reader_->checkpoint().base_fingerprint;
     if (saved.empty() || saved == base_) return;
     fail(ExitCode::kCheckpoint,
-         "{}: its adapters were trained on base weights that differ from those of {} (fingerprint "
-         "{}, here {}): resume with the model that the run began with, or start a new run from the "
-         "adapter (dslaunch.lora.init)",
+         "{}: its adapters were trained on base weights that differ from the weights of {} "
+         "(fingerprint {}, here {}): resume with the model that the run began with, or start a new "
+         "run from the adapter (dslaunch.lora.init)",
          reader_->folder(), printable(options_.model_path), saved, base_.empty() ? "none" : base_);
 }
 
@@ -123,19 +123,21 @@ void JobSaving::require_same_masks() const {
     if (saved == masks_) return;
     if (masks_.empty())
         fail(ExitCode::kCheckpoint,
-             "{}: its weights were trained with masks (method l1 in compression_training), but "
-             "this run has none: resume with the section that the run began with",
+             "{}: its weights were trained with masks (method l1 in compression_training), but the "
+             "config of this run has no masks: resume with the section compression_training that "
+             "the run began with",
              reader_->folder());
     if (saved.empty())
         fail(ExitCode::kCheckpoint,
-             "{}: its run had no masks, or was not dslaunch's, and the masks that method l1 in "
-             "compression_training makes here are of the weights in {}, not of the checkpoint's: "
-             "export the checkpoint (ckpt export), and begin a new run from its weights",
+             "{}: the run that saved this checkpoint had no masks, or was not a run of dslaunch. "
+             "Method l1 in compression_training makes masks from the weights in {}, which do not "
+             "fit the weights of the checkpoint: export the checkpoint (dslaunch ckpt export), and "
+             "begin a new run from the exported weights",
              reader_->folder(), printable(options_.model_path));
     fail(ExitCode::kCheckpoint,
-         "{}: its weights were trained with masks that differ from those that method l1 in "
+         "{}: its weights were trained with masks that differ from the masks that method l1 in "
          "compression_training makes of {} (fingerprint {}, here {}): resume with the model file "
-         "and the section that the run began with",
+         "and the section compression_training that the run began with",
          reader_->folder(), printable(options_.model_path), saved, masks_);
 }
 
@@ -161,7 +163,8 @@ std::string JobSaving::data_names() const {
     const std::string before = plain(config::begun_data(reader_->checkpoint().config_json));
     const std::string now = plain(setup_.config().data.train_path);
     if (before.empty() || before == now) return "";
-    return fmt::format("it trained on {}, and --data is {}", printable(before), printable(now));
+    return fmt::format("the earlier run trained on {}, but --data is {}", printable(before),
+                       printable(now));
 }
 
 // Compares the data on rank 0 and shares the result with all ranks.
@@ -213,20 +216,20 @@ void JobSaving::require_choice() const {
     const std::vector<std::string>& states = saved_->checkpoint().states;
     if (std::ranges::any_of(states, storage::is_lagging_state)) return;
     fail(ExitCode::kConfig,
-         "zero_optimization.zenflow: {} has no choice of important units, because its run updated "
-         "everything in each of its {}: set zero_optimization.zenflow.full_warm_up_rounds to {} or "
-         "more, so that this run chooses the units first",
+         "zero_optimization.zenflow: {} does not say which units are important, because the run "
+         "that saved it updated everything in each of its {}: set "
+         "zero_optimization.zenflow.full_warm_up_rounds to {} or more, so that this run chooses "
+         "the units first",
          reader_->folder(), counted(updates, "update"), updates + 1);
 }
 
 void JobSaving::describe_resume() const {
     const storage::Checkpoint& checkpoint = saved_->checkpoint();
     const storage::TrainingState& training = saved_->training();
-    log_info(
-        "checkpoint",
-        "resuming from {}: its weights, step {}, {} samples seen, saved by {} at ZeRO stage {}",
-        reader_->folder(), training.step, training.samples_seen,
-        counted(checkpoint.world_size, "rank"), checkpoint.zero_stage);
+    log_info("checkpoint",
+             "resuming from {}: after step {} and {} samples, saved by {} at ZeRO stage {}",
+             reader_->folder(), training.step, training.samples_seen,
+             counted(checkpoint.world_size, "rank"), checkpoint.zero_stage);
     const uint64_t seed = setup_.config().seed;
     if (training.step > 0 && training.seed != seed)
         log_warn("checkpoint",
@@ -237,7 +240,7 @@ void JobSaving::describe_resume() const {
     if (const auto& names = saved_->buffers_of_archive(); !names.empty())
         log_info("checkpoint",
                  "the checkpoint has no buffer {}{}: the run begins with the values in the model's "
-                 "archive, and does not save such buffers either (TorchScript does not record "
+                 "archive, and does not save these buffers either (TorchScript does not record "
                  "persistent=False)",
                  names.front(),
                  names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "");

@@ -93,8 +93,8 @@ void JobState::describe_offload() const {
     if (!offload_) return;
     const std::vector<int64_t>& gathered = setup_.plan.gather_buffer_numel;
     log_info("offload",
-             "{} chunks, {} in memory at once, in {}; {} buffers for gathered parameters, "
-             "{} elements in all",
+             "states in {} chunks, with memory for {} chunks at once; file: {}; {} buffers for "
+             "gathered parameters, {} elements in all",
              setup_.plan.chunks.turns.size(), setup_.plan.swap_buffers, offload_->describe(),
              gathered.size(), std::accumulate(gathered.begin(), gathered.end(), int64_t{0}));
 }

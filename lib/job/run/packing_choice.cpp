@@ -137,11 +137,12 @@ void choose_packing(JobSetup& setup, runtime::JobComm& all) {
                          rates.link_bytes_per_s, rates.packed_numel_per_s[gradients ? 1 : 0]);
         if (cost.packs()) setup.plan_options.wire.*choice.wire = choice.packing;
         if (first)
-            log_info("links",
-                     "{} auto: {}; the slowest link between hosts carries {:.3g} GB/s: an element "
-                     "takes {:.2f} ns unpacked, and {:.2f} ns in {} bits including packing",
-                     choice.key, cost.packs() ? "on" : "off", rates.link_bytes_per_s / 1e9,
-                     cost.exact_ns, cost.packed_ns, gradients ? 4 : 8);
+            log_info(
+                "links",
+                "{} auto: {}; the slowest link between hosts carries {:.3g} GB/s: sending an "
+                "element takes {:.2f} ns unpacked, and {:.2f} ns in {} bits, including the packing",
+                choice.key, cost.packs() ? "on" : "off", rates.link_bytes_per_s / 1e9,
+                cost.exact_ns, cost.packed_ns, gradients ? 4 : 8);
     }
     setup.plan = make_plan(setup, setup.own_ranks());
 }

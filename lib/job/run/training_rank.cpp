@@ -235,7 +235,7 @@ runtime::DevicePeak TrainingRank::peak() const {
         peak = runtime::measure_cpu_peak(config().precision.compute);
     if (first() && peak.tflops > 0)
         log_detail("train", "mfu is relative to {:.4g} TFLOP/s, {}", peak.tflops,
-                   peak.source == "name"     ? "the peak of GPUs of this name"
+                   peak.source == "name"     ? "the known peak of this GPU model"
                    : peak.source == "stated" ? "dslaunch.peak_tflops"
                                              : "measured on this processor");
     return peak;

@@ -89,9 +89,10 @@ Bytes disk_bytes(const plan::StepPlan& plan) {
 }
 
 std::string name_of(const plan::LagPlan& lag) {
-    return fmt::format("{}{}{}", plan::lag_name(lag.kind),
-                       lag.fills ? ", its gradients are the last to wait" : "",
-                       lag.selects ? ", and chooses units" : "");
+    return fmt::format(
+        "{}{}{}", plan::lag_name(lag.kind),
+        lag.fills ? "; the step's gradients are the last that the next late update uses" : "",
+        lag.selects ? "; it chooses important units" : "");
 }
 
 }  // namespace
@@ -115,11 +116,12 @@ std::string lag_line(const JobSetup& setup) {
     const config::LaggingConfig& lagging = setup.config().lagging;
     if (!lagging.on) return "";
     return fmt::format(
-        "updates lag (zenflow): a share of {:.3g} of each block of {} elements is updated in every "
-        "step, and the rest every {}{}; the important elements are chosen every {}; the first {} "
-        "update everything",
-        lagging.topk_ratio, setup.layout.block_numel, counted(lagging.update_interval, "step"),
-        lagging.overlap ? ", during the next step" : "", counted(lagging.select_interval, "step"),
+        "updates lag (zenflow): each step updates the most important {:.3g} % of each block of {} "
+        "elements; the other elements are updated every {}{}. The important elements are chosen "
+        "every {}. In the first {}, everything is updated",
+        100 * lagging.topk_ratio, setup.layout.block_numel,
+        counted(lagging.update_interval, "step"), lagging.overlap ? ", during the next step" : "",
+        counted(lagging.select_interval, "step"),
         counted(std::max<int64_t>(1, lagging.warm_up_steps), "step"));
 }
 
@@ -138,9 +140,9 @@ void phases_json(const std::vector<StepPhase>& phases, JsonWriter& json) {
 std::string exchange_line(const JobSetup& setup) {
     if (!setup.config().optimizer.compresses()) return "";
     if (hosts_of(setup) == 1)
-        return "one host: its ranks sum gradients in memory, so nothing is compressed; in updates "
-               "that several hosts would compress, the variance stays frozen and everything else "
-               "is exact";
+        return "one host: its ranks sum gradients in memory, so nothing is compressed. The "
+               "variance is frozen in the same updates as on several hosts; everything else is "
+               "exact";
     const std::vector<StepPhase> phases = step_phases(setup);
     std::string text = "hosts exchange";
     for (const StepPhase& phase : phases)

@@ -91,7 +91,8 @@ int shard_group(const config::RunConfig& config, const runtime::Topology& place,
         fail(ExitCode::kConfig,
              "zero_optimization.mics_shard_size: {} is not possible: of the {} ranks that train "
              "the same parameters, {} are on this host. The ranks of each host form one shard "
-             "group, and all hosts need the same number of ranks: give that number, or -1",
+             "group, and all hosts need the same number of ranks: give the number of ranks of one "
+             "host, or -1",
              ranks, place.world_size(), place.local_world_size());
     return static_cast<int>(ranks);
 }
@@ -228,8 +229,8 @@ void compare_plans(runtime::Collectives& collectives, const plan::StepPlan& plan
     for (size_t rank = 1; rank < hashes.size(); ++rank)
         if (hashes[rank] != hashes[0])
             fail(ExitCode::kDiverged,
-                 "the step plan of rank {} ({}) differs from that of rank 0 ({}): model, config or "
-                 "dsworker differ between the hosts",
+                 "the step plan of rank {} ({}) differs from the step plan of rank 0 ({}): model, "
+                 "config or dsworker differ between the hosts",
                  rank, hashes[rank], hashes[0]);
 }
 

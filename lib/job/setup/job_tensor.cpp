@@ -190,9 +190,9 @@ void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
     const std::optional<MemoryLimit> limit = tightest_share(read_memory_state().limits, 1);
     if (limit && limit->left < need)
         fail(ExitCode::kSetup,
-             "comparing the split graph with the whole one needs {} in rank 0, but {} leaves only "
-             "{}; set dslaunch.{}.check to false, and compare them with `dslaunch plan` on a "
-             "larger machine",
+             "comparing the split graph with the unsplit graph needs {} in rank 0, but {} leaves "
+             "only {}; set dslaunch.{}.check to false, and compare the graphs with `dslaunch plan` "
+             "on a machine with more memory",
              to_text(need), limit->name, to_text(limit->left),
              request.sequence ? "sequence" : "tensor");
 }
@@ -387,8 +387,9 @@ std::string sharing_text(const JobSetup& setup) {
     text += plan::unproven_text(plan);
     if (setup.sharing.check)
         text += fmt::format(
-            "\n  checked in fp64 on one micro batch: loss and gradients differ by at most {:.2g} "
-            "of the largest value ({}); rounding explains {:.2g}",
+            "\n  checked in fp64 on one micro batch: loss and gradients of the split and the whole "
+            "model differ by at most {:.2g} of the largest value ({}); rounding explains a "
+            "difference of up to {:.2g}",
             setup.sharing.check->difference, setup.sharing.check->where,
             setup.sharing.check->bound);
     return text;

@@ -36,7 +36,8 @@ bool keeps_copy(int64_t ranks, const runtime::Topology& place) {
         fail(ExitCode::kConfig,
              "zero_optimization.zero_hpz_partition_size: {} is not possible: of the {} ranks that "
              "train the same parameters, {} are on this host. The ranks of each host share one "
-             "copy, and all hosts need the same number of ranks: give that number, or 1",
+             "copy, and all hosts need the same number of ranks: give the number of ranks of one "
+             "host, or 1",
              ranks, place.world_size(), place.local_world_size());
     return true;
 }
@@ -105,15 +106,18 @@ std::string wire_text(const JobSetup& setup) {
     const auto packed = [&](const std::string& what, WirePacking packing, bool travels) {
         if (packing == WirePacking::kNone) return;
         clauses.push_back(fmt::format("{} {}", what,
-                                      travels ? kPackingWords[static_cast<size_t>(packing)]
-                                              : "exact, because none are sent between hosts"));
+                                      travels
+                                          ? kPackingWords[static_cast<size_t>(packing)]
+                                          : "exact, because hosts do not send them to each other"));
     };
     const bool over_hosts = options.shards_over_hosts();
     packed("parameters", options.wire.parameters, over_hosts && options.gathers());
     packed("frozen parameters", options.wire.frozen, over_hosts && options.gathers());
     packed("gradients" + exact_text(setup), options.wire.gradients,
            options.reduce_packing() != WirePacking::kNone);
-    if (options.keeps_errors()) clauses.emplace_back("the rounding errors of gradients are kept");
+    if (options.keeps_errors())
+        clauses.emplace_back(
+            "the rounding errors of gradients are kept and added to the next gradients");
     if (options.keeps_gathered()) {
         Bytes kept;
         for (const int64_t numel : setup.plan.gather_buffer_numel)

@@ -19,16 +19,16 @@ void compare_agreements(runtime::Collectives& job, const JobSetup& setup) {
     for (size_t rank = 1; rank < structures.size(); ++rank) {
         if (structures[rank] != structures[0])
             fail(ExitCode::kDiverged,
-                 "stages, steps, shares or segments of rank {} differ from those of rank 0: model, "
-                 "config or dsworker differ between the hosts",
+                 "rank {} does not have the same pipeline stages, steps, shares and segments as "
+                 "rank 0: model, config or dsworker differ between the hosts",
                  rank);
         if (sizes[rank] == sizes[0]) continue;
         if (setup.sharing.place.positions)
             fail(ExitCode::kConfig,
                  "dslaunch.sequence.size: the tensors passed between segments have other sizes on "
                  "rank {} than on rank 0. In this model the data decides how many rows a part "
-                 "gets, as in a mixture of experts, and ranks cannot share positions of such a "
-                 "model; share its layers (dslaunch.tensor.size), or leave the key out",
+                 "gets, as in a mixture of experts, so ranks cannot share positions; share the "
+                 "model's layers (dslaunch.tensor.size), or leave dslaunch.sequence.size out",
                  rank);
         fail(ExitCode::kDiverged,
              "the tensors passed between segments have other sizes on rank {} than on rank 0: "
@@ -61,8 +61,8 @@ void RankComms::open(const launch::WorkerEnvironment& environment, const JobSetu
         const bool checks = sharing.size > 1 && tensor_request(setup.config()).check;
         if (error.code() != ExitCode::kHang || !checks) throw;
         fail(ExitCode::kHang,
-             "{}; rank 0 first compares the split graph with the whole one in fp64: if this takes "
-             "longer, give a larger --timeout, or set dslaunch.tensor.check or "
+             "{}; rank 0 first compares the split graph with the unsplit graph in fp64: if this "
+             "takes longer, give a larger --timeout, or set dslaunch.tensor.check or "
              "dslaunch.sequence.check to false",
              error.what());
     }

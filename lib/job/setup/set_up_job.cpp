@@ -342,7 +342,7 @@ std::string exported_sizes_text(const JobSetup& setup, const std::vector<c10::IV
                 "has {}: {}, or export it with dynamic_shapes (docs/guide/models.md)",
                 known[dim], dim, printable(names[i]), sizes[dim],
                 dim == 0 ? fmt::format("set train_micro_batch_size_per_gpu to {}", known[dim])
-                         : std::string("give it data of that size"));
+                         : std::string("use data of that size"));
         }
     }
     return "";
@@ -449,9 +449,9 @@ void require_exact_weights(const JobSetup& setup, const std::string& path) {
     const storage::ModelFolder folder = storage::open_model_folder(path);
     if (!folder.config.quantization) return;
     fail(ExitCode::kInput,
-         "{}: the weights are stored rounded ({}), so not all of them can be trained: train an "
-         "adapter (--lora r=16), use the folder that this one was made of, or make an archive of "
-         "the rounded numbers with `dslaunch model import {} -o train.pt`",
+         "{}: the weights are quantized ({}), so not all of them can be trained: train an adapter "
+         "(--lora r=16), use a folder with the weights as they were before quantization, or "
+         "convert the quantized weights to an archive with `dslaunch model import {} -o train.pt`",
          printable(folder.config_path), method_name(folder.config.quantization->method),
          shell_word(path));
 }

@@ -100,9 +100,9 @@ void check_repeats(const JobSetup& setup, const ParameterWrites& writes,
     if (repeats.empty()) return;
     if (!writes.reads_moved_buffers && graph::is_projection(*setup.model, writes)) return;
     refuse(setup, writes,
-           fmt::format("and each run of forward changes its value (as when a weight decays, not as "
-                       "when it is clamped or normalized), but {}: write it outside the model, or "
-                       "train with weight_decay",
+           fmt::format("and each further run of forward changes its value again (a decay does, a "
+                       "clamp or a normalization does not), but {}: change the parameter outside "
+                       "the model, or train with weight_decay",
                        repeats));
 }
 

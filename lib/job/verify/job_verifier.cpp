@@ -325,9 +325,9 @@ void JobVerifier::check_update(const Piece& piece, Finding& finding) const {
     finding.note(
         order_of(kUpdate, backward_of(piece.parameter)),
         fmt::format(
-            "the update of {} is wrong: for element {} of this rank's part, which begins at {}, it "
-            "makes {:.9g} from the value {:.9g} and the gradient {:.9g}; the error is {:.3g} times "
-            "what rounding explains with the rule of {} ({})",
+            "the update of {} is wrong: element {} of this rank's part, which begins at {}, "
+            "becomes {:.9g} from the value {:.9g} and the gradient {:.9g}; the error is {:.3g} "
+            "times what rounding explains in an update by {} ({})",
             whole().parameters()[piece.parameter].name, piece.worst, piece.elements.begin,
             piece.end[i], piece.begin[i], piece.gradients[i] * piece.factor, piece.update_error,
             zero::ShardOptimizer::name(parts_.setup->config().optimizer), makers_of(piece)));
@@ -452,7 +452,7 @@ void JobVerifier::check_buffers(Finding& finding) const {
         if (off.item<double>() <= allowed) continue;
         finding.note(order_of(kBuffer, static_cast<int64_t>(b)),
                      fmt::format("the buffer {} differs by {:.3g} (its largest value is {:.3g}) "
-                                 "from that of one rank alone (rank {} on {})",
+                                 "from the buffer that one rank alone computes (rank {} on {})",
                                  buffer.name, off.item<double>(), largest, job().topology().rank(),
                                  launch::machine_name()));
     }

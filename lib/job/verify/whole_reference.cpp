@@ -92,8 +92,8 @@ WholeReference::WholeReference(const JobSetup& setup, const std::string& path,
     const config::RunConfig& config = setup.config();
     if (in_double_.takes_module)
         fail(ExitCode::kInput,
-             "{} needs the module object itself, so the graph cannot be computed in fp64 to "
-             "estimate rounding errors; call a method of a known type instead",
+             "{} takes a whole module as an argument, so the graph cannot be computed in fp64 to "
+             "estimate rounding errors; call a method of a concrete module class instead",
              in_double_.opaque_node);
     if (!whole_.states().empty() && config.batch.data_parallel_size > 1)
         fail(ExitCode::kInput,

@@ -236,7 +236,7 @@ void Agent::start_workers(const StartRequest& request) {
     if (are_ranks) {
         const bool has_group = enter_kill_group(first.launch_id, first.attempt);
         log_debug("agent", "own control group: {}",
-                  has_group ? "yes" : "no, the agent cannot create one");
+                  has_group ? "yes" : "no, because the agent cannot create a control group");
     }
     // Rank 0 of a script binds the port that all ranks have been given. Watch that no other user
     // takes this port first.

@@ -97,11 +97,12 @@ AgentArguments parse_agent_arguments(
             "how long to wait for the launcher, default 300");
     app.add("--stdio", parsed.stdio,
             "talk to the launcher over stdin and stdout; only dslaunch itself uses this");
-    app.add("--same-machine", parsed.same_machine, "with --stdio: the launcher runs here");
+    app.add("--same-machine", parsed.same_machine,
+            "with --stdio: the launcher runs on this machine");
     app.add("--worker-stdin FD", worker_stdin,
             "file descriptor of rank 0's stdin; only dslaunch itself uses this");
     app.add("--worker-asks", parsed.worker_stdin.asks,
-            "with --worker-stdin: a user answers at a terminal");
+            "with --worker-stdin: rank 0's stdin is a terminal, at which a user answers questions");
     parsed.help = !app.parse({arguments.begin(), arguments.end()});
     if (parsed.help) return parsed;
     const auto from_variable = [&](const std::string& option, const std::string& name) {

@@ -29,7 +29,8 @@ std::string objection(const ProcessName& name) {
     if (const auto owner = process_owner(name.pid); owner && *owner != ::geteuid())
         return fmt::format("it belongs to user {}, and only its owner can end it this way",
                            user_name(*owner));
-    if (own_line().contains(name.pid)) return "this command itself runs in it";
+    if (own_line().contains(name.pid))
+        return "it is this command itself, or a parent process of this command";
     return "";
 }
 

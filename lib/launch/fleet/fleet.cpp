@@ -64,9 +64,9 @@ std::string describe_other_processor(const AgentHello& hello) {
     ::uname(&own);
     if (hello.processor.empty() || hello.processor == own.machine) return {};
     return fmt::format(
-        "its processor and its dslaunch are {}, this machine's {}: a job is started on a host of "
-        "the same kind as all of its hosts; start it on one of them (dslaunch exec, stop and push "
-        "FILE work from here)",
+        "its processor and its dslaunch are {}, but this machine's are {}: start the job on a host "
+        "whose processor is of the same kind as the processors of all its hosts (from here, only "
+        "dslaunch exec, stop and push FILE work)",
         printable(hello.processor), own.machine);
 }
 
@@ -232,8 +232,8 @@ void Fleet::handle_hello(size_t host, const Frame& frame) {
     node.greeted = true;
     node.greeted_at = steady_clock::now();
     if (node.hello.protocol_version == kAgentProtocolVersion) return listener_->host_greeted(host);
-    lose(host, fmt::format("its dslaunch {} uses protocol {}, but this one ({}) uses {}; `dslaunch "
-                           "push` copies this one there",
+    lose(host, fmt::format("its dslaunch {} uses protocol {}, but this machine's dslaunch ({}) "
+                           "uses {}; `dslaunch push` copies this machine's dslaunch to that host",
                            printable(node.hello.version), node.hello.protocol_version, DSL_VERSION,
                            kAgentProtocolVersion));
 }
@@ -259,7 +259,8 @@ void Fleet::handle_end(const TransportEvent& event) {
     if (node.has_foreign_program()) {
         cause = fmt::format(
             "the dslaunch at {} is for another kind of processor than this host has (exit {}: {}); "
-            "install one for its kind there, and start jobs for such hosts on one of them",
+            "install a dslaunch for its processor there, and start jobs on this host from a host "
+            "with the same kind of processor",
             launcher_path(), event.exit_status, node.diagnostics.back());
     }
     // The bytes may come from another program, or from a login shell that reports why it cannot

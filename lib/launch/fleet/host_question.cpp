@@ -143,9 +143,10 @@ class HostCheck final : private FleetListener {
             state.faults.push_back(
                 !other.empty()
                     ? other
-                    : fmt::format("its dslaunch (version {}) differs from this one ({}); `dslaunch "
-                                  "push` copies this one there",
-                                  printable(node.hello.version), DSL_VERSION));
+                    : fmt::format(
+                          "its dslaunch (version {}) differs from this machine's dslaunch ({}); "
+                          "`dslaunch push` copies this machine's dslaunch to that host",
+                          printable(node.hello.version), DSL_VERSION));
         }
         if (!state.report) {
             return state.faults.push_back(fmt::format("no report within {} s", kAnswerMax.count()));

@@ -536,8 +536,7 @@ std::vector<Host> read_hostfile(const std::string& path) {
     std::error_code unreadable;
     if (std::filesystem::is_directory(path, unreadable))
         fail(ExitCode::kUsage,
-             "hostfile {}: is a folder: give a file with one host per line, such as `node1 "
-             "slots=4`",
+             "hostfile {} is a folder: give a file with one host per line, such as `node1 slots=4`",
              printable(path));
     try {
         text = read_file(path, kHostfileBytesMax);

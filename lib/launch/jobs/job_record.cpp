@@ -164,7 +164,7 @@ void JobRecord::tell_news() {
     if (const int error = writer_->take_failure(); error != 0) {
         warn_(
             fmt::format("dslaunch: warning: cannot write {}: {}; the job continues, but `dslaunch "
-                        "ps`, `logs` and `stop` will not see all of it",
+                        "ps`, `logs` and `stop` will not know everything about this job",
                         folder_->path, errno_text(error)));
     }
     if (const std::string news = writer_->take_news(); !news.empty()) warn_(news);

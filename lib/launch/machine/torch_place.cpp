@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kTorchLibrary = "libtorch_cpu.so";
 constexpr const char* kSearchVariable = "LD_LIBRARY_PATH";
 constexpr const char* kHowToName =
-    "the folder of a torch is what `python3 -c 'import torch; print(torch.__path__[0])'` prints";
+    "the folder of PyTorch is what `python3 -c 'import torch; print(torch.__path__[0])'` prints";
 
 bool has_torch(const std::string& folder) {
     std::error_code unreadable;
@@ -115,7 +115,9 @@ std::string given_torch(const EnvironmentList& environment) {
         const bool is_named = folder.starts_with('/') && folder.find_first_of(":;") == folder.npos;
         if (is_named && has_torch(folder)) return fs::path(folder).lexically_normal().string();
     }
-    fail(ExitCode::kSetup, "{}={}: has no lib/{}, or is not an absolute path without colons; {}",
+    fail(ExitCode::kSetup,
+         "{}={}: this folder has no lib/{}, or its path is not absolute, or the path contains a "
+         "colon; {}",
          kTorchVariable, printable(*given), kTorchLibrary, kHowToName);
 }
 
@@ -126,11 +128,13 @@ void require_version(const std::string& libraries, const TorchSeeker& seeker, bo
     if (serves(version, seeker)) return;
     const std::string torch = fs::path(libraries).parent_path().string();
     fail(ExitCode::kSetup,
-         "this dslaunch was built with LibTorch {0}, and would crash with {1}, which is version "
-         "{2}: install the right one (pip install 'torch=={0}.*'){3}, or build dslaunch with yours "
-         "(DSL_TORCH_DIR={1} make wheel)",
+         "this dslaunch was built with LibTorch {0}, and does not run with {1}, which is version "
+         "{2}: install version {0} (pip install 'torch=={0}.*'){3}, or build dslaunch with version "
+         "{2} (DSL_TORCH_DIR={1} make wheel)",
          seeker.version, printable(torch), printable(version),
-         is_own ? "" : fmt::format(", set {} to the folder of such a torch", kTorchVariable));
+         is_own ? ""
+                : fmt::format(", set {} to the folder of a PyTorch of version {}", kTorchVariable,
+                              seeker.version));
 }
 
 // Returns LIBRARIES, and the folders of the CUDA libraries that pip installs beside torch.
@@ -169,8 +173,9 @@ std::string torch_search_path(const TorchSeeker& seeker, const EnvironmentList& 
         if (serves(version_of(folder), seeker)) return with_cuda(folder);
     if (!found.empty()) require_version(found.front(), seeker, false);
     fail(ExitCode::kSetup,
-         "dslaunch needs LibTorch {0}, but found no torch beside {1}, in an active Python "
-         "environment or for a python3 in PATH: pip install 'torch=={0}.*', or set {2} ({3})",
+         "dslaunch needs LibTorch {0}, but found no torch beside {1}, and none in an active Python "
+         "environment or in the packages of a python3 in PATH: run pip install 'torch=={0}.*', or "
+         "set {2} to the folder of PyTorch ({3})",
          seeker.version, printable(seeker.prefix + "/bin/dsworker"), kTorchVariable, kHowToName);
 }
 

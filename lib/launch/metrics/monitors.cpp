@@ -92,9 +92,9 @@ struct Monitors::Places {
         for (const std::string& folder :
              std::set<std::string>{settings.event_folder, settings.csv_folder}) {
             if (folder.empty()) continue;
-            make_folder_for(folder,
-                            "set another one with tensorboard.output_path or "
-                            "csv_monitor.output_path");
+            make_folder_for(
+                folder,
+                "set another folder with tensorboard.output_path or csv_monitor.output_path");
             locks.push_back(lock_folder(folder));
         }
         const std::string& file = settings.prometheus_file;

@@ -41,7 +41,7 @@ std::vector<Processor> chosen_processors(const MachineTopology& topology,
     if (!missing.empty()) {
         fail(ExitCode::kUsage,
              "--bind_core_list {} contains processors {}, which do not exist or are not available "
-             "to this process (usable: {}); give others, or leave the option out",
+             "to this process (usable: {}); give other processors, or leave the option out",
              core_list, processor_list_text(missing), processor_list_text(usable));
     }
     return chosen;

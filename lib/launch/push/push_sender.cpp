@@ -182,7 +182,9 @@ class PushRun {
                 needy_.push_back(which[k]);
                 // lose() sets this error only if the host has no error yet.
                 if (!may_install)
-                    fleet.lose(k, "its dslaunch still differs from this one after the copy");
+                    fleet.lose(
+                        k,
+                        "its dslaunch still differs from this machine's dslaunch after the copy");
             } else if (!node.error.empty()) {
                 hosts_[which[k]].result.error = node.error;
             }

@@ -38,9 +38,10 @@ std::string describe_behind(const std::vector<RankRecord>& ranks) {
     if (!rank.heartbeat) return text + ": it has sent no heartbeat since it started\n";
     if (behind->silence > kHeartbeatSilenceMax)
         text += fmt::format(", and has sent no heartbeat for {:.1f} s", behind->silence.count());
-    return text + fmt::format(": {}; it has done {} instructions, and the other ranks {} to {}\n",
-                              printable(rank.heartbeat->where), rank.heartbeat->instructions_done,
-                              least, most);
+    return text + fmt::format(
+                      ": {}; it has done {} instructions, and the other ranks have done {} to {}\n",
+                      printable(rank.heartbeat->where), rank.heartbeat->instructions_done, least,
+                      most);
 }
 
 // Returns true if the rank was killed from outside and nothing shows by whom.

@@ -67,8 +67,8 @@ bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& outp
     }
     if (rules.on() && choose_hosts(bad_, rules.nodes) && !has_told_of_waiting_)
         output.note(
-            "dslaunch: enough hosts answer, but the config allows no number of ranks that they "
-            "have: see train_batch_size or elasticity in the config");
+            "dslaunch: enough hosts answer, but the config allows no job with the ranks of these "
+            "hosts: see train_batch_size or elasticity in the config");
     if (restarts_ == 0) return false;  // nothing has run yet: the user can act
     if (steady_clock::now() + times_.gather_pause >= gather_end_) return false;
     if (!has_told_of_waiting_) {

@@ -82,7 +82,7 @@ void MeetingPlace::let_node_0_choose() {
 void MeetingPlace::fail_if_no_place() const {
     // If node 0 reported a set-up error, it was reached, and its set-up is at fault.
     const bool lacks = fleet_.nodes().front().problem_code == ExitCode::kSetup;
-    fleet_.fail_if_bad("cannot open the port where the ranks meet on",
+    fleet_.fail_if_bad("cannot open the rendezvous port of the ranks on",
                        lacks ? ExitCode::kSetup : ExitCode::kHosts);
 }
 
@@ -247,7 +247,7 @@ void MeetingPlace::choose_network_of(const std::vector<std::optional<MachineFact
                      "several hosts");
     }
     fleet_.fail_if_bad(
-        "the hosts share no network; set up an address that other hosts can reach on",
+        "the hosts share no network; an address that other hosts can reach is missing on",
         ExitCode::kSetup);
     const std::string key = new_key();
     ask_to_listen(candidates, key);
@@ -255,7 +255,7 @@ void MeetingPlace::choose_network_of(const std::vector<std::optional<MachineFact
     const auto& places = nodes_[0].listening->places;
     if (given && !places.empty() && !places.front().error.empty()) {
         fleet_.blame(0, printable(places.front().error));
-        fleet_.fail_if_bad("cannot open the port where the ranks meet on", ExitCode::kSetup);
+        fleet_.fail_if_bad("cannot open the rendezvous port of the ranks on", ExitCode::kSetup);
     }
     take_bound_places(candidates[0]);
     NetworkChoice choice;

@@ -107,11 +107,12 @@ void Preparation::compare_programs() {
         const Fleet::Node& node = fleet_.nodes()[i];
         if (!node.greeted || node.ended || node.hello.binary_hash == hash) continue;
         const std::string other = describe_other_processor(node.hello);
-        fleet_.blame(i, !other.empty()
-                            ? other
-                            : fmt::format("its dslaunch (version {}) differs from this one ({}): "
-                                          "copy this one to the same path there",
-                                          printable(node.hello.version), DSL_VERSION));
+        fleet_.blame(
+            i, !other.empty()
+                   ? other
+                   : fmt::format("its dslaunch (version {}) differs from this machine's dslaunch "
+                                 "({}): copy this machine's dslaunch to the same path on that host",
+                                 printable(node.hello.version), DSL_VERSION));
     }
 }
 

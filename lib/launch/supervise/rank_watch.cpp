@@ -56,8 +56,8 @@ RankRecord& RankWatch::record(int64_t rank) {
 RankRecord& RankWatch::record(size_t host, int64_t rank) {
     RankRecord& found = record(rank);
     if (found.host_index != host) {
-        fail(ExitCode::kInternal, "an agent reported rank {}, which runs on host {}", rank,
-             found.host);
+        fail(ExitCode::kInternal,
+             "the agent of another host reported rank {}, which runs on host {}", rank, found.host);
     }
     return found;
 }

@@ -42,8 +42,8 @@ std::string ResumeAdvice::after_failure(const RankRecord& culprit, int64_t newes
                            printable(spec_.resume_command));
     if (newest_step == 0) return "";
     return fmt::format("dslaunch: no checkpoint was saved, so the next run starts at step 1{}\n",
-                       diverged ? "; give it a lower learning rate (--lr)"
-                                : "; --save-interval N saves one every N steps");
+                       diverged ? "; give the next run a lower learning rate (--lr)"
+                                : "; --save-interval N saves a checkpoint every N steps");
 }
 
 // Returns ": " and the reason why the RANKS of an interrupted job ended before they had saved.

@@ -50,7 +50,7 @@ size_t Transport::add(const HostAddress& host) {
 }
 
 void Transport::hold(size_t host, bool held) {
-    DSL_CHECK(false, "this transport cannot hold host {} (requested: {})", host, held);
+    DSL_CHECK(false, "this transport cannot pause reading from host {} (pause: {})", host, held);
 }
 
 std::unique_ptr<Transport> make_transport(const JobSpec& spec) {

@@ -200,14 +200,15 @@ std::string admission_advice(const ChoiceSearch& search, std::span<const TierVer
     const bool device = device_is_short(verdicts);
     if (!memory) return "free some space there, or set nvme_path to other folders";
     if (const std::optional<FittingChoice> nearest = nearest_fitting(search))
-        return fmt::format("it would fit in {} of {} with these changes: {}",
+        return fmt::format("with these changes, the job needs only {} of {}: {}",
                            to_text(device ? nearest->cost.device : nearest->cost.of_host()),
                            device ? "a GPU's memory" : "memory", nearest->why);
     if (device)
-        return "no higher ZeRO stage, recompute, smaller micro batch or larger number of hosts "
-               "would make it fit: use GPUs with more memory";
-    return "no higher ZeRO stage, recompute, available offload, smaller micro batch or larger "
-           "number of hosts would make it fit: use fewer ranks per host, or raise the memory limit";
+        return "the job does not fit even with a higher ZeRO stage, recompute, a smaller micro "
+               "batch or more hosts: use GPUs with more memory";
+    return "the job does not fit even with a higher ZeRO stage, recompute, the available offload, "
+           "a smaller micro batch or more hosts: use fewer ranks per host, or raise the memory "
+           "limit";
 }
 
 }  // namespace dslaunch::plan

@@ -81,14 +81,17 @@ PlacementChoice choose_placement(const PlacementFacts& facts, const PlacementSpa
         return give_back(facts, space);
     const double waited = facts.waited_read_s + facts.waited_write_s;
     const double moving = moving_bytes(space, space.kept);
-    if (moving <= 0) return unchanged(facts, space, "a step moves none of the other chunks");
+    if (moving <= 0)
+        return unchanged(facts, space, "a step does not move the chunks that are on disk");
     if (waited < kPlacementGainMin * facts.step_s)
         return unchanged(
             facts, space,
-            fmt::format("the disk is fast enough, a step of {:.3g} s waited only {:.3g} s for it",
-                        facts.step_s, waited));
+            fmt::format(
+                "the disk is fast enough: a step of {:.3g} s waited only {:.3g} s for the disk",
+                facts.step_s, waited));
     if (!space.may_keep_more)
-        return unchanged(facts, space, "keeping more of them gave no speedup before");
+        return unchanged(facts, space,
+                         "an earlier change that kept more chunks in memory gave no speedup");
     const double disk = std::max(facts.read_s, facts.write_s);
     const double other = std::max(facts.compute_s, facts.communication_s);
     const double wanted = disk > other ? 1 - other / disk : 1;  // part of disk time to save
@@ -102,16 +105,16 @@ PlacementChoice choose_placement(const PlacementFacts& facts, const PlacementSpa
     const double expected = facts.step_s - less * waited;
     const std::string waits = fmt::format("each step waited {}", wait_text(facts));
     if (less * waited < kPlacementGainMin * facts.step_s)
-        return unchanged(
-            facts, space,
-            fmt::format(
-                "{}, {} of memory are free, but using it would save only {:.3g} s of {:.3g}", waits,
-                to_text(facts.free), less * waited, facts.step_s));
+        return unchanged(facts, space,
+                         fmt::format("{}, and {} of memory are free, but more chunks in memory "
+                                     "would save only {:.3g} s of {:.3g} s per step",
+                                     waits, to_text(facts.free), less * waited, facts.step_s));
     return {kept, expected,
-            fmt::format("moved {} of {} chunks from disk into memory ({} there now): {} ({}), {} "
-                        "were free; expected {:.3g} s per step instead of {:.3g}",
-                        kept - space.kept, space.chunks.size(), kept, waits, rate_text(facts),
-                        to_text(facts.free), expected, facts.step_s)};
+            fmt::format(
+                "moved {} of {} chunks from disk into memory (now {} chunks are in memory): {} "
+                "({}), and {} of memory were free; expected {:.3g} s per step instead of {:.3g} s",
+                kept - space.kept, space.chunks.size(), kept, waits, rate_text(facts),
+                to_text(facts.free), expected, facts.step_s)};
 }
 
 }  // namespace dslaunch::plan

@@ -120,12 +120,13 @@ bool PlacementControl::made_slower(const PlacementFacts& agreed) const {
 PlacementChoice PlacementControl::take_back(const PlacementFacts& agreed) {
     may_keep_more_ = false;
     const int64_t before = unjudged_->kept_before;
-    return {before, unjudged_->step_s_before,
-            fmt::format("moved {} of {} chunks back to disk ({} in memory now, and this number "
-                        "will not grow again): a step takes {:.3g} s, but {:.3g} were expected, "
-                        "and {:.3g} were needed before",
-                        kept_ - before, chunks_.size(), before, agreed.step_s,
-                        unjudged_->expected_step_s, unjudged_->step_s_before)};
+    return {
+        before, unjudged_->step_s_before,
+        fmt::format("moved {} of {} chunks back to disk (now {} chunks are in memory, and no more "
+                    "will be moved into memory): a step with more chunks in memory takes {:.3g} s, "
+                    "but {:.3g} s were expected, and a step before the change took {:.3g} s",
+                    kept_ - before, chunks_.size(), before, agreed.step_s,
+                    unjudged_->expected_step_s, unjudged_->step_s_before)};
 }
 
 PlacementChoice PlacementControl::decide(const PlacementFacts& agreed) {
@@ -158,8 +159,9 @@ std::string PlacementControl::summary() const {
     std::string text = fmt::format("{} of {} chunks in memory at the end", kept_, chunks_.size());
     if (!first_step_s_) return text + "; there were too few steps to choose the placement";
     text += fmt::format("; a step takes {:.3g} s", now);
-    if (expected_step_s_) text += fmt::format(", expected {:.3g}", *expected_step_s_);
-    return text + fmt::format(", {:.3g} before the first change", *first_step_s_);
+    if (expected_step_s_)
+        text += fmt::format("; the expected time was {:.3g} s", *expected_step_s_);
+    return text + fmt::format("; before the first change, a step took {:.3g} s", *first_step_s_);
 }
 
 }  // namespace dslaunch::plan

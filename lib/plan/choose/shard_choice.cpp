@@ -117,7 +117,7 @@ std::vector<ShardCost> shard_costs(const ModelInfo& model, const FlatLayout& lay
 
 ShardBy choose_shard(std::span<const ShardCost> costs) {
     DSL_CHECK(!costs.empty() && costs.front().by == ShardBy::kFlat,
-              "the first way to shard must be flat");
+              "the first way of sharding to compare must be `flat`");
     const ShardCost* best = &costs.front();
     for (const ShardCost& cost : costs)
         if (better(cost, *best)) best = &cost;
@@ -145,9 +145,11 @@ std::string shard_reason(std::span<const ShardCost> costs, ShardBy by, const Dis
     const bool tie = std::none_of(costs.begin(), costs.end(),
                                   [&](const ShardCost& cost) { return better(chosen, cost); });
     std::string text = fmt::format(
-        "{} ({}), by {} per step: {}", shard_by_name(by), tie ? "none is better" : "the least",
-        offloaded ? "disk traffic of the busiest host and number of elements of the largest rank"
-                  : "number of elements that the largest rank updates",
+        "{} ({}), by {} per step: {}", shard_by_name(by),
+        tie ? "no other way is better" : "the least",
+        offloaded ? "the disk traffic of the busiest host and the number of elements on the rank "
+                    "that updates the most"
+                  : "the number of elements on the rank that updates the most",
         all);
     if (offloaded && !timed)
         text += fmt::format(

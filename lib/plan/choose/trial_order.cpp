@@ -18,7 +18,7 @@ std::string_view why_text(WhyUntried why) {
         case WhyUntried::kExpectedSlower:
             return "it is expected to be slower";
         case WhyUntried::kNoGain:
-            return "the last trials brought no gain, and it is expected to bring none";
+            return "the last trials were not faster, and this config is not expected to be faster";
         case WhyUntried::kTrialsMax:
             return "the number of trials is reached";
         case WhyUntried::kNoTime:

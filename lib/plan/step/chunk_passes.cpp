@@ -66,7 +66,7 @@ class Assignment {
                                 (needed(*buffer) == needed(*best) && *buffer < *best);
             if (better) best = buffer;
         }
-        DSL_CHECK(best != last_use_.end(), "use {} of the sums has no buffer", i);
+        DSL_CHECK(best != last_use_.end(), "there is no buffer for use {} of the sums", i);
         return best;
     }
 

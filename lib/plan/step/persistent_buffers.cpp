@@ -200,7 +200,7 @@ PersistentBuffers add_persistent_buffers(const ModelInfo& model, const FlatLayou
     for (const SegmentInfo& segment : model.segments)
         blocks = std::max({blocks, segment.forward_blocks, segment.backward_blocks});
     if (blocks.value > 0)
-        plan.add({"blocks for momentary tensors", BufferKind::kActivations, Tier::kMemory, blocks,
+        plan.add({"blocks for temporary tensors", BufferKind::kActivations, Tier::kMemory, blocks,
                   true});
     if (options.compression.errors) adder.add_exchange(made);
     if (options.lag.on) {

@@ -271,7 +271,7 @@ class Checker {
             if (instruction.op == Op::kRead || fresh) held = {c, disk[c]};
             if (held.chunk != c || (instruction.op != Op::kWrite && held.terms != given[c]))
                 problems_.push_back(
-                    fmt::format("{} finds other sums in its buffer than those of chunk {}",
+                    fmt::format("{} needs the sums of chunk {}, but its buffer contains other sums",
                                 label(plan_, i), c));
             if (instruction.op == Op::kAccumulate) held.terms = ++given[c];
             if (instruction.op == Op::kWrite) disk[c] = held.terms;

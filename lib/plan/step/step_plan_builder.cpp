@@ -199,7 +199,7 @@ class PlanBuilder {
         if (peak <= counted) return;
         Instruction& instruction = plan_.instructions.back();
         const int made = plan_.add(
-            {fmt::format("momentary tensors of {} of segment {}, micro step {}",
+            {fmt::format("temporary tensors of {} of segment {}, micro step {}",
                          op_name(instruction.op), instruction.segment, instruction.micro_step),
              BufferKind::kActivations, Tier::kMemory, peak - counted, false});
         instruction.creates.push_back(made);
@@ -266,7 +266,7 @@ class PlanBuilder {
             int live = -1;
             if (s + 1 < group.end)
                 live = plan_.add(
-                    {fmt::format("live values after segment {}, micro step {}, again", s, m),
+                    {fmt::format("recomputed live values after segment {}, micro step {}", s, m),
                      BufferKind::kLiveValues, Tier::kMemory, info(s).output_bytes, false});
             Instruction& again = plan_.add(Op::kRecompute, Lane::kCompute, -1, m);
             again.segment = s;

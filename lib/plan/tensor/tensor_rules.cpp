@@ -44,9 +44,8 @@ void match_expressions(const TensorRules& rules, std::span<const std::string> na
         fail(
             ExitCode::kConfig,
             "tensor_parallel.partition_config: no pattern of layer_specs matches a linear layer's "
-            "weight of the "
-            "model, whose first parameter is `{}`: change the patterns, or remove the section, and "
-            "the graph decides how layers are split",
+            "weight of the model, whose first parameter is `{}`. Change the patterns, or remove "
+            "the section; without the section, dslaunch decides from the graph how to split layers",
             names.empty() ? "" : names.front());
 }
 

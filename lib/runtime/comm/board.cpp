@@ -33,7 +33,7 @@ std::vector<int> count_members(Board& board, const Meeting& meeting) {
 }  // namespace
 
 std::vector<int> meet(Board& board, const Meeting& meeting) {
-    DSL_CHECK(!meeting.members.empty(), "a meeting needs at least one member");
+    DSL_CHECK(!meeting.members.empty(), "the list of ranks that wait for each other is empty");
     const int first = meeting.members.front();
     if (meeting.self == first) return count_members(board, meeting);
     board.set(fmt::format("{}/{}", meeting.name, meeting.self), "1");

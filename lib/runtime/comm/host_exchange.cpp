@@ -134,8 +134,8 @@ void HostExchange::gather(const std::vector<PiecesOf<std::byte>>& pieces) {
 void HostExchange::swap(std::span<const std::span<const std::byte>> sends,
                         std::span<const std::span<std::byte>> receives) {
     DSL_CHECK(std::ssize(sends) == node_count_ && std::ssize(receives) == node_count_,
-              "{} and {} messages were given for {} hosts", sends.size(), receives.size(),
-              node_count_);
+              "{} messages to send and {} messages to receive were given for {} hosts",
+              sends.size(), receives.size(), node_count_);
     std::vector<LinkSend> out;
     std::vector<LinkReceive> in;
     for (int node = 0; node < node_count_; ++node) {

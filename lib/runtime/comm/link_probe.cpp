@@ -326,11 +326,12 @@ class Prober {
         }
         count_packets();
         if (outcome == Outcome::kDone) return true;
-        return fail_with(outcome == Outcome::kLate
-                             ? fmt::format("{} answered {} small messages, but then none for {}",
-                                           place_.to, sample_.exchanges, limit_text(limits_.burst))
-                             : fmt::format("{} closed the connection after {} small messages",
-                                           place_.to, sample_.exchanges));
+        return fail_with(
+            outcome == Outcome::kLate
+                ? fmt::format("{} answered {} small messages, but then did not answer for {}",
+                              place_.to, sample_.exchanges, limit_text(limits_.burst))
+                : fmt::format("{} closed the connection after {} small messages", place_.to,
+                              sample_.exchanges));
     }
 
     bool exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome) {

@@ -108,14 +108,14 @@ class Search {
     // Sends every host's listening address to all hosts. Also sends node 0's token, which the
     // servers require.
     void introduce() {
-        seams_.enter("the beginning of the search", round_limit_ + 2 * kSlack);
+        seams_.enter("the beginning of the search for slow links", round_limit_ + 2 * kSlack);
         if (node() == 0) {
             token_ = new_token();
             seams_.board.set("search/token", fmt::format("{} {}", token_[0], token_[1]));
         } else {
             const std::vector<std::string> words = split(must_get("search/token", 0), ' ');
-            DSL_CHECK(words.size() == 2, "the token of the search has {} words, not 2",
-                      words.size());
+            DSL_CHECK(words.size() == 2,
+                      "the token for the search for slow links has {} words, not 2", words.size());
             for (size_t i = 0; i < 2; ++i) token_[i] = std::stoull(words[i]);
         }
         server_ = std::make_unique<ProbeServer>(options_.address, token_);
@@ -125,7 +125,8 @@ class Search {
         for (int other = 0; other < node_count(); ++other) {
             const std::vector<std::string> words =
                 split(must_get(fmt::format("search/place/{}", other), other), ' ');
-            DSL_CHECK(words.size() == 2, "the place of a host has {} words, not 2", words.size());
+            DSL_CHECK(words.size() == 2, "the listening address of a host has {} words, not 2",
+                      words.size());
             places_[other] = {options_.address, words[0],
                               static_cast<int>(parse_int(words[1]).value_or(0))};
         }
@@ -134,11 +135,12 @@ class Search {
     void run_round(const health::LinkRound& round, int pass, int number) {
         for (const health::NodeLink& link : round) {
             if (link.from != node()) continue;
-            seams_.enter(fmt::format("pass {} of the search, to node {}", pass, link.to),
-                         round_limit_ + 2 * kSlack);
+            seams_.enter(
+                fmt::format("pass {} of the search for slow links, to node {}", pass, link.to),
+                round_limit_ + 2 * kSlack);
             measure(link, pass);
         }
-        come_together(fmt::format("pass {} of the search, round {}", pass, number));
+        come_together(fmt::format("pass {} of the search for slow links, round {}", pass, number));
     }
 
     // Measures LINK. If the peer's answers were changed in transit, also reports wrong data on the
@@ -173,7 +175,7 @@ class Search {
             seams_.report(host);
             measure({node(), node()}, pass);
         }
-        come_together(fmt::format("pass {} of the search, inside each host", pass));
+        come_together(fmt::format("pass {} of the search for slow links, inside each host", pass));
     }
 
     void share(int pass) {
@@ -215,7 +217,8 @@ class Search {
 
 PairSearchResult search_pairs(const PairSearchOptions& options, const PairSearchSeams& seams) {
     DSL_CHECK(options.topology.local_rank == 0,
-              "local rank {} cannot search; only local rank 0 can", options.topology.local_rank);
+              "local rank {} cannot search for slow links; only local rank 0 can",
+              options.topology.local_rank);
     return Search(options, seams).run();
 }
 

@@ -199,7 +199,8 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
         at::Tensor tensor = at::empty(
             at::IntArrayRef(header.sizes, static_cast<size_t>(header.dims)), like.options());
         DSL_CHECK(static_cast<int64_t>(tensor.nbytes()) == header.bytes,
-                  "another rank's tensor has {} bytes, but needs {} in this rank's type",
+                  "another rank's tensor has {} bytes, but its shape needs {} bytes in this rank's "
+                  "data type",
                   header.bytes, tensor.nbytes());
         return tensor;
     }

@@ -93,7 +93,7 @@ std::string naming_options(const ColumnMatch& match,
     if (arguments.empty())
         fail(ExitCode::kInput,
              "{}: each argument of forward has a column, but forward does not take {}. To ignore "
-             "such columns, name those that forward takes:{}",
+             "columns, name only the columns that forward takes:{}",
              match.path, listed(names_of(match, columns)), naming_options(match, column_of));
     if (find_name(match.columns, "input_ids") && find_name(match.columns, "labels") &&
         find_name(match.arguments, kTokensArgument) && find_name(match.arguments, kTargetsArgument))
@@ -119,8 +119,8 @@ size_t target_column(const ColumnMatch& match, const std::vector<size_t>& left) 
     const std::string found =
         left.empty() ? "no column is left"
         : fitting.empty()
-            ? fmt::format("none of the remaining columns ({}) contains {}",
-                          listed(names_of(match, left)), match.target_type)
+            ? fmt::format("the remaining columns ({}) contain no {}", listed(names_of(match, left)),
+                          match.target_type)
             : fmt::format("{} of the remaining columns contain {}: {}", fitting.size(),
                           match.target_type, listed(names_of(match, fitting)));
     fail(

@@ -166,7 +166,7 @@ void check_fit(const std::string& path, const DataRequest& request) {
     const auto refuse = [&](const char* key) {
         fail(ExitCode::kInput,
              "{}: {} is only for token files, but this file contains rows of fixed length; remove "
-             "it, or use a token file{}",
+             "the key or option, or use a token file{}",
              path, key,
              path.ends_with(".npy")
                  ? ": numpy.load(file).astype(\"uint16\").tofile(\"data.bin\") writes one"
@@ -301,20 +301,20 @@ class RowSamples final : public Samples {
     // COLUMN need not be tokens.
     [[nodiscard]] std::string tokens_fault(const FedColumn& column, const IndexLimit& limit) const {
         if (limit.tokens)
-            return "; these tokens are another tokenizer's: make the rows with `dslaunch data "
+            return "; these tokens come from another tokenizer: make the rows with `dslaunch data "
                    "prepare FILE --model` and this model's folder";
         if (column.name != kTokensArgument || !storage::has_row_origin(file_.metadata())) return "";
         return fmt::format(
             "; these rows were made with another model's tokenizer, but this model has {}: make "
-            "them with its own tokenizer (`dslaunch data prepare FILE --model` and the folder of "
-            "that tokenizer; for bytes: `dslaunch tokens bytes`)",
+            "the rows with this model's tokenizer (`dslaunch data prepare FILE --model DIR`, where "
+            "DIR contains the tokenizer; if the model's tokens are bytes: `dslaunch tokens bytes`)",
             counted(limit.count, "token"));
     }
 
     [[noreturn]] void fail_not_indices(size_t input) const {
         fail(ExitCode::kInput,
-             "{}: column '{}' is {}, but argument '{}' needs integers, because it picks rows by "
-             "them",
+             "{}: column '{}' is {}, but argument '{}' needs integers, because it uses them as row "
+             "indices",
              path_, printable(columns_[input].name), dtype_name(columns_[input].dtype),
              inputs_[input].argument);
     }

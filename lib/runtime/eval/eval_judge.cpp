@@ -15,8 +15,8 @@ EvalJudge::EvalJudge(const EvalRules& rules, storage::EvalRecord record)
 }
 
 Verdict EvalJudge::judge(int64_t step, double value) {
-    DSL_CHECK(step > record_.step, "step {} was judged before; the last was {}", step,
-              record_.step);
+    DSL_CHECK(step > record_.step, "step {} does not come after step {}, which was evaluated last",
+              step, record_.step);
     const bool is_first = record_.best_step == 0;
     const bool is_best =
         !std::isnan(value) && (is_first || is_better(rules_.metric, value, record_.best));

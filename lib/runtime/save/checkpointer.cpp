@@ -466,8 +466,8 @@ void Checkpointer::give_up(const std::string& why) {
     const std::string text = fmt::format(
         "the checkpoint of step {} was not saved: {}{}", step, why,
         saved_step_ < 0   ? "; this run has no earlier checkpoint"
-        : has_lost_root() ? fmt::format("; the checkpoints up to step {} went with it", saved_step_)
-                          : fmt::format("; the newest checkpoint is that of step {}", saved_step_));
+        : has_lost_root() ? fmt::format("; the checkpoints up to step {} are lost too", saved_step_)
+                          : fmt::format("; the newest checkpoint is from step {}", saved_step_));
     if (!parts_.goes_on) fail(ExitCode::kCheckpoint, "{}", text);
     if (first()) log_warn("checkpoint", "{}; training continues", text);
 }

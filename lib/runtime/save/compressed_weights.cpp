@@ -33,7 +33,8 @@ std::string describe_compressed(const CompressionEnd& end) {
     for (const auto& [bits, count] : of_bits)
         parts.push_back(bits == 0 ? fmt::format("{} not rounded yet", count)
                                   : fmt::format("{} in {}", count, counted(bits, "bit")));
-    if (mixed > 0) parts.push_back(fmt::format("{} of them mixed with unrounded ones", mixed));
+    if (mixed > 0)
+        parts.push_back(fmt::format("{} with a mix of rounded and unrounded values", mixed));
     if (masked > 0) parts.push_back(fmt::format("{} masked", masked));
     for (const auto& [offset, count] : of_begin)
         parts.push_back(fmt::format("{} not masked yet (schedule_offset {})", count, offset));

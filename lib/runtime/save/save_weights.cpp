@@ -151,8 +151,8 @@ void WeightWriter::put(int index, std::span<const float> values) {
     const graph::ModelParameter& parameter = model_.parameters()[index];
     if (parameter.is_helper) return;
     DSL_CHECK(home.elsewhere && std::ssize(values) == parameter.tensor.numel(),
-              "{}: {} values were given, which is not the number of its elements", parameter.name,
-              values.size());
+              "{}: {} values were given for {} elements", parameter.name, values.size(),
+              parameter.tensor.numel());
     const at::NoGradGuard no_grad;
     write(home, graph::as_in_memory(values.data(), parameter.tensor));
     if (graph::strides_in_memory(parameter.tensor).empty()) return;

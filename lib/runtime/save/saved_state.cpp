@@ -201,8 +201,8 @@ void SavedState::require_equal(const Wanted& wanted, const Home& home, int other
                         whole(other, storage::kWeights)))
         return;
     fail(ExitCode::kCheckpoint,
-         "{}: {} and {} are one tensor in the model, but have different values in the checkpoint, "
-         "which a model with two separate tensors wrote: give that model",
+         "{}: {} and {} are one tensor in the model, but have different values in the checkpoint: "
+         "resume with the model that wrote the checkpoint, in which they are two tensors",
          reader_.folder(), first.name, second.name);
 }
 
@@ -246,8 +246,8 @@ void SavedState::read_whole(int parameter, int state, const Range& elements, std
     const bool is_like = checkpoint_.tensors[home.tensor].is_like_tensor(state);
     if (!is_like && home.view != nullptr)
         fail(ExitCode::kCheckpoint,
-             "{}: the optimizer's states of {} are statistics of the rows and columns of {}, but "
-             "in the model that tensor is only a view; start from the checkpoint's weights "
+             "{0}: the optimizer's states of {1} are statistics of the rows and columns of {2}, "
+             "but in the model {2} is only a view of {1}; start from the checkpoint's weights "
              "(`dslaunch ckpt export`)",
              reader_.folder(), model_.parameters()[parameter].name,
              checkpoint_.tensors[home.tensor].name);

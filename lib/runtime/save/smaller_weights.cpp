@@ -67,11 +67,11 @@ struct Outcome {
 };
 
 Outcome outcome_of(const SmallerWeights& smaller) {
-    if (!smaller.loss) return {0, "there is no batch to check it with"};
+    if (!smaller.loss) return {0, "there is no batch to compute a loss with"};
     try {
         const double loss = smaller.loss();
         if (std::isfinite(loss)) return {loss, ""};
-        return {loss, fmt::format("the loss of the batch to check it with is {}", loss)};
+        return {loss, fmt::format("the loss of the batch for this check is {}", loss)};
     } catch (const std::exception& error) {
         return {0, torch_reason(error)};
     }
@@ -97,13 +97,13 @@ std::string write_smaller(graph::Model& model, const SmallerWeights& smaller,
             folder, now.loss, before.loss);
     WeightWriter(model, folder, {}).finish();
     std::string text =
-        fmt::format("{}: pruned weights without their zeros, {} instead of {}", folder,
+        fmt::format("{}: saved the pruned weights without their zeros: {} instead of {}", folder,
                     to_text(scope.bytes_now()), to_text(scope.bytes_before()));
     if (fault.empty()) return text;
     std::filesystem::remove(folder + "/model.pt");
     return text + fmt::format(
-                      "; there is no model.pt of them, because the model does not compute a "
-                      "loss with them: {}",
+                      "; no model.pt was saved, because the model does not compute a loss with the "
+                      "smaller weights: {}",
                       fault);
 }
 

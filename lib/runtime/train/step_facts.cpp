@@ -31,8 +31,9 @@ struct RankMessage {
         const auto require = [](size_t kinds) {
             if (kinds != kTrafficKinds)
                 fail(ExitCode::kInternal,
-                     "a rank runs another build of dsworker: it reports {} kinds of traffic",
-                     kinds);
+                     "the ranks run different builds of dsworker: one rank reports {} kinds of "
+                     "traffic, but this build has {}; install the same build on all hosts",
+                     kinds, kTrafficKinds);
         };
         require(planned.size());
         for (const HostRow& host : moved) require(host.row.size());

@@ -112,13 +112,13 @@ std::string EqualCheck::rank_text(size_t rank, const RankEntries& entries) const
 
 // Returns "the weights of `blocks.0.attn.weight`".
 std::string EqualCheck::tensor_text(const Entry& entry) const {
-    if (entry.state == kNorm) return "the gradient norm";
+    if (entry.state == kNorm) return "the values of the gradient norm";
     std::string what = "the weights";
     if (entry.state == CopiedValues::kMaster) what = "the fp32 weights";
     if (entry.state >= 0)
         what = static_cast<size_t>(entry.state) < states_.size()
-                   ? fmt::format("the optimizer state {}", states_[entry.state])
-                   : fmt::format("optimizer state {}", entry.state);
+                   ? fmt::format("the values of the optimizer state {}", states_[entry.state])
+                   : fmt::format("the values of the optimizer state {}", entry.state);
     return fmt::format("{} of `{}`", what, model_.parameters[entry.parameter].name);
 }
 
@@ -151,17 +151,20 @@ void EqualCheck::name_differences(int64_t step, const std::vector<Entry>& mine) 
                 if (is_tie || same != most) names.push_back(rank_text(rank, all[rank]));
         std::ranges::sort(names);
         const std::string tensor = tensor_text({parameter, state, part, 0});
-        text += fmt::format("{}{}", text.empty() ? "" : "; ",
-                            is_tie ? fmt::format("{} differ between {}", tensor, join(names, ", "))
-                                   : fmt::format("{} on {} differ from the other ranks'", tensor,
-                                                 join(names, ", ")));
+        text +=
+            fmt::format("{}{}", text.empty() ? "" : "; ",
+                        is_tie ? fmt::format("{} differ between {}", tensor, join(names, ", "))
+                               : fmt::format("{} on {} differ from the values on the other ranks",
+                                             tensor, join(names, ", ")));
     }
     if (differing > kNamedMax) text += fmt::format("; and so do {} more", differing - kNamedMax);
     if (differing == 0) {
         if (collectives_.topology().rank() == 0)
             log_warn(
                 "train",
-                "after step {}, the ranks' sums of all hashes differ, but no tensor's hashes do",
+                "after step {}, ranks reported different checksums, but each tensor has the same "
+                "checksum on all ranks: memory or a link has probably changed a bit of a checksum; "
+                "if this warning is repeated, test the machines",
                 step);
         return;
     }

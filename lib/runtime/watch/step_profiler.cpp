@@ -62,17 +62,17 @@ void StepProfiler::report(const std::string& tables) const {
             storage::AtomicFile file(path, Bytes{std::ssize(text)});
             file.write(text);
             file.commit();
-            log_info("profile", "{} has the costs of the modules in step {}", printable(path),
+            log_info("profile", "{} contains the flops profile of step {}", printable(path),
                      profiled_);
             return;
         } catch (const Error& error) {
             log_warn("profile",
-                     "flops_profiler.output_file cannot be written, so the tables are "
-                     "here: {}",
+                     "flops_profiler.output_file cannot be written: {}. The profile is printed "
+                     "here instead",
                      error.what());
         }
     }
-    log_info("profile", "costs of the modules of rank 0\n{}", tables);
+    log_info("profile", "flops profile of the modules of rank 0\n{}", tables);
 }
 
 }  // namespace dslaunch::runtime

@@ -16,7 +16,9 @@ constexpr size_t kAnswerStackBytes = size_t{8} << 20;
 // Errors of logging are ignored, because they must not end the server.
 void warn_of_threads(size_t threads, const char* why) noexcept {
     try {
-        log_warn("serve", "only {} requests can be answered at once, further ones wait: {}",
+        log_warn("serve",
+                 "cannot start more than {} threads that answer requests: {}. Further requests "
+                 "wait; raise the limit of processes (ulimit -u)",
                  threads, why);
     } catch (const std::exception&) {
     }

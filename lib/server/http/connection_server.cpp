@@ -54,7 +54,10 @@ ConnectionServer::ConnectionServer(const ConnectionLimits& limits, RequestBudget
           [this](Connection& connection) { answerer_.answer(connection, limits_.pause_max); },
           [this] { wake(); }) {
     if (!events_.valid() || !wake_.valid())
-        fail(ExitCode::kSetup, "no file descriptor is left for connections: {}", errno_text(errno));
+        fail(ExitCode::kSetup,
+             "the server cannot open file descriptors for its connections: {}; raise the limit of "
+             "open files (ulimit -n)",
+             errno_text(errno));
     limits_.connections_max =
         std::max(std::min(limits_.connections_max, descriptors_max() - kOtherDescriptors), 16);
     epoll_event event{EPOLLIN, {.ptr = nullptr}};
@@ -290,10 +293,11 @@ void ConnectionServer::send_away(Connection& connection) noexcept {
     connection.phase = Connection::Phase::kDraining;
     try {
         ConnectionClient client(connection.socket.get(), Duration{0});
-        static_cast<void>(write_reply(
-            handler_.error(
-                503, "the request arrived slowly, and other requests need its memory: try again"),
-            {.stays_open = false}, client));
+        static_cast<void>(
+            write_reply(handler_.error(503,
+                                       "the request arrived slowly, and other requests need the "
+                                       "memory that it used: try again"),
+                        {.stays_open = false}, client));
         drain(connection);
     } catch (const std::exception&) {
         // The next sweep closes the connection.

@@ -299,10 +299,10 @@ void AdapterChanges::add_token_rows(const SafetensorsEntry& entry, const std::st
     if (model_ != nullptr && model_->is_tied && in_model(path) == head_of(*model_))
         found = config_.token_rows.begin();
     if (found == config_.token_rows.end())
-        refuse(
-            entry.name,
-            fmt::format("has rows of an embedding that trainable_token_indices in {} does not name",
-                        kAdapterConfig));
+        refuse(entry.name,
+               fmt::format("has rows of the embedding `{}`, but trainable_token_indices in {} does "
+                           "not name this embedding; the two files belong to different adapters",
+                           printable(path), kAdapterConfig));
     if (entry.shape.size() != 2 || entry.shape[0] != std::ssize(found->second))
         refuse(entry.name,
                fmt::format("does not have the {} rows that trainable_token_indices names",
@@ -335,16 +335,18 @@ void AdapterChanges::add_pairs() {
         if (is_stack) {
             add_stack(path, pair);
         } else if (wraps > 0) {
-            refuse(pair.name,
-                   "wraps another adapter, which is supported only for layers with experts");
+            refuse(
+                pair.name,
+                "belongs to an adapter inside another adapter (`base_layer`), which is supported "
+                "only for layers with experts: merge both with PEFT (merge_and_unload)");
         } else {
             // PEFT decides by the parameter's name whether target_parameters adapts it.
             const bool is_parameter = is_target(config_, path + ".weight");
             if (is_parameter && model_ != nullptr && model_->is_transposed)
                 refuse(pair.name,
-                       "comes from target_parameters, and this model stores matrices as [in, out], "
-                       "so the two halves of the pair cannot be told apart: merge it with PEFT "
-                       "(merge_and_unload)");
+                       "adapts a weight of target_parameters, and this model stores weights as "
+                       "[in, out], so lora_A and lora_B cannot be told apart: merge the adapter "
+                       "with PEFT (merge_and_unload)");
             const std::string layer = is_parameter ? path + ".weight" : path;
             require_rank(layer, pair, 1);
             pair.scale = config_.scale_of(layer);
@@ -398,8 +400,8 @@ void AdapterChanges::add_stack(const std::string& path, const LowRankPair& pair)
     const bool down = pair.in() == inner && pair.out() == width;
     if (up == down || pair.r % count != 0)
         refuse(pair.name,
-               fmt::format("is [{}, {}], and its other half has {} rows; for {} experts, expected "
-                           "[{} * r, {}] with {} rows, or [{} * r, {}] with {} rows",
+               fmt::format("has the shape [{}, {}], and its lora_B has {} rows; a layer of {} "
+                           "experts needs [{} * r, {}] and {} rows, or [{} * r, {}] and {} rows",
                            pair.r, pair.in(), pair.out(), count, count, width, 2 * inner, count,
                            inner, width));
     const std::string parameter = path + (up ? ".gate_up_proj" : ".down_proj");
@@ -454,10 +456,10 @@ void AdapterChanges::require_rank(const std::string& path, const LowRankPair& pa
     const int64_t rank = config_.rank_of(path) * experts;
     if (pair.a.shape[0] == rank && pair.b.shape[1] == rank) return;
     refuse(pair.name,
-           fmt::format(
-               "has rank {} and its other half has rank {}, but {} says {} (`r` and "
-               "`rank_pattern`), which sets its scale; the two files belong to different adapters",
-               pair.a.shape[0], pair.b.shape[1], kAdapterConfig, rank));
+           fmt::format("has rank {} and the matching {} has rank {}, but {} says {} (`r` and "
+                       "`rank_pattern`); the two files belong to different adapters",
+                       pair.a.shape[0], pair.is_of_table ? "lora_embedding_B" : "lora_B",
+                       pair.b.shape[1], kAdapterConfig, rank));
 }
 
 // Refuses a pair of a layer that the config leaves out: PEFT makes no adapter for such a layer and
@@ -517,9 +519,9 @@ void AdapterChanges::settle_tied() {
     WeightChange& table = changes_[table_name];
     if (table.pair && !table.pair->is_of_table)
         refuse(table.pair->name,
-               "is a linear layer's pair for the token embedding: an adapter of the output layer "
-               "must be named for lm_head, and one of the embedding has lora_embedding_A and "
-               "lora_embedding_B");
+               "is an adapter of a linear layer, but has the name of the token embedding: an "
+               "embedding needs lora_embedding_A and lora_embedding_B; if the adapter is for the "
+               "output layer, name it for lm_head");
     if (!model_->is_tied) return;
     WeightChange& head = changes_[head_name];
     if (!table.rows.empty() && head.rows.empty()) {

@@ -124,8 +124,8 @@ struct RefusedField {
 };
 constexpr std::array<RefusedField, 9> kRefused = {
     {{"alora_invocation_tokens",
-      "makes it an activated LoRA, which takes effect only from its invocation tokens on and "
-      "cannot be merged: use it with PEFT"},
+      "makes the adapter an activated LoRA, which acts only from its invocation tokens on, so it "
+      "cannot be merged: use the adapter with PEFT"},
      {"layer_replication",
       "repeats layers, so the adapter belongs to a deeper model: build that model, and train or "
       "save the adapter with it"},

@@ -163,8 +163,9 @@ void CheckpointReader::for_each(int tensor, int state, const Range& elements,
         views_[at->first]->let_go(bytes);
         next = part.end();
     }
-    DSL_CHECK(next >= elements.end(), "tensor {} state {}: its elements end before {}", tensor,
-              state, elements.end());
+    DSL_CHECK(next >= elements.end(),
+              "tensor {} state {}: the pieces end at element {}, but elements up to {} are needed",
+              tensor, state, next, elements.end());
 }
 
 namespace {
@@ -272,7 +273,7 @@ std::string other_latest_text(const FileTree& tree, const std::string& path,
     const bool is_there = holds(*entries, named, true);
     if (is_there && own && other && other->step > own->step) return "";
     return fmt::format(
-        "{} names {}{}, but it is only a hint: {} is used, the newest complete checkpoint{}",
+        "{} names {}{}, but the file is only a hint: {} is used, the newest complete checkpoint{}",
         printable(file), printable(named), is_there ? "" : ", which does not exist",
         printable(folder),
         is_there ? fmt::format("; to use {0}, give {1}{2}/{0}", printable(named), option,

@@ -196,7 +196,8 @@ std::string CheckpointStore::begin(int64_t step, const std::string& id, Bytes ne
                                              return (c >= '0' && c <= '9') ||
                                                     (c >= 'a' && c <= 'z') || c == '-';
                                          }),
-              "'{}' is not a valid id of a save", id);
+              "'{}' is not a valid id of a checkpoint: only a to z, 0 to 9 and `-` are allowed",
+              id);
     if (!claim_) claim_ = claim_checkpoints(tree_, root_);
     remove_leftovers();
     const Bytes free = tree_.free_room(root_);

@@ -82,7 +82,7 @@ void check_piece(const Checkpoint& checkpoint, const CheckpointFile& file,
         elements.numel > numel - elements.begin)
         inconsistent(
             "file '{}': tensor '{}': a piece has {} elements from element {} on, but the tensor "
-            "has {}",
+            "has only {} elements",
             file.name, tensor.name, elements.numel, elements.begin, numel);
 }
 
@@ -176,15 +176,16 @@ void check_tensors(const Checkpoint& checkpoint) {
         check_strides(tensor);
         for (const CheckpointView& view : tensor.views) check_view(tensor, view);
         if (tensor.state_numel.size() > checkpoint.states.size())
-            inconsistent("tensor '{}': it has {} sizes for {} states", tensor.name,
-                         tensor.state_numel.size(), checkpoint.states.size());
+            inconsistent(
+                "tensor '{}': it has sizes for {} states, but the checkpoint has {} states",
+                tensor.name, tensor.state_numel.size(), checkpoint.states.size());
     }
 }
 
 void check_checkpoint(const Checkpoint& checkpoint) {
     const std::set<std::string_view> states(checkpoint.states.begin(), checkpoint.states.end());
     if (states.size() != checkpoint.states.size() || states.size() > kStatesMax)
-        inconsistent("states: one appears twice, or there are more than {}", kStatesMax);
+        inconsistent("states: a state appears twice, or there are more than {} states", kStatesMax);
     check_tensors(checkpoint);
     std::set<std::string_view> names;
     for (const CheckpointFile& file : checkpoint.files) {

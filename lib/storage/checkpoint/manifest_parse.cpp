@@ -209,9 +209,10 @@ Checkpoint checkpoint_of(const Json& json) {
     Checkpoint checkpoint;
     checkpoint.format = integer(json, "format", 1);
     if (checkpoint.format > kCheckpointFormat)
-        wrong("format", fmt::format("is {}, written by a newer dslaunch; this one ({}) supports "
-                                    "formats up to {}: use a newer one",
-                                    checkpoint.format, DSL_VERSION, kCheckpointFormat));
+        wrong("format",
+              fmt::format("is {}, which only a newer dslaunch can read; this version ({}) supports "
+                          "formats up to {}: install a newer version",
+                          checkpoint.format, DSL_VERSION, kCheckpointFormat));
     checkpoint.version = text(json, "version");
     checkpoint.id = text(json, "id");
     checkpoint.created = text(json, "created");
@@ -243,9 +244,9 @@ Json object_of(std::string_view text) {
     const std::string_view end = text.substr(text.size() - end_length);
     const auto written = hash_from(end.substr(kManifestEnd[0].size(), 32));
     if (!end.starts_with(kManifestEnd[0]) || !end.ends_with(kManifestEnd[1]) || !written)
-        wrong("its end", "does not end a manifest: the file was truncated or changed");
+        wrong("its end", "is not valid: the file was truncated or changed");
     if (hash_of(text.substr(0, text.size() - end_length)) != *written)
-        wrong("its hash", "does not match its text: the file was changed");
+        wrong("its hash", "does not match the content of the file: the file was changed");
     const auto shallow = [](int depth, Json::parse_event_t, Json&) {
         if (depth > kDepthMax) wrong("JSON", "is nested too deep");
         return true;

@@ -70,7 +70,8 @@ DiskFacts disk_facts(const std::string& folder) {
     struct stat info {};
     const int status = ::stat(folder.c_str(), &info) == 0 ? 0 : errno;
     if (status != 0 || !S_ISDIR(info.st_mode))
-        fail(ExitCode::kDisk, "{}: {}; give a folder on the disk that is meant", printable(folder),
+        fail(ExitCode::kDisk, "{}: {}; give an existing folder on the disk to be used",
+             printable(folder),
              status == ENOENT ? "no such folder"
              : status == 0    ? "is not a folder"
                               : errno_text(status));
@@ -102,7 +103,8 @@ double drive_writes_per_day(Bytes written, Duration over, Bytes capacity) {
 std::string wear_text(const std::string& folder, Bytes written, Duration step, Bytes capacity) {
     const std::string start =
         fmt::format("{} written per step to {}", decimal_text(written), printable(folder));
-    if (capacity.value == 0) return start + "; its wear is unknown, because the drive is unknown";
+    if (capacity.value == 0)
+        return start + "; the wear is unknown, because the capacity of the drive is unknown";
     const double per_day = drive_writes_per_day(written, step, capacity);
     return fmt::format("{}; at this rate {:.{}f} drive writes per day (capacity {})", start,
                        per_day, per_day < 10 ? 2 : 0, decimal_text(capacity));

@@ -11,7 +11,8 @@ namespace dslaunch::storage {
 RequestTable::RequestTable(const StripeLayout& layout, const QueueLimits& limits)
     : layout_(layout), limits_(limits), entries_(static_cast<size_t>(limits.requests_max)) {
     DSL_CHECK(limits.block.value > 0 && limits.block.value % kBlockAlignment == 0,
-              "a block of {} bytes is not valid", limits.block.value);
+              "the block size of {} bytes must be a multiple of {} bytes", limits.block.value,
+              kBlockAlignment);
     DSL_CHECK(limits.depth > 0 && limits.requests_max > 0,
               "the queue depth {} and the number of requests {} must be above 0", limits.depth,
               limits.requests_max);

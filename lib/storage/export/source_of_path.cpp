@@ -195,8 +195,8 @@ std::string choose_checkpoint(FileTree& tree, const std::string& path) {
              "{}: there is no checkpoint here (looked for step-N folders in {})", path, place.root);
     const StoredCheckpoint& newest = all.front();
     fail(ExitCode::kCheckpoint,
-         "{}: none of its {} checkpoints is complete and finite; the newest, {}: {}. To use one of "
-         "them anyway, give its folder",
+         "{}: no checkpoint here is complete and finite; the newest of {} is {}: {}. To use a "
+         "checkpoint anyway, give its step-N folder",
          path, all.size(), newest.folder,
          newest.is_complete ? "contains a NaN or an infinity" : newest.fault);
 }

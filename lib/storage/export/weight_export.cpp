@@ -118,7 +118,9 @@ class Selection {
             }
             leaving.names.push_back(renamed(name, tensor.kind, options_));
             if (!names_.insert(leaving.names.back()).second)
-                fail(ExitCode::kUsage, "two tensors would have the name `{}`",
+                fail(ExitCode::kUsage,
+                     "two tensors get the same name, `{}`: choose other prefixes (--strip-prefix, "
+                     "--add-prefix)",
                      printable(leaving.names.back()));
         }
         if (!leaving.names.empty()) leaving_.push_back(std::move(leaving));

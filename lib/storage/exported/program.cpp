@@ -39,7 +39,7 @@ SymbolOr<T> symbol_or(const JsonPlace& place, const char* constant,
                       const std::function<T(const JsonPlace&)>& read) {
     const auto [kind, value] = place.only();
     if (kind == "as_name") return {value.text(), T{}};
-    if (kind != constant) place.refuse("expected a number or the name of one");
+    if (kind != constant) place.refuse("expected a number or the name of a symbol");
     return {"", read(value)};
 }
 
@@ -362,7 +362,7 @@ ExportedProgram parse_exported_program(const std::string& path, std::string_view
     signature.expect_object({"input_specs", "output_specs"});
     program.inputs = list_of(signature.at("input_specs"), input_of);
     if (program.inputs.size() != program.graph.inputs.size())
-        signature.refuse(fmt::format("it has {} inputs, but the graph has {}",
+        signature.refuse(fmt::format("the signature has {} inputs, but the graph has {}",
                                      program.inputs.size(), program.graph.inputs.size()));
     const JsonPlace values = module.at("graph").at("tensor_values");
     for (ExportedInput& input : program.inputs) {

@@ -7,7 +7,8 @@
 namespace dslaunch::storage {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the eight-byte rounds assume it");
+static_assert(std::endian::native == std::endian::little,
+              "the rounds of eight bytes need a little-endian processor");
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 // tables[k][b]: the checksum of byte b followed by k zero bytes.

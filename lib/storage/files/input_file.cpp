@@ -47,7 +47,8 @@ std::string model_of_weights(const std::string& path) {
     for (const std::string& name : {stem + ".pt2", stem + ".pt", std::string("model.pt")}) {
         const std::filesystem::path model = file.parent_path() / name;
         if (model != file && is_there(model))
-            return fmt::format("the model next to it has both: give {}", printable(model.string()));
+            return fmt::format("the model next to it has the weights and the graph: give {}",
+                               printable(model.string()));
     }
     return kMakeOne;
 }
@@ -251,8 +252,9 @@ bool has_token_name(std::string_view path) {
 // Returns the words for weights that were given as data. MODEL is the model's folder, or empty.
 std::string weights_as_data(const std::string& model) {
     return fmt::format(
-        "contains the weights of a model, not rows of data: give the model without an option, and "
-        "as data the rows that `dslaunch data prepare TEXTS --model {} -o rows.safetensors` writes",
+        "contains the weights of a model, not rows of data: give the model as the first argument, "
+        "and with --data the file of rows that `dslaunch data prepare TEXTS --model {} -o "
+        "rows.safetensors` writes",
         model.empty() ? "FOLDER" : shell_word(model));
 }
 
@@ -291,8 +293,8 @@ std::optional<std::string> why_no_data(const std::string& path, FileKind kind,
         case FileKind::kGguf:
         case FileKind::kTorchScript:
         case FileKind::kExportedProgram:
-            return "is a model, not data: give the model without an option, and the data with "
-                   "--data";
+            return "is a model, not data: give the model as the first argument, and the data "
+                   "with --data";
         case FileKind::kTable:
             return fmt::format(
                 "is a table (Parquet, Arrow or HDF5), which is not read directly: {}. For text in "

@@ -264,8 +264,8 @@ std::string token_recipe(const std::string& path, const NpyArray& array,
     };
     if (dimensions == 2)
         return fmt::format(
-            "if its rows are texts of tokens, make both columns with NumPy and safetensors: {}, "
-            "then give --data {}",
+            "if each row is a text of token ids, make the columns `tokens` and `targets` with "
+            "NumPy and safetensors: {}, then give --data {}",
             python(fmt::format("import numpy, safetensors.numpy as s; r = "
                                "numpy.load({}).astype(\"int64\"); s.save_file({{\"tokens\": r[:, "
                                ":-1].copy(), \"targets\": r[:, 1:].copy()}}, {})",

@@ -94,7 +94,7 @@ class Parser {
             found = find_directory64(limit, end - kLocator64Bytes, found);
         }
         if (found.begin > limit || found.length != limit - found.begin)
-            bad("its directory begins at byte {} with {} bytes, but must end at byte {}",
+            bad("its directory begins at byte {} and has {} bytes, but must end at byte {}",
                 found.begin, found.length, limit);
         if (found.record_count > found.length / kCentralBytes)
             bad("its directory of {} bytes is too small for {} records", found.length,

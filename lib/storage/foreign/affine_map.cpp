@@ -46,7 +46,7 @@ class Map {
         const PickleValue& value = need(file_, piece, key);
         if (value.items.size() != 2) bad("a piece has no offset and strides");
         std::vector<int64_t> found = numbers(*value.items[1]);
-        if (found.size() != dimensions) bad("a piece has other strides than dimensions");
+        if (found.size() != dimensions) bad("a piece has more or fewer strides than dimensions");
         found.push_back(integer_or(value.items[0], -1));
         if (found.back() < 0 || found.back() > kNumelMax) bad("an offset is impossible");
         return found;
@@ -57,7 +57,7 @@ class Map {
         const bool is_one =
             scale == nullptr ||
             (scale->kind == PickleValue::Kind::kReal ? scale->real == 1.0 : scale->integer == 1);
-        if (!is_one) bad("a rank has it multiplied by a factor");
+        if (!is_one) bad("a rank stores the values multiplied by a factor");
         const std::vector<int64_t> shape = numbers(need(file_, piece, "shape"));
         const int64_t numel = product(shape);
         held_ += numel;
@@ -150,7 +150,8 @@ Joining joining_of_map(const TorchFile& file, const PickleValue& map, const std:
     joining.kind = Joining::Kind::kRuns;
     joining.shape = reader.numbers(need(file, map, "logical_shape"));
     const auto& ranks = need(file, map, "ranks").items;
-    if (ranks.size() / 2 != shapes.size()) reader.bad("it is for another number of tensor ranks");
+    if (ranks.size() / 2 != shapes.size())
+        reader.bad("it describes more or fewer tensor ranks than the checkpoint has");
     std::vector<bool> seen(shapes.size(), false);
     for (size_t i = 0; i + 1 < ranks.size(); i += 2) {
         const int64_t rank = integer_or(ranks[i], -1);

@@ -41,7 +41,8 @@ void DeepSpeedSource::check_optimizers() const {
     for (size_t rank = 0; rank < optimizers_.size(); ++rank) {
         const TorchFile &file = *optimizers_[rank], &first = *optimizers_.front();
         if (ranks_[rank].updates != ranks_.front().updates)
-            refuse(file.path(), "its optimizer has made {} updates, but that of {} has made {}: {}",
+            refuse(file.path(),
+                   "its optimizer has made {} updates, but the optimizer of {} has made {}: {}",
                    fmt::join(ranks_[rank].updates, ", "), first.path(),
                    fmt::join(ranks_.front().updates, ", "), kMixed);
         const PickleValue& own = need(file, file.root(), "optimizer_state_dict");
@@ -78,8 +79,8 @@ void DeepSpeedSource::check_weights() const {
         if (at && !about_.states.empty() &&
             !has_weights(*at, file.tensor(module.items[i + 1], name)))
             refuse(file.path(),
-                   "its `{}` does not match the optimizer's rounded weights: {}, or the module was "
-                   "changed before it was saved",
+                   "its `{}` differs from the optimizer's master weights, rounded to the same "
+                   "type: {}, or the module was changed before it was saved",
                    name, kMixed);
     }
 }

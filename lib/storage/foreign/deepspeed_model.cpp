@@ -30,8 +30,8 @@ void DeepSpeedModel::read_counts() {
         scheduler == nullptr ? -2 : integer_or(scheduler->find("last_batch_iteration"), -2);
     if (last >= -1 && last + 1 != training.updates)
         notes_.push_back(
-            fmt::format("its learning-rate scheduler is at update {}, but {} updates were made: "
-                        "the schedule continues from the updates",
+            fmt::format("its learning-rate scheduler is at update {0}, but {1} updates were made: "
+                        "the schedule continues from update {1}",
                         last + 1, training.updates));
 }
 

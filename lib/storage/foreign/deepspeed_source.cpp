@@ -105,7 +105,7 @@ void DeepSpeedSource::open_models() {
     if (optimizers_.empty())
         refuse(folder_,
                "has neither *_optim_states.pt nor mp_rank_{:02}_model_states.pt: it is not a "
-               "DeepSpeed checkpoint, or not a whole one",
+               "DeepSpeed checkpoint, or the checkpoint is incomplete",
                options_.model_rank);
     for (size_t rank = 0; rank < optimizers_.size(); ++rank) {
         const std::string name = file_in(static_cast<int64_t>(rank), "", "model");
@@ -151,11 +151,11 @@ void DeepSpeedSource::read_rank_stage(const TorchFile& file, const PickleValue& 
     if (parts->kind == Kind::kList) counts = parts->items;
     for (const PickleValue* count : counts)
         if (integer_or(count, -1) != about_.world_size)
-            refuse(
-                file.path(),
-                "says that {} ranks wrote it, but there are files of {} ranks: the checkpoint is "
-                "incomplete or mixed, or splits its parameters in another way, as with experts",
-                integer_or(count, -1), about_.world_size);
+            refuse(file.path(),
+                   "says that {} ranks wrote it, but there are files of {} ranks: files are "
+                   "missing or come from another save, or the parameters are split in a way that "
+                   "is not supported (such as experts)",
+                   integer_or(count, -1), about_.world_size);
     if (state.find("ds_zero_partition_groups") != nullptr)
         refuse(file.path(), "splits its experts in separate groups, which is not supported");
 }
@@ -164,7 +164,9 @@ void DeepSpeedSource::read_training() {
     const TorchFile& file = *models_.front();
     const int64_t model_ranks = integer_or(file.root().find("mp_world_size"), 1);
     if (model_ranks != 1 && !options_.is_part)
-        refuse(file.path(), "{} model ranks wrote the checkpoint, but only files of one are there",
+        refuse(file.path(),
+               "{} model ranks wrote the checkpoint, but only the files of one rank are there: "
+               "copy the files of the other ranks too",
                model_ranks);
     read_counts();
     if (stage_ == 0) {
@@ -249,8 +251,8 @@ void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& opti
                 stage_ == 0 && master.empty() ? tensor.bytes.size() : master.size();
             if (tensor.dtype != DType::kF32 || tensor.bytes.size() < bytes)
                 refuse(file.path(),
-                       "{} of group {} has {} elements of type {}, expected fp32 and as many "
-                       "elements as its weights, {}",
+                       "{} of group {} has {} elements of type {}, but the weights of the group "
+                       "have {} elements, and fp32 is expected",
                        kStates[k], group, tensor.numel(), dtype_name(tensor.dtype),
                        bytes / kMasterBytes);
             rank.groups[group][k + 1] = tensor.bytes.first(bytes);

@@ -97,7 +97,9 @@ SplitFiles find_split(const std::string& folder) {
     files.tensor_ranks = files.layers.empty() ? std::max<int64_t>(files.model_ranks, 1)
                                               : count_of(tensor_ranks, "tensor");
     if (files.model_ranks % files.tensor_ranks != 0)
-        refuse(folder, "has files of {} model ranks, which {} tensor ranks cannot share evenly",
+        refuse(folder,
+               "has files of {} model ranks, which is not a multiple of its {} tensor ranks: files "
+               "are missing, or from different saves",
                files.model_ranks, files.tensor_ranks);
     std::ranges::sort(files.layers, {}, [](const SplitFiles::Layer& one) {
         return std::pair(one.layer, one.tensor_rank);
@@ -149,8 +151,8 @@ void DeepSpeedSplit::check_ranks() const {
                wrote, count);
     if (tensor_ranks != tensor_ranks_)
         refuse(folder_,
-               "{} tensor ranks shared each layer, but there are files of {}: some are missing, "
-               "or of different saves",
+               "{} tensor ranks shared each layer, but there are files of {} tensor ranks: files "
+               "are missing, or from different saves",
                tensor_ranks, tensor_ranks_);
 }
 
@@ -204,18 +206,19 @@ void DeepSpeedSplit::add_parts(const std::vector<Part>& parts) {
             return same_bytes(slice(parts.front().chunks()[k], whole, width), chunks_[at][k]);
         };
         if (parts.size() == 1 && !(is_same(0) && is_same(1) && is_same(2) && is_same(3)))
-            notes_.push_back(fmt::format(
-                "`{}` differs between pipeline stages that share it: the first one's is taken",
-                printable(tensor.name)));
+            notes_.push_back(
+                fmt::format("`{}` differs between the pipeline stages that share it: the value of "
+                            "the first stage is used",
+                            printable(tensor.name)));
         return;
     }
     TensorChunks chunks = parts.front().chunks();
     if (parts.size() > 1 && tensor.kind == TensorKind::kBuffer) {
         const auto same = [&](const Part& part) { return same_bytes(part.chunks()[0], chunks[0]); };
         if (!std::ranges::all_of(parts, same))
-            notes_.push_back(
-                fmt::format("the buffer `{}` differs between tensor ranks: rank 0's is taken",
-                            printable(tensor.name)));
+            notes_.push_back(fmt::format(
+                "the buffer `{}` differs between tensor ranks: the value of rank 0 is used",
+                printable(tensor.name)));
     } else if (parts.size() > 1) {
         std::vector<std::vector<int64_t>> shapes;
         for (const Part& part : parts) {
@@ -292,7 +295,8 @@ TensorChunks DeepSpeedSplit::join_runs(const std::vector<Part>& parts, const Joi
 TensorChunks DeepSpeedSplit::mean_of(const std::vector<Part>& parts) {
     const CheckpointTensor& about = parts.front().about();
     if (about.dtype != DType::kF32)
-        refuse(folder_, "the mean of `{}` over the tensor ranks needs fp32", about.name);
+        refuse(folder_, "`{}` must be the mean of the tensor ranks, but its values are not fp32",
+               about.name);
     TensorChunks chunks;
     for (size_t k = 0; k < chunks.size(); ++k) {
         if (parts.front().chunks()[k].empty()) continue;
@@ -333,9 +337,10 @@ bool DeepSpeedSplit::is_tied(const SplitFiles::Layer& layer, const std::string& 
         }
     if (has_name)
         refuse(layer.path,
-               "its `{}` does not match the optimizer's rounded weights of a tied parameter with "
-               "that name and shape: files from different saves are mixed, or it is a frozen "
-               "parameter, which cannot be told from the tied one",
+               "its `{0}` has the name and shape of a tied parameter, but differs from the "
+               "optimizer's master weights of the tied parameter, rounded to the same type: files "
+               "from different saves are mixed, or `{0}` is a frozen parameter, which is not "
+               "supported here",
                local);
     return false;
 }
@@ -372,8 +377,9 @@ void DeepSpeedSplit::add_layer(const SplitFiles::Layer& layer) {
             continue;
         if (!has_weights(at, std::move(tensor), rules_->vocabulary_rows(name) >= 0))
             refuse(layer.path,
-                   "its `{}` does not match the optimizer's rounded weights: files from "
-                   "different saves are mixed, or the module was changed before it was saved",
+                   "its `{}` differs from the optimizer's master weights, rounded to the same "
+                   "type: files from different saves are mixed, or the module was changed "
+                   "before it was saved",
                    local);
     }
 }
@@ -417,11 +423,13 @@ void DeepSpeedSplit::check_layers(const std::vector<SplitFiles::Layer>& layers) 
         const auto found = counts.find(layer);
         if (found == counts.end() || found->second != tensor_ranks_)
             refuse(folder_,
-                   "`{}` is in layer {}, of which there are {} files of {} "
+                   "`{}` is in layer {}, but the folder has {} of {} files of this layer "
                    "(layer_{:02}-*model_states.pt): the checkpoint is incomplete",
                    name, layer, found == counts.end() ? 0 : found->second, tensor_ranks_, layer);
         if (!places_.contains(name))
-            refuse(folder_, "`{}` is in none of its layers' files: the checkpoint is incomplete",
+            refuse(folder_,
+                   "the files of the layer of `{}` do not contain this tensor: the checkpoint is "
+                   "incomplete",
                    name);
     };
     for (const auto& part : parts_) {

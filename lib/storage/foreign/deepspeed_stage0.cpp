@@ -193,9 +193,9 @@ void DeepSpeedSource::place_each(const std::vector<WholeParameter>& parameters,
     const PositionMatch match = match_positions(rank.sizes, std::ssize(parameters), fits);
     if (!match.fault.empty())
         refuse(models_.front()->path(),
-               "its optimizer does not name its {} parameters, and the module's {} cannot be "
-               "matched to them by order, shape and value: {}. Name the parameters that are not "
-               "trained (--frozen), or import only the weights, as safetensors",
+               "its optimizer does not name its {} parameters, and they cannot be matched to the "
+               "{} parameters of the module by order, shape and value: {}. Name the parameters "
+               "that are not trained (--frozen), or import only the weights, as safetensors",
                rank.groups.size(), parameters.size(), match.fault);
     for (size_t position = 0; position < match.parameters.size(); ++position) {
         if (match.parameters[position] < 0) continue;

@@ -123,8 +123,10 @@ class Import {
         all.push_back(tensor.name);
         for (const std::string& name : all)
             if (!names.insert(name).second)
-                fail(ExitCode::kInput, "{}: two tensors would have the name `{}`", options_.source,
-                     printable(name));
+                fail(ExitCode::kInput,
+                     "{}: two tensors get the same name, `{}`: choose other prefixes "
+                     "(--strip-prefix, --add-prefix)",
+                     options_.source, printable(name));
         checkpoint_.tensors.push_back(std::move(tensor));
     }
 

@@ -76,8 +76,8 @@ class Reader {
 
     [[noreturn]] void bad() const {
         refuse(where_,
-               "the pattern `{}` has at character {} a form that is not supported: only "
-               "characters, `.`, classes, repeats and alternatives without parentheses are",
+               "the pattern `{}` is not supported from character {} on: only characters, `.`, "
+               "classes, repeats and alternatives without parentheses are supported",
                text_, at_);
     }
 

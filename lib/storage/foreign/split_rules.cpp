@@ -49,7 +49,7 @@ SplitRules::SplitRules(const TorchFile& file, const PickleValue* info, size_t ra
 NamePattern SplitRules::pattern_of(const PickleValue& value) {
     NamePattern pattern(file_.path(), value.text);
     if (patterns_left_-- == 0 || pattern.atoms() > atoms_left_)
-        refuse(file_.path(), "has more or longer patterns of names than are read");
+        refuse(file_.path(), "has too many or too long patterns of parameter names");
     atoms_left_ -= pattern.atoms();
     return pattern;
 }
@@ -67,7 +67,8 @@ void SplitRules::read_maps() {
     if (all == nullptr || all->kind != Kind::kDict) return;
     const int64_t version = integer_or(all->find("version"), kMapVersion);
     if (version > kMapVersion)
-        refuse(file_.path(), "its affine_map has version {}, newer than {}, which is read", version,
+        refuse(file_.path(),
+               "its affine_map has version {}, but only versions up to {} are supported", version,
                kMapVersion);
     maps_ = described(all->find("params"));
 }
@@ -137,8 +138,9 @@ Joining SplitRules::of(const std::string& name, const Shapes& shapes) const {
     if (info_ == nullptr)
         refuse(file_.path(),
                "has no universal_checkpoint_info, which says how `{}` and other tensors were split "
-               "among the {} tensor ranks: save it with a DeepSpeed, Megatron-DeepSpeed or "
-               "transformers that writes it, or gather the weights there",
+               "among the {} tensor ranks: save the checkpoint with a version of DeepSpeed, "
+               "Megatron-DeepSpeed or transformers that writes this key, or gather the weights in "
+               "the program that trained the model",
                name, ranks_);
     for (const Described& one : unsupported_)
         if (one.pattern.matches(name))
@@ -183,8 +185,8 @@ Joining SplitRules::by_rules(const std::string& name, const Shapes& shapes) cons
         joining.shape = shapes.front();
         if (std::ranges::any_of(shapes, [&](const auto& shape) { return shape != shapes[0]; }))
             refuse(file_.path(),
-                   "`{}` has different shapes on the tensor ranks, which should each "
-                   "have all of it",
+                   "`{}` has different shapes on the tensor ranks, but each rank should have the "
+                   "whole tensor",
                    name);
         return joining;
     }
@@ -245,9 +247,10 @@ Joining SplitRules::compound(const Compound& one, const std::string& name,
     }
     std::vector<std::vector<int64_t>> widths = one.widths;
     if (!widths.empty() && widths.size() != sizes.size())
-        unfit("the ranks' widths are for another number of parameters");
+        unfit("the widths of the ranks' parts are given for more or fewer parameters");
     for (size_t k = 0; k < widths.size(); ++k)
-        if (sum_of(widths[k]) != sizes[k]) unfit("the ranks' widths are not a parameter's size");
+        if (sum_of(widths[k]) != sizes[k])
+            unfit("the widths of the ranks' parts do not add up to the size of a parameter");
     const auto ranks = static_cast<int64_t>(ranks_);
     for (size_t k = 0; widths.size() < sizes.size(); ++k) {
         if (k >= sizes.size() || sizes[k] % ranks != 0) unfit("the ranks' parts are not equal");
@@ -261,7 +264,7 @@ Joining SplitRules::compound(const Compound& one, const std::string& name,
     }
     if (known < 1 || total % known != 0) unfit("its elements do not fit the shape");
     if (std::ranges::count_if(view, [](int64_t size) { return size < 0; }) > 1)
-        unfit("the shape leaves several sizes open");
+        unfit("more than one size in the shape is negative (unknown)");
     for (int64_t& size : view)
         if (size < 0) size = total / known;
     if (numel_of(view) != total) unfit("its elements do not fit the shape");

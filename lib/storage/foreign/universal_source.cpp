@@ -82,7 +82,7 @@ void UniversalSource::open_models() {
     });
     if (names.empty())
         refuse(folder_,
-               "has no *mp_rank_00_model_states.pt: steps and buffers are in it, so that the "
+               "has no *mp_rank_00_model_states.pt, which contains the steps and buffers: the "
                "universal checkpoint is incomplete");
     for (size_t rank = 0; rank < names.size(); ++rank) {
         // File names have ranks without leading zeros, so sorted names are not in the ranks' order.
@@ -109,8 +109,8 @@ void UniversalSource::open_others() {
     const int64_t wrote = integer_or(first.root().find("mp_world_size"), 1);
     if (wrote > std::ssize(others_) + 1)
         refuse(folder_,
-               "{} model ranks wrote the checkpoint, but there are *_model_states.pt of {}: it is "
-               "incomplete",
+               "{} model ranks wrote the checkpoint, but only {} of the *_model_states.pt files "
+               "are there: the checkpoint is incomplete",
                wrote, others_.size() + 1);
     rules_ = std::make_unique<SplitRules>(first, first.root().find("universal_checkpoint_info"),
                                           others_.size() + 1);
@@ -182,7 +182,8 @@ void UniversalSource::find_parameters() {
                  return each.path().extension() == ".pt";
              }))
             files[entry.substr(0, entry.size() - 3)] = fmt::format("{}/{}", folder, entry);
-        if (!files.contains(kWeightsFile)) refuse(folder, "has no fp32.pt, its weights");
+        if (!files.contains(kWeightsFile))
+            refuse(folder, "has no fp32.pt, the file of the weights: the checkpoint is incomplete");
         const bool has_states = files.size() > 1;
         if (untrained_.contains(name) || !(has_states || shapes_.contains(name))) continue;
         parameters_[name] = std::move(files);
@@ -271,7 +272,7 @@ int64_t UniversalSource::updates_in(const Files& files) {
     }
     if (optimizer_updates_ > 0) return optimizer_updates_;
     const std::string note = fmt::format(
-        "its parameters have no count of updates (step.pt): the model's count is taken, {}",
+        "its parameters have no count of updates (step.pt): the model's count, {}, is used",
         about_.training.updates);
     if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
     return about_.training.updates;
@@ -298,10 +299,11 @@ std::vector<int64_t> UniversalSource::shape_of_weights(const std::string& path,
         // 0, which may have only a part of the parameter.
         const std::vector<std::vector<int64_t>> parts(others_.size() + 1, own);
         if (tensor_ranks_ != parts.size() || rules_->of(name, parts).shape != weights.shape)
-            refuse(path,
-                   "`{}` has no optimizer states, so that ds_to_universal.py took only the part "
-                   "of the first of {} tensor ranks: import the checkpoint from which it was made",
-                   name, tensor_ranks_);
+            refuse(
+                path,
+                "`{}` has no optimizer states, so ds_to_universal.py stored only the part of the "
+                "first of {} tensor ranks: import the checkpoint that ds_to_universal.py converted",
+                name, tensor_ranks_);
         return weights.shape;
     }
     const int64_t rows = rules_->vocabulary_rows(name);
@@ -362,10 +364,11 @@ void UniversalSource::refuse_split_others() {
         if (!untrained_.contains(module->items[i]->text)) frozen.insert(module->items[i]->text);
     for (const std::string& name : frozen)
         if (!places_.contains(name))
-            refuse(models_.front()->path(),
-                   "the frozen parameter `{}` of a model with several model ranks is not whole in "
-                   "a universal checkpoint: import the checkpoint from which it was made",
-                   name);
+            refuse(
+                models_.front()->path(),
+                "a universal checkpoint of several model ranks does not contain all parts of the "
+                "frozen parameter `{}`: import the checkpoint that ds_to_universal.py converted",
+                name);
     std::vector<std::string> lost;
     for (const std::string& name : buffers_)
         if (module == nullptr || module->find(name) == nullptr) lost.push_back(name);
@@ -378,7 +381,7 @@ void UniversalSource::refuse_split_others() {
     if (module == nullptr || module->kind != Kind::kDict)
         notes_.emplace_back(
             "a pipeline's frozen parameters, if it has any, are not in a universal checkpoint: "
-            "import the checkpoint from which it was made");
+            "import the checkpoint that ds_to_universal.py converted");
 }
 
 // Compares the weights with the rounded weights in the model's file. Does nothing if this file has
@@ -394,8 +397,9 @@ void UniversalSource::check_weights() const {
             !has_weights(*at, file.tensor(module->items[i + 1], name),
                          rules_->vocabulary_rows(name) >= 0))
             refuse(file.path(),
-                   "its `{}` does not match the rounded weights in zero/{}/fp32.pt: files from "
-                   "different saves are mixed, or the module was changed before it was saved",
+                   "its `{}` differs from the weights in zero/{}/fp32.pt, rounded to the same "
+                   "type: files from different saves are mixed, or the module was changed before "
+                   "it was saved",
                    name, name);
     }
 }

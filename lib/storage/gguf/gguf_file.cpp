@@ -166,8 +166,9 @@ Placed read_tensor(const std::string& path, Reader& reader) {
     const GgufFormFacts& facts = facts_of(*form);
     const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
     if (row % facts.numel != 0)
-        refuse(fmt::format("rows of {} elements are no whole blocks of {} elements ({})", row,
-                           facts.numel, facts.name));
+        refuse(
+            fmt::format("rows of {} elements are not a whole number of blocks of {} elements ({})",
+                        row, facts.numel, facts.name));
     if (__builtin_mul_overflow(numel / facts.numel, facts.bytes, &placed.bytes))
         refuse("its shape is too large");
     placed.begin = reader.number<uint64_t>();
@@ -286,7 +287,7 @@ GgufWriter::Layout GgufWriter::layout_of(const GgufValues& values,
             numel *= tensor.shape[i];
         }
         DSL_CHECK(tensor.shape.empty() || tensor.shape.back() % facts_of(tensor.form).numel == 0,
-                  "tensor {}: rows of parts of blocks", tensor.name);
+                  "tensor {}: a row is not a whole number of blocks", tensor.name);
         add(static_cast<uint32_t>(tensor.form));
         add(static_cast<uint64_t>(end));
         layout.bytes.push_back(gguf_bytes(tensor.form, numel));

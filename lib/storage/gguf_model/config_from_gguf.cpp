@@ -170,7 +170,7 @@ class ConfigReader {
             json_["partial_rotary_factor"] = part;
         } else if (width != head_width()) {
             values_.refuse(key("rope.dimension_count"),
-                           "is not the width of a head, which this family needs");
+                           "must be the width of a head in this model family");
         }
         scaling(width);
     }
@@ -185,10 +185,10 @@ class ConfigReader {
         const bool is_long = has("rope_factors_long.weight");
         if ((is_llama3 || is_long) && factor != 1)
             values_.refuse(key("rope.scaling.factor"),
-                           "is given together with a tensor of factors, which is not supported");
+                           "is not supported together with a tensor of rope factors");
         if (attention != 1 && !is_long && type != "yarn")
             values_.refuse(key("rope.scaling.attn_factor"),
-                           "is supported only with `yarn` and factors for long texts");
+                           "is supported only with `yarn` or with rope_factors_long.weight");
         if (is_llama3) {
             json_["rope_scaling"] = llama3_or_long(factors("rope_freqs.weight", width));
         } else if (is_long) {
@@ -211,11 +211,13 @@ class ConfigReader {
         // A share below 0 stands for llama.cpp's default, which is 1 in this type.
         const double share = number_or("rope.scaling.yarn_ext_factor", 1);
         if (share >= 0 && share != 1)
-            values_.refuse(key("rope.scaling.yarn_ext_factor"), "is not 1, which is not supported");
+            values_.refuse(key("rope.scaling.yarn_ext_factor"),
+                           "must be 1: other values are not supported");
         for (const auto& [name, idle] : {std::pair("rope.scaling.yarn_log_multiplier", 0.0),
                                          std::pair("rope.scaling.yarn_attn_factor", 1.0)})
             if (number_or(name, idle) != idle)
-                values_.refuse(key(name), fmt::format("is not {}, which is not supported", idle));
+                values_.refuse(key(name),
+                               fmt::format("must be {}: other values are not supported", idle));
         json_["rope_scaling"] = {{"rope_type", "yarn"},
                                  {"factor", factor},
                                  {"original_max_position_embeddings", original_context()}};
@@ -273,8 +275,9 @@ class ConfigReader {
                                    "has positions in several dimensions, which are not supported");
         if (is("gemma3") && values_.has(key("attention.sliding_window_pattern")) &&
             values_.integers(key("attention.sliding_window_pattern")) != gemma3_pattern())
-            values_.refuse(key("attention.sliding_window_pattern"),
-                           "is not 6, which is not supported");
+            values_.refuse(
+                key("attention.sliding_window_pattern"),
+                "must be 6 (no window in every sixth layer): other values are not supported");
     }
 
     // Returns the required value of sliding_window_pattern, for which every sixth layer has no

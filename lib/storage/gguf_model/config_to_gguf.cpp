@@ -56,7 +56,7 @@ class ConfigWriter {
         const Rope& rope = config_.rope;
         for (size_t i = 0; i < config_.layers.size(); ++i)
             require(config_.layers[i].turns == expects_turn(i),
-                    "llama.cpp rotates other layers with the position");
+                    "llama.cpp applies rope to other layers than this model does");
         add("rope.dimension_count", rope.width);
         add("rope.freq_base", rope.theta);
         if (is("gemma3"))
@@ -76,7 +76,8 @@ class ConfigWriter {
             case RopeKind::kYarn:
                 require(rope.beta_fast == 32 && rope.beta_slow == 1 && rope.truncate &&
                             std::abs(rope.magnitude - (1 + 0.1 * std::log(rope.factor))) < 1e-6,
-                        "llama.cpp has constants in place of some numbers of its yarn");
+                        "llama.cpp supports `yarn` only with beta_fast 32, beta_slow 1, truncate "
+                        "true and the default attention_factor");
                 scaling("yarn", rope.factor);
                 add("rope.scaling.original_context_length", rope.original_context);
                 return {};
@@ -210,7 +211,7 @@ class ConfigWriter {
         const double embedding = is_gemma() ? std::sqrt(static_cast<double>(config_.width)) : 1.0;
         require(
             std::abs(config_.embedding_scale / embedding - 1) < 1e-6 && config_.residual_scale == 1,
-            "llama.cpp has no such scale of embeddings or layers in this family");
+            "llama.cpp does not scale embeddings or layers in this family as this model does");
         if (is("command-r") || is("cohere2")) {
             add("logit_scale", config_.logit_scale);
         } else {

@@ -104,7 +104,8 @@ class ModelWriter {
                 importance = options_.importance(name, in);
             if (!importance.empty() && std::ssize(importance) != in)
                 fail(ExitCode::kInput,
-                     "the importance of {} inputs is known for `{}`, which has {}",
+                     "the importance of {} inputs is known for the weight `{}`, but this weight "
+                     "has {} inputs",
                      importance.size(), printable(name), in);
             for (const float weight_of_input : importance)
                 if (!(weight_of_input >= 0) || !std::isfinite(weight_of_input))

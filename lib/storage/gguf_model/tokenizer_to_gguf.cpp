@@ -127,7 +127,8 @@ class TokenizerWriter {
         for (const Json& token : added) added_texts.insert(text_at(token, "content"));
         if (model.contains("vocab") && model["vocab"].is_object())
             for (const auto& [text, id] : model["vocab"].items()) {
-                if (!id.is_number_integer()) refuse("its `vocab` has a number that is none");
+                if (!id.is_number_integer())
+                    refuse("its `vocab` has a token whose number is not an integer");
                 set(id.get<int64_t>(), text, GgufTokenKind::kNormal, added_texts.contains(text));
             }
         for (const Json& token : added) {
@@ -208,11 +209,10 @@ class TokenizerWriter {
         for (const auto& [left, right] : merges_) ranks.emplace(left + ' ' + right, ranks.size());
         for (size_t id = 0; id < texts_.size(); ++id) {
             if (!is(id, GgufTokenKind::kNormal) || makes_one_token(texts_[id], ranks)) continue;
-            refuse(
-                fmt::format("llama.cpp's `{}` {} a piece that is a token, but `ignore_merges` says "
-                            "otherwise, and no merges make the token `{}`",
-                            pieces.name, pieces.ignores_merges ? "does not merge" : "merges",
-                            printable(texts_[id])));
+            refuse(fmt::format(
+                "its `ignore_merges` is {0}, but llama.cpp's `{1}` works as if it were {2}: "
+                "no merges make the token `{3}`, so texts with this token would get other tokens",
+                !pieces.ignores_merges, pieces.name, pieces.ignores_merges, printable(texts_[id])));
         }
     }
 
@@ -280,8 +280,8 @@ class TokenizerWriter {
         for (size_t id = 0; id < texts_.size(); ++id)
             if (is(id, GgufTokenKind::kNormal) && texts_[id].find(kBlank, 1) != std::string::npos)
                 refuse(
-                    fmt::format("its Metaspace splits texts at blanks, but llama.cpp does not, and "
-                                "would use the token `{}`",
+                    fmt::format("its Metaspace splits texts at blanks, but llama.cpp does not; "
+                                "only llama.cpp would use the token `{}`",
                                 printable(texts_[id])));
     }
 
@@ -321,7 +321,7 @@ class TokenizerWriter {
 
     void write_of_characters() {
         if (!flag_at(json_["model"], "byte_fallback", false))
-            refuse("its model has no `byte_fallback`, without which it cannot be written as GGUF");
+            refuse("its model must have `byte_fallback` to be written as GGUF");
         const bool puts = puts_blank();
         for (size_t id = 0; id < texts_.size(); ++id) {
             const std::string& text = texts_[id];
@@ -397,8 +397,8 @@ class TokenizerWriter {
 
     [[noreturn]] void refuse_merges(const std::string& token, const std::string& what) const {
         refuse(
-            fmt::format("its merges for the token `{}` {}, so that llama.cpp, which joins any two "
-                        "neighbours that make a token, would split texts otherwise",
+            fmt::format("its merges for the token `{}` {}: llama.cpp joins any two neighbours that "
+                        "make a token, so it would split some texts into other tokens",
                         printable(token), what));
     }
 

@@ -106,7 +106,8 @@ void FolderWeights::gather_rounded(const Quantization& how) {
         found.entry.shape = rounded->shape();
         found.entry.bytes = {};
         if (!weights_.emplace(found.entry.name, Weight{found, false, rounded}).second)
-            fail(ExitCode::kInput, "{}: `{}` is stored twice: rounded, and as it is",
+            fail(ExitCode::kInput,
+                 "{}: `{}` is stored twice: as a quantized and as an unquantized weight",
                  found.file->path(), printable(found.entry.name));
     }
 }

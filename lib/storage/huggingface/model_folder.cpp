@@ -43,7 +43,7 @@ std::vector<std::string> files_of_index(const std::string& folder, const std::st
         const fs::path name =
             fs::path(file.is_string() ? file.get<std::string>() : "").lexically_normal();
         if (!name.has_filename() || name.is_absolute() || *name.begin() == "..")
-            fail(ExitCode::kInput, "{}: the file of `{}` is not in that folder", path,
+            fail(ExitCode::kInput, "{}: the file named for `{}` is not in the same folder", path,
                  printable(tensor));
         files.insert((fs::path(folder) / name).string());
     }

@@ -143,8 +143,8 @@ void fail_missing_model(const std::string& path) {
         fail_missing_model(path.substr(kHub.size()));
     if (path.find("://") != std::string::npos)
         fail(ExitCode::kInput,
-             "{}: is a URL, but dslaunch reads only local files and folders: download it first, "
-             "and give the name of what is then here",
+             "{}: is a URL, but dslaunch reads only local files and folders: download the model "
+             "first, and give the name of the downloaded file or folder",
              printable(path));
     if (const Place place = place_at(path); place.kind != PlaceKind::kMissing)
         refuse_place(place, PlaceUse::kModel);
@@ -211,8 +211,8 @@ std::string folder_model_at(const std::string& path, std::string_view command) {
     if (model_folder_of(model)) return model;
     fail(ExitCode::kInput,
          "{0}: is a file, but `{1}` needs a Hugging Face folder with config.json, tokenizer and "
-         "weights; {2}. Only generate uses other archives: dslaunch generate {3} --prompt TEXT, or "
-         "--prompt-ids 5,17,2 if its tokens are not bytes",
+         "weights; {2}. To only generate text, use the file as it is: dslaunch generate {3} "
+         "--prompt TEXT, or --prompt-ids 5,17,2 if the tokens of the model are not bytes",
          printable(model), command, folder_of_archive_text(model), shell_word(model));
 }
 
@@ -221,8 +221,8 @@ std::string folder_of_archive_text(const std::string& archive) {
     if (archive_of_job(job) != archive)
         return "if `dslaunch model import FOLDER` made it, give FOLDER instead";
     return fmt::format(
-        "if the archive that was trained came from `dslaunch model import FOLDER`, make a folder "
-        "of the result, and give NEW instead: dslaunch ckpt export {} NEW --format hf "
+        "if `dslaunch model import FOLDER` made the archive that was trained, export the result to "
+        "a folder NEW, and give NEW instead: dslaunch ckpt export {} NEW --format hf "
         "--config-from FOLDER",
         shell_word(job));
 }

@@ -23,10 +23,9 @@ std::vector<double> factors_at(const JsonPlace& rope, const char* key, int64_t w
         factors.push_back(element.number());
     });
     if (std::ssize(factors) * 2 != width)
-        rope.at(key).refuse(
-            fmt::format("has {} factors, expected one for each pair of the {} elements of a head "
-                        "that are rotated",
-                        factors.size(), width));
+        rope.at(key).refuse(fmt::format(
+            "has {} factors, expected {}: one for each pair of the {} rotated elements of a head",
+            factors.size(), width / 2, width));
     return factors;
 }
 
@@ -142,8 +141,8 @@ Rope read_rope(const JsonPlace* place, const RopeDefaults& defaults) {
     rope.width = static_cast<int64_t>(static_cast<double>(defaults.head_width) * part.value_or(1));
     if (rope.width < 2 || rope.width % 2 != 0)
         fail(ExitCode::kInput,
-             "{} of {} elements of a head would be rotated with the position; that number must be "
-             "even and at least 2",
+             "rope rotates {} of the {} elements of a head, but the number of rotated elements "
+             "must be even and at least 2",
              rope.width, defaults.head_width);
     if (place == nullptr) return rope;
     read_scaling(*place, type, defaults, rope);

@@ -149,7 +149,7 @@ void check(const JsonPlace& config, const TransformerConfig& model) {
     if (!model.outer.empty() && (model.logit_scale != 1 || model.logit_cap > 0))
         config.refuse(
             fmt::format("its text model scales or caps the logits, but a {} does not: it is "
-                        "unknown with which of the two it was trained",
+                        "unknown whether the model was trained with scaled or capped logits",
                         model.outer));
     if (model.has_experts() && model.experts_chosen > model.experts)
         config.refuse(fmt::format("{} experts are to be chosen for a token, but there are only {}",

@@ -315,7 +315,7 @@ std::string kind_text(const Place& place) {
         case PlaceKind::kArchiveRun:
             return "is the folder of a run that trained an archive";
         case PlaceKind::kUnsavedRun:
-            return "is the folder of a job that has not written its weights, but checkpoints";
+            return "is the folder of a job that has checkpoints, but has not written its weights";
         case PlaceKind::kEmptyRun:
             return "is the folder of a run that has neither weights nor checkpoints";
         case PlaceKind::kAdapter:
@@ -393,7 +393,7 @@ std::string model_text(const Place& place) {
         case PlaceKind::kEmptyRun:
             return ": they were moved or removed, or the run ended before its first save";
         case PlaceKind::kPartial:
-            return ", not a model: the same command again goes on, and makes the model";
+            return ", not a model: run the same command again to finish the model";
         case PlaceKind::kArchiveRun:
             return ": give " + shown((fs::path(place.path) / "model.pt").string());
         case PlaceKind::kFolder:
@@ -497,7 +497,7 @@ std::string foreign_text(const Place& place) {
             return model_text(place);
         default:
             if (place.path.ends_with(".pt") || place.path.ends_with(".pt2"))
-                return ", which cannot be imported, but trained as it is: dslaunch " +
+                return ", which cannot be imported, but can be trained as it is: dslaunch " +
                        word_of(place.path) + " --data FILE";
             return ", which cannot be imported: expected the folder of a DeepSpeed checkpoint, a "
                    "folder with model.safetensors, or a .safetensors file of weights";
@@ -543,7 +543,7 @@ std::string place_text(const Place& place, PlaceUse use) {
     const bool is_archive = place.kind == PlaceKind::kFile &&
                             (place.path.ends_with(".pt") || place.path.ends_with(".pt2"));
     return text + ", not a config, which is a .json or .yaml file" +
-           (is_archive ? "; to see a training with the config that is packed in a model: dslaunch "
+           (is_archive ? "; to see the plan of a training with the config in the archive: dslaunch "
                          "plan " +
                              word_of(place.path)
                        : "");

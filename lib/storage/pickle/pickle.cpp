@@ -339,7 +339,7 @@ class Unpickler {
 
     void global(std::string name) {
         if (use_of(name, words_) == PickleUse::kNone)
-            bad("it refers to `{}`, which {} not need; it was refused and not run", name,
+            bad("the pickle refers to `{}`, which {} not need, so it was refused and not run", name,
                 words_ == PickleWords::kScript ? "models do" : "checkpoints of tensors do");
         push(Kind::kGlobal, std::move(name));
     }

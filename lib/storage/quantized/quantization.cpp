@@ -18,7 +18,7 @@ bool flag_at(const JsonPlace& place, const char* key, bool otherwise) {
 int bits_at(const JsonPlace& place, const char* key) {
     const JsonPlace bits = place.at(key);
     if (bits.integer() < 1 || bits.integer() > 8)
-        bits.refuse("weights of 1 to 8 bits are supported");
+        bits.refuse("only weights of 1 to 8 bits are supported");
     return static_cast<int>(bits.integer());
 }
 
@@ -36,7 +36,7 @@ void refuse_if_given(const JsonPlace& place, const char* key, const char* why) {
 // whole row.
 int64_t group_or_row(const JsonPlace& group) {
     if (group.integer() != -1 && (group.integer() < 1 || group.integer() > kGroupMax))
-        group.refuse("a group has 1 input or more; -1 is the whole row");
+        group.refuse(fmt::format("must be from 1 to {}, or -1 for one group per row", kGroupMax));
     return std::max<int64_t>(group.integer(), 0);
 }
 
@@ -46,7 +46,7 @@ int64_t group_at(const JsonPlace& weights, const std::string& strategy) {
     if (strategy != "group")
         weights.at("strategy").refuse("only tensor, channel and group are supported");
     const JsonPlace group = weights.at("group_size");
-    if (group.integer() < 1) group.refuse("a group has at least one input");
+    if (group.integer() < 1) group.refuse("a group must have at least one input");
     return group.integer();
 }
 
@@ -57,7 +57,7 @@ WeightScheme read_weights(const JsonPlace& weights) {
     if (type != "int" && type != "float") weights.at("type").refuse("expected int or float");
     scheme.is_float = type == "float";
     if (scheme.is_float && scheme.bits != 8)
-        weights.at("num_bits").refuse("floats of 8 bits are supported, and no others");
+        weights.at("num_bits").refuse("only floats of 8 bits are supported");
     scheme.is_symmetric = flag_at(weights, "symmetric", true);
     const int64_t group = weights.has("group_size") ? weights.at("group_size").integer() : 0;
     const std::string strategy = weights.has("strategy") ? weights.at("strategy").text()
@@ -71,12 +71,12 @@ WeightScheme read_weights(const JsonPlace& weights) {
 InputRounding read_inputs(const JsonPlace& inputs) {
     if (!inputs.has("dynamic") || !inputs.at("dynamic").boolean())
         inputs.refuse(
-            "scales of activations that are stored in the folder are not supported; "
-            "only dynamic ones, by token");
+            "stored scales of activations are not supported; only dynamic scales, by token, are "
+            "supported");
     if (!inputs.has("strategy") || inputs.at("strategy").text() != "token")
-        inputs.refuse("activations are rounded by token or not at all in this version");
+        inputs.refuse("only activations that are quantized by token are supported");
     if (bits_at(inputs, "num_bits") != 8 || !flag_at(inputs, "symmetric", true))
-        inputs.refuse("activations of 8 bits, symmetric, are supported");
+        inputs.refuse("only symmetric activations of 8 bits are supported");
     const std::string type = inputs.has("type") ? inputs.at("type").text() : "int";
     return type == "float" ? InputRounding::kE4m3 : InputRounding::kInt8;
 }
@@ -88,7 +88,8 @@ Quantization read_compressed_tensors(const JsonPlace& place) {
     if (std::ranges::find(formats, format.text()) == formats.end())
         format.refuse(fmt::format("the format `{}` is not supported; supported are {}",
                                   printable(format.text()), join(formats, ", ")));
-    refuse_if_given(place, "kv_cache_scheme", "rounded keys and values are not supported");
+    refuse_if_given(place, "kv_cache_scheme",
+                    "quantized keys and values (a quantized KV cache) are not supported");
     const bool is_dense = place.has("sparsity_config") && place.at("sparsity_config").is_object() &&
                           place.at("sparsity_config").has("format") &&
                           place.at("sparsity_config").at("format").text() == "dense";
@@ -97,13 +98,13 @@ Quantization read_compressed_tensors(const JsonPlace& place) {
     Quantization how;
     bool is_first = true;
     place.at("config_groups").for_members([&](const std::string&, const JsonPlace& group) {
-        refuse_if_given(group, "output_activations", "rounded outputs are not supported");
+        refuse_if_given(group, "output_activations", "quantized outputs are not supported");
         how.schemes.push_back(read_weights(group.at("weights")));
         const InputRounding inputs = group.has("input_activations")
                                          ? read_inputs(group.at("input_activations"))
                                          : InputRounding::kNone;
         if (!is_first && inputs != how.inputs)
-            group.refuse("this version rounds the activations of all groups in one way");
+            group.refuse("all groups must quantize the activations in the same way");
         how.inputs = inputs;
         is_first = false;
     });
@@ -126,7 +127,7 @@ int awq_bits_at(const JsonPlace& place) {
 
 int packed_bits_at(const JsonPlace& place) {
     const int bits = bits_at(place, "bits");
-    if (bits < 2) place.at("bits").refuse("weights of 2 to 8 bits are supported");
+    if (bits < 2) place.at("bits").refuse("only weights of 2 to 8 bits are supported");
     return bits;
 }
 
@@ -166,9 +167,10 @@ Quantization read_gptq(const JsonPlace& place) {
 // activations. PLACE has the settings of a folder or of one module.
 void require_integers(const JsonPlace& place) {
     if (place.has("data_type") && place.at("data_type").text() != "int")
-        place.at("data_type").refuse("of auto-round's numbers, integers (int) are supported");
+        place.at("data_type").refuse("only integers (int) are supported in folders of auto-round");
     if (place.has("act_bits") && place.at("act_bits").integer() < 16)
-        place.at("act_bits").refuse("of auto-round's folders, rounded activations are not read");
+        place.at("act_bits")
+            .refuse("quantized activations are not supported in folders of auto-round");
 }
 
 Quantization read_auto_round(const JsonPlace& place) {
@@ -183,7 +185,7 @@ Quantization read_auto_round(const JsonPlace& place) {
     const bool is_first_gptq = is_any_of({"auto_round:auto_gptq", "auto_round:gptq"});
     if (!is_awq && !is_first_gptq && !is_any_of({"auto_round", "auto_round:gptqmodel"}))
         place.at(key).refuse(
-            "the layouts auto_round, auto_round:auto_gptq, auto_round:gptqmodel and "
+            "only the layouts auto_round, auto_round:auto_gptq, auto_round:gptqmodel and "
             "auto_round:auto_awq are supported");
     require_integers(place);
     for (const char* const changed : {"rotation_config", "transform_config"})
@@ -207,7 +209,7 @@ Quantization read_awq(const JsonPlace& place) {
     how.method = QuantizationMethod::kAwq;
     const int bits = awq_bits_at(place);
     if (place.has("version") && lower(place.at("version").text()) != "gemm")
-        place.at("version").refuse("the layout gemm is supported, and no other");
+        place.at("version").refuse("only the layout gemm is supported");
     const char* const group = place.has("group_size") ? "group_size" : "q_group_size";
     how.schemes = {{bits, false, false, group_or_row(place.at(group))}};
     return how;

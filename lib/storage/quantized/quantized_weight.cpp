@@ -57,8 +57,8 @@ const SafetensorsEntry* QuantizedWeight::find(std::string_view suffix) const {
 const SafetensorsEntry& QuantizedWeight::need(std::string_view suffix) const {
     if (const SafetensorsEntry* const entry = find(suffix)) return *entry;
     fail(ExitCode::kInput,
-         "{}: the rounded weight of `{}` has no tensor `{}.{}`: the folder is not complete, or its "
-         "quantization_config describes another one",
+         "{}: the quantized weight of `{}` has no tensor `{}.{}`: the folder is incomplete, or its "
+         "quantization_config belongs to another folder",
          parts_.begin()->second.file->path(), printable(module_), printable(module_), suffix);
 }
 
@@ -71,8 +71,9 @@ void QuantizedWeight::refuse(const SafetensorsEntry& entry, const std::string& w
 
 void QuantizedWeight::require_type(const SafetensorsEntry& entry, DType dtype) const {
     if (entry.dtype != dtype)
-        refuse(entry, fmt::format("has type {}, but a rounded weight needs {} there",
-                                  dtype_name(entry.dtype), dtype_name(dtype)));
+        refuse(entry,
+               fmt::format("has type {}, but this tensor of a quantized weight must have type {}",
+                           dtype_name(entry.dtype), dtype_name(dtype)));
 }
 
 void QuantizedWeight::require_shape(const SafetensorsEntry& entry,
@@ -112,7 +113,8 @@ void QuantizedWeight::check_packed(const Quantization& how) {
         std::memcpy(&size, shape.bytes.data() + i * dtype_bytes(shape.dtype),
                     static_cast<size_t>(dtype_bytes(shape.dtype)));
         if (size < 1 || size > kWeightSizeMax)
-            refuse(shape, fmt::format("has the size {}, which no weight has", size));
+            refuse(shape, fmt::format("has the size {}, but sizes must be from 1 to {}", size,
+                                      kWeightSizeMax));
         shape_.push_back(size);
     }
     std::set<int> fitting;
@@ -121,10 +123,12 @@ void QuantizedWeight::check_packed(const Quantization& how) {
             codes.shape == std::vector<int64_t>{shape_[0], packed_words(shape_[1], scheme.bits)})
             fitting.insert(scheme.bits);
     if (fitting.size() != 1)
-        refuse(codes, fmt::format("has shape {}, which {} of quantization_config give a weight {}",
-                                  shape_text(codes.shape),
-                                  fitting.empty() ? "no bits" : "several numbers of bits",
-                                  shape_text(shape_)));
+        refuse(codes,
+               fmt::format("has shape {}, but {} of quantization_config fits this shape for a "
+                           "weight of shape {}",
+                           shape_text(codes.shape),
+                           fitting.empty() ? "no number of bits" : "more than one number of bits",
+                           shape_text(shape_)));
     check_scales(how, *fitting.begin(), false);
 }
 
@@ -170,10 +174,11 @@ void QuantizedWeight::check_scales(const Quantization& how, int bits, bool is_fl
                scheme.is_symmetric == (zeros_ == nullptr);
     };
     if (std::ranges::none_of(how.schemes, fits))
-        refuse(scales, fmt::format("has shape {}{}: no group of layers in quantization_config is "
-                                   "rounded so",
-                                   shape_text(scales.shape),
-                                   zeros_ == nullptr ? "" : ", and there are zero points"));
+        refuse(
+            scales,
+            fmt::format(
+                "has shape {}{}: no group of layers in quantization_config matches these scales",
+                shape_text(scales.shape), zeros_ == nullptr ? "" : ", and there are zero points"));
     if (zeros_ == nullptr) return;
     if (layout_ == Layout::kPlain) {
         require_type(*zeros_, DType::kI8);
@@ -207,10 +212,11 @@ WeightScheme QuantizedWeight::scheme_of_shapes(const Quantization& how,
         if (in == 0 || (in + group - 1) / group != scales.shape[0] || zeros.shape != fitting)
             continue;
         if (found != nullptr)
-            refuse(codes, fmt::format("has shape {}, which fits {} bits in groups of {} and {} in "
-                                      "groups of {}, both of quantization_config",
-                                      shape_text(codes.shape), found->bits, found->group,
-                                      scheme.bits, scheme.group));
+            refuse(codes,
+                   fmt::format("has shape {}, which fits two settings of quantization_config: {} "
+                               "bits in groups of {}, and {} bits in groups of {}",
+                               shape_text(codes.shape), found->bits, found->group, scheme.bits,
+                               scheme.group));
         found = &scheme;
     }
     return found == nullptr ? how.schemes.front() : *found;
@@ -231,8 +237,9 @@ void QuantizedWeight::check_transposed(const Quantization& how) {
     if (codes.shape.size() != 2 || scales.shape.size() != 2 || codes.shape[0] < 1 ||
         scales.shape[0] < 1 || scales.shape[1] < 1 || codes.shape[0] > kWeightSizeMax)
         refuse(codes,
-               fmt::format("has shape {} and the scales have {}, but both have two dimensions",
-                           shape_text(codes.shape), shape_text(scales.shape)));
+               fmt::format("has shape {} and the scales have shape {}, but both must have two "
+                           "dimensions, from 1 to {}",
+                           shape_text(codes.shape), shape_text(scales.shape), kWeightSizeMax));
     const WeightScheme scheme = scheme_of_shapes(how, codes, zeros, scales);
     bits_ = scheme.bits;
     groups_ = scales.shape[0];
@@ -240,18 +247,20 @@ void QuantizedWeight::check_transposed(const Quantization& how) {
     shape_ = {out, inputs_of(codes.shape[0], bits_)};
     if (shape_[1] == 0)
         refuse(codes,
-               fmt::format("has {} rows of words, but codes of {} bits do not fill that many",
-                           codes.shape[0], bits_));
+               fmt::format(
+                   "has {} rows of 32-bit words, which are not a whole number of codes of {} bits",
+                   codes.shape[0], bits_));
     if (layout_ == Layout::kAwq && out % kAwqCodes != 0)
-        refuse(scales, fmt::format("has {} outputs, but AWQ packs {} in a word", out, kAwqCodes));
+        refuse(scales, fmt::format("has {} outputs, but AWQ needs a multiple of {} outputs", out,
+                                   kAwqCodes));
     const int64_t words = packed_words(out, bits_);
     require_shape(codes,
                   std::vector<int64_t>{codes.shape[0], layout_ == Layout::kAwq ? words : out});
     require_shape(zeros, std::vector<int64_t>{groups_, words});
     group_ = scheme.group == 0 ? shape_[1] : scheme.group;
     if ((shape_[1] + group_ - 1) / group_ != groups_)
-        refuse(scales, fmt::format("has {} groups, but {} inputs in groups of {} have {}", groups_,
-                                   shape_[1], group_, (shape_[1] + group_ - 1) / group_));
+        refuse(scales, fmt::format("has {} groups, but {} inputs in groups of {} make {} groups",
+                                   groups_, shape_[1], group_, (shape_[1] + group_ - 1) / group_));
     read_group_index("g_idx");
 }
 
@@ -267,8 +276,8 @@ void QuantizedWeight::read_group_index(std::string_view suffix) {
     if (std::ranges::all_of(own_, [](int32_t group) { return group == -1; })) own_.clear();
     for (const int32_t group : own_)
         if (group < 0 || group >= groups_)
-            refuse(*index,
-                   fmt::format("puts an input into group {}, but there are {}", group, groups_));
+            refuse(*index, fmt::format("puts an input into group {}, but there are only {} groups",
+                                       group, groups_));
 }
 
 int64_t QuantizedWeight::group_of(int64_t column) const {

@@ -248,10 +248,11 @@ const ScriptCode::Definition* ScriptCode::find(std::string_view name) const {
     const auto inside = definitions_.lower_bound(begin);
     if (definitions_.count(name) == 0 && inside != definitions_.end() &&
         inside->first.starts_with(begin))
-        fail(ExitCode::kInput,
-             "{}: its code uses {} as a class or a function, but that is only the beginning of "
-             "other names",
-             path_, printable(name));
+        fail(
+            ExitCode::kInput,
+            "{}: its code uses {} as a class or a function, but this name is only the beginning of "
+            "other names",
+            path_, printable(name));
     while (true) {
         const auto found = definitions_.find(name);
         if (found != definitions_.end()) return &found->second;

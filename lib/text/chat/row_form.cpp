@@ -376,8 +376,8 @@ class RowReader {
         for (size_t i = 0; i < sample_.prompt_messages; ++i)
             if (content_text(sample_.messages[i]).find(asked) != std::string::npos) return;
         throw RowFault(
-            fmt::format("the messages with which both {} and {} begin do not contain the prompt; "
-                        "remove either the prompt or those messages",
+            fmt::format("{} and {} begin with the same messages, but these messages do not contain "
+                        "the prompt; remove the prompt or the messages at the beginning",
                         better_, worse_));
     }
 
@@ -394,9 +394,10 @@ class RowReader {
                 sample_.prompt_messages += sample_.prompt_messages > 0 ? 1 : 0;
             } else if (content_text(sample_.messages.front()).find(trim(text)) ==
                        std::string::npos) {
-                throw RowFault(fmt::format(
-                    "{}: the messages begin with a different system message; remove one of the two",
-                    name));
+                throw RowFault(
+                    fmt::format("{}: the messages begin with another system message; remove the "
+                                "column or that message",
+                                name));
             }
         }
     }
@@ -531,7 +532,7 @@ ParsedRow parse_row(std::string_view line) {
                 ? printable(fault.what())
                 : fmt::format(
                       "invalid JSON at byte {}: it is not UTF-8; convert a Latin-1 file with: "
-                      "iconv -f LATIN1 -t UTF-8 FILE > NEW, with FILE's ending for NEW",
+                      "iconv -f LATIN1 -t UTF-8 FILE > NEW (NEW needs the same ending as FILE)",
                       text_end + 1);
     }
     return result;

@@ -157,7 +157,7 @@ std::unique_ptr<const Normalizer> read_precompiled(const JsonPlace& place) {
         std::memcpy(&trie_bytes, bytes->data(), sizeof(trie_bytes));
     trie_bytes -= trie_bytes % 4;
     if (trie_bytes == 0 || trie_bytes > bytes->size() - sizeof(trie_bytes))
-        map.refuse("its trie is longer than the map");
+        map.refuse("the length of its trie does not fit: the field is damaged");
     std::vector<uint32_t> units(trie_bytes / 4);
     std::memcpy(units.data(), bytes->data() + sizeof(trie_bytes), trie_bytes);
     std::string texts = bytes->substr(sizeof(trie_bytes) + trie_bytes);

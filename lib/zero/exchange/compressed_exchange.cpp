@@ -41,7 +41,9 @@ CompressedExchange::CompressedExchange(const ShardMap& map, const ExchangeSlices
       out_(static_cast<size_t>(map.topology().node_count())),
       in_(out_.size()) {
     DSL_CHECK(map.several_hosts() && map.copies_on_hosts(),
-              "compression needs several hosts, each with a copy; there are {} hosts", nodes());
+              "compression needs several hosts, each with a full copy of the parameters; there are "
+              "{} hosts",
+              nodes());
     const int bridges = map.topology().bridge_count();
     if (!map.topology().is_bridge()) return;
     for (int b = 0; b < map.layout().trained_buckets; ++b) {

@@ -208,8 +208,8 @@ std::vector<float> GradientSums::agree_on_usage(int b) {
     if (map_.topology().world_size() == 1) return usage.mine;
     if (!usage.sums.empty() && !options_.usage_varies) {
         DSL_CHECK(usage.mine == usage.mine_before,
-                  "in bucket {}, different parameters than before got a gradient, though the model "
-                  "has no branch",
+                  "in bucket {}, other parameters got a gradient than in an earlier pass, although "
+                  "the model has no branch",
                   b);
         return usage.sums;
     }

@@ -140,8 +140,8 @@ std::vector<std::string> describe(const PackingAccount& account, const plan::Chu
         const double rms =
             errors.squares > 0 ? std::sqrt(errors.error_squares / errors.squares) : 0;
         clauses.push_back(fmt::format(
-            "moment {} as {}: rms error {:.2g} of its rms, largest error {:.2g} of the largest of "
-            "{} neighbours",
+            "moment {} is stored as {}: the rms error is {:.2g} of the moment's rms, and the "
+            "largest error is {:.2g} of the largest value in a block of {}",
             k + 1, packing_name(format.packings[k]), rms, errors.largest, kPackedBlockNumel));
     }
     if (format.lossless && account.compressed_bytes > 0)

@@ -116,8 +116,8 @@ std::vector<std::string> OffloadFile::paths() const {
 
 std::string OffloadFile::describe() const {
     const storage::BlockFileFacts facts = reads_->facts();
-    return fmt::format("{} with {}, {} requests of {} each at once, {}", swap_.files().path_at(0),
-                       facts.engine, facts.depth, to_text(facts.block),
+    return fmt::format("{} (I/O engine {}, up to {} requests of {} at once, {})",
+                       swap_.files().path_at(0), facts.engine, facts.depth, to_text(facts.block),
                        facts.has_registered_memory ? "registered memory" : "memory not registered");
 }
 

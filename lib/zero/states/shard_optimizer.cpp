@@ -75,7 +75,7 @@ kernels::AdamStep ShardOptimizer::adam(double lr, int64_t step,
 void ShardOptimizer::mix(const kernels::FlatRange& range,
                          const std::optional<config::Betas>& betas) {
     DSL_CHECK(config_.compresses() && range.parameters.empty(),
-              "this optimizer cannot update its momenta alone");
+              "only an optimizer with compression can update its momenta without its parameters");
     queue_.adam_step(range, without_correction(0, betas ? betas->beta1 : config_.beta1));
 }
 

@@ -75,11 +75,11 @@ TensorOptimizer::TensorOptimizer(device::Device& device, device::Queue& queue, i
 
 void TensorOptimizer::update(const kernels::FlatRange& range, const at::Tensor& like,
                              const TensorStep& step) {
-    DSL_CHECK(range.begin == 0 && range.numel <= std::ssize(gradients_.floats()) &&
-                  range.gradients.size() == 1,
-              "a tensor has {} elements and {} gradients, expected one gradient and a buffer for "
-              "all elements",
-              range.numel, range.gradients.size());
+    DSL_CHECK(
+        range.begin == 0 && range.numel <= std::ssize(gradients_.floats()) &&
+            range.gradients.size() == 1,
+        "a tensor has {} elements and {} gradients, expected one gradient of at most {} elements",
+        range.numel, range.gradients.size(), gradients_.floats().size());
     if (range.parameters.empty()) return;
     config::OptimizerConfig config = *step.config;
     if (step.betas) config.beta1 = step.betas->beta1, config.beta2 = step.betas->beta2;

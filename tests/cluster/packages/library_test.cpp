@@ -246,7 +246,7 @@ int main(int argc, char** argv) {
     CHECK_THAT(said, Catch::Contains("ended with 7, again 7"));
     CHECK_THAT(said, Catch::Contains("stopped with 76"));
     CHECK_THAT(library_run(folder, {"env", "-u", "DSLAUNCH", "PATH=/bin", starts, "7", log}),
-               Catch::Contains("error 71: the program dslaunch is not found"));
+               Catch::Contains("error 71: cannot find the program dslaunch"));
     if (!fs::exists(std::string(binary_dir()) + "/dsworker"))
         return report_skipped("plans of programs", "dsworker is not built");
     const std::string model = archive_of("gpt");

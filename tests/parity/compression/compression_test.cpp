@@ -329,12 +329,13 @@ TEST_CASE("a run with masks of the first weights resumes with the same ones only
           ["dense_ratio"] = 0.31;
     CHECK(refusal(config, archive_of("gpt")).find(other) != std::string::npos);
     config.erase("compression_training");
-    CHECK(refusal(config, archive_of("gpt")).find("but this run has none") != std::string::npos);
+    CHECK(refusal(config, archive_of("gpt")).find("but the config of this run has no masks") !=
+          std::string::npos);
     const TemporaryFolder plain;
     train_well(plain, ranks(1), "gpt", fixture_config(facts_of("gpt"), 1, 3));
     const TrainResult refused = train(plain, resumes, archive_of("gpt"), compressed_config(run, 6));
     CHECK(refused.code != 0);
-    CHECK(refused.err.find("its run had no masks") != std::string::npos);
+    CHECK(refused.err.find("the run that saved this checkpoint had no masks") != std::string::npos);
 }
 
 TEST_CASE("pruned rows are left out of smaller weights, which have the same held-out loss") {

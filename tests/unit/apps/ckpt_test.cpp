@@ -223,7 +223,7 @@ TEST_CASE("a command that chooses a checkpoint says so when `latest` names anoth
     const Run made;
     const std::string out = made.folder.path() + "/out";
     const std::string told = fmt::format(
-        "{0}/latest names step-3, but it is only a hint: {0}/step-5 is used", made.root);
+        "{0}/latest names step-3, but the file is only a hint: {0}/step-5 is used", made.root);
     const auto err_of = [&](std::vector<std::string> words) {
         const Ran ran = run(made.folder, std::move(words));
         CHECK(ran.code == 0);

@@ -22,13 +22,13 @@ TEST_CASE("ranks of another launcher have no effect, and torchrun's copies are r
     CHECK(foreign_ranks_note(machine_with({{"WORLD_SIZE", "4"}})).empty());
     CHECK(foreign_ranks_note(machine_with({{"RANK", "0"}, {"WORLD_SIZE", "1"}})).empty());
     CHECK_THAT(foreign_ranks_note(machine_with({{"RANK", "1"}, {"WORLD_SIZE", "4"}})),
-               Catch::StartsWith("RANK=1 and WORLD_SIZE=4 in the environment are another "
-                                 "launcher's and have no effect"));
+               Catch::StartsWith("RANK=1 and WORLD_SIZE=4 in the environment come from another "
+                                 "launcher and have no effect"));
     const launch::EnvironmentList copy = {
         {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "none"}};
     CHECK_THAT(test::error_of(ExitCode::kUsage,
                               [&] { static_cast<void>(foreign_ranks_note(machine_with(copy))); }),
-               Catch::Contains("started this as one of 2 copies (RANK=1)") &&
+               Catch::Contains("started 2 copies of dslaunch (this copy has RANK=1)") &&
                    Catch::Contains("dslaunch --nproc_per_node N TARGET"));
     const launch::EnvironmentList of_mpich = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
     const auto told = [](const launch::EnvironmentList& variables) {
@@ -36,7 +36,7 @@ TEST_CASE("ranks of another launcher have no effect, and torchrun's copies are r
             static_cast<void>(foreign_ranks_note(machine_with(variables)));
         });
     };
-    CHECK_THAT(told(of_mpich), Catch::Contains("as one of 2 copies (PMI_RANK=1)"));
+    CHECK_THAT(told(of_mpich), Catch::Contains("2 copies of dslaunch (this copy has PMI_RANK=1)"));
     CHECK(told({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}) == "accepted");
     launch::EnvironmentList of_slurm = of_mpich;
     of_slurm.emplace_back("SLURM_JOB_ID", "7");

@@ -111,7 +111,7 @@ TEST_CASE("a job is found by its output folder and by a file in it, and its end 
     CHECK(find_job(folder.path(), run + "/").id == "second");
     CHECK(find_job(folder.path(), run + "/metrics.jsonl").id == "second");
     CHECK_THAT(known_jobs_refusal(folder.path(), run + "/logs"),
-               Catch::Contains("no recorded job has it as its --output folder"));
+               Catch::Contains("it is not the --output folder of a recorded job"));
     record_job(folder.path(), "gone", 0, run + "-removed");
     CHECK(find_job(folder.path(), run + "-removed").id == "gone");
     // A relative path of a folder that is gone, which could also be the beginning of an id.
@@ -137,8 +137,8 @@ TEST_CASE(
         return error_of(ExitCode::kInput, [&] { refuse_moved_output(path); });
     };
     CHECK(told(run) == run +
-                           ": was the --output folder of job job-7 (ok), and was moved or "
-                           "removed: give its new place");
+                           ": this --output folder of job job-7 (ok) has been moved or removed: "
+                           "give its new path");
     CHECK(told(run + "-other") == "accepted");
     const auto copy_to = [&](const std::string& name, bool has_weights) {
         const std::string copy = folder.path() + "/" + name;
@@ -149,11 +149,11 @@ TEST_CASE(
         std::ofstream(copy + "/model.safetensors") << "weights";
     };
     copy_to("empty", false);  // not a place to continue from
-    CHECK_THAT(told(run), Catch::EndsWith("was moved or removed: give its new place"));
+    CHECK_THAT(told(run), Catch::EndsWith("has been moved or removed: give its new path"));
     copy_to("best", true);
-    CHECK_THAT(told(run), Catch::EndsWith("was renamed: give " + folder.path() + "/best"));
+    CHECK_THAT(told(run), Catch::EndsWith("has been renamed: give " + folder.path() + "/best"));
     copy_to("copy", true);
-    CHECK_THAT(told(run), Catch::Contains("was renamed or copied: give one of ") &&
+    CHECK_THAT(told(run), Catch::Contains("has been renamed or copied: give one of ") &&
                               Catch::Contains(folder.path() + "/copy"));
     // A file that is missing in the run is not a run that was moved.
     std::filesystem::create_directories(run);
@@ -214,7 +214,7 @@ TEST_CASE("a command copied to another folder is told where its job ran") {
             .text;
     };
     const auto in_there = [&](const std::string& name) {
-        return fmt::format("; job abc1 ran in {0}, which has {1}: cd '{0}'", there, name);
+        return fmt::format("; {1} is in {0}, where job abc1 ran: cd '{0}'", there, name);
     };
     const Words command = {"T",  "--data", "rows.safetensors", "--steps", "6",
                            "-o", "r",      "--resume"};

@@ -49,7 +49,7 @@ TEST_CASE("numbers with a unit or with separators are answered with what to writ
           {"--steps 1_000", "without thousands separators: 2.5e-4, 1000"},
           {"--steps 1e4", "write 10000"},
           {"--steps 10%", "a percentage is not accepted"},
-          {"--warmup-steps 0.1", "a share of the whole is not accepted"},
+          {"--warmup-steps 0.1", "a fraction of the total is not accepted"},
           {"--lr 1e-4,1e-5", "`1e-4,1e-5` is not a number above 0; give one number"},
           {"--lr auto", "for the default, leave the option out"},
           {"--keep 3x", "write the number alone, without x"},
@@ -85,7 +85,7 @@ TEST_CASE("an unknown option that another tool has is named as it is here") {
         {"--cp 2", "--num_gpus N --set dslaunch.sequence.size=2"},
         {"--context_parallel_size 2", "--num_gpus N --set dslaunch.sequence.size=2"},
         {"--fsdp full_shard", "--set zero_optimization.stage=3"},
-        {"--dp 2", "--num_gpus N sets how many ranks"},
+        {"--dp 2", "the degree of data parallelism is the number of ranks"},
         {"--ep 2", "expert parallelism is not available yet"},
         {"--zero3", "--set zero_optimization.stage=3"},
         {"--zero-2", "--set zero_optimization.stage=2"}};
@@ -100,7 +100,7 @@ TEST_CASE("values of other tools are answered with what they are here") {
     for (const auto& [typed, here] :
          {std::pair{"--seed -1", "for the default, 1234, leave the option out"},
           {"--save-interval epoch", "give a number of steps"},
-          {"--eval-interval no", "0 is the option's `off`"},
+          {"--eval-interval no", "to turn this option off, give 0"},
           {"--launcher mpirun", "local: use openmpi"},
           {"--launcher torchrun", "leave --launcher out"},
           {"--launcher kubernetes", "use join"},
@@ -180,7 +180,7 @@ TEST_CASE("a number in another spelling is named in ours") {
     CHECK_THAT(mistyped_options_refusal("t.ipynb"),
                Catch::Contains("jupyter nbconvert --to script t.ipynb"));
     CHECK_THAT(mistyped_options_refusal("t.pt --local_rank 0"),
-               Catch::Contains("each rank gets its own in LOCAL_RANK"));
+               Catch::Contains("each rank gets its local rank in LOCAL_RANK"));
     CHECK_THAT(mistyped_options_refusal("t.pt --overwrite_output_dir"),
                Catch::Contains("existing runs are never overwritten"));
     CHECK_THAT(mistyped_options_refusal("t.pt --model m"),

@@ -74,9 +74,9 @@ TEST_CASE("a report on a job shows no run.json of another job as its own") {
         NameMask mask;
         const std::string text = report_text(job_report(job, mask), mask);
         CHECK(mentions(text, "optimizer.params.lr") == is_own);
-        CHECK(mentions(text, "is another run's") == !is_own);
+        CHECK(mentions(text, "belongs to another run") == !is_own);
         const RunFolder run = read_run_folder(job.output, &job);
-        CHECK(mentions(join(run.problems, "\n"), "run.json is job cafe0002's") == !is_own);
+        CHECK(mentions(join(run.problems, "\n"), "run.json belongs to job cafe0002") == !is_own);
         CHECK(PlannedSteps().of(job) == (is_own ? std::optional<int64_t>(3) : std::nullopt));
     }
 }

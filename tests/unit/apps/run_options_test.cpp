@@ -288,9 +288,9 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
         const auto line = options + "--hostfile " + folder.path() + "/twice true";
         return join(build_job(run_options_parse(line), run_options_machine()).notes, "\n");
     };
-    CHECK_THAT(notes_of(""), Catch::Contains("localhost and 127.0.0.1 are one machine") &&
+    CHECK_THAT(notes_of(""), Catch::Contains("localhost and 127.0.0.1 are names of this machine") &&
                                  Catch::Contains("`localhost slots=3`"));
-    CHECK_THAT(notes_of("--force_multi "), !Catch::Contains("are one machine"));
+    CHECK_THAT(notes_of("--force_multi "), !Catch::Contains("names of this machine"));
     CHECK(job("--force_multi --hostfile " + kHostfiles + "localhost-2 true").transport ==
           TransportKind::kSsh);
     CHECK(job("--hostfile " + kHostfiles + "cluster-4 true").transport == TransportKind::kSsh);
@@ -404,7 +404,7 @@ TEST_CASE("without a hostfile the GPUs decide, and a machine without any takes C
     CHECK(job("--include localhost:2@localhost:1,0 true").world_size == 3);
     for (const char* gap : {"localhost:5", "localhost:1", "localhost:1,3", "localhost:0,2"})
         CHECK_THROWS_WITH(job(fmt::format("--include {} true", gap)),
-                          Catch::Contains("its slots are CPU workers"));
+                          Catch::Contains("so slots are CPU workers"));
     CHECK_THROWS_WITH(job("--include other:1 true"), Catch::Contains("`other` is not"));
     Machine with_gpus = run_options_machine();
     with_gpus.gpu_count = 4;

@@ -27,7 +27,7 @@ TEST_CASE("a busy neighbour is named with what it uses, and fewer threads are ad
     const ProcessorShare large{.processors = 16, .processes = 2, .threads = 8};
     CHECK(has(told(160, 50, 6, large), "OMP_NUM_THREADS=5"));
     const ProcessorShare named{.processors = 2, .threads = 2, .setting = "--threads "};
-    CHECK(has(told(20, 10, 6, named), "with these programs running, --threads 1 may be faster"));
+    CHECK(has(told(20, 10, 6, named), "the job may be faster with --threads 1"));
     const ProcessorShare one{.processors = 1, .processes = 1, .threads = 1};
     CHECK_FALSE(has(told(10, 5, 5, one), "OMP_NUM_THREADS"));
 }

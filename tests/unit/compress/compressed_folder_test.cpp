@@ -192,7 +192,7 @@ TEST_CASE("a run that was killed continues with the same bytes") {
     }
     SECTION("other options do not replace its layers, which may have taken hours") {
         CHECK_THROWS_WITH(make(fixture(), out, int4_form(false), some_texts()),
-                          Catch::Contains("1 finished layer of a run that was stopped"));
+                          Catch::Contains("1 finished layer of a stopped run"));
         CHECK(fs::exists(out + ".partial/layer-00000.safetensors"));
         const Made again =
             make(fixture(), out, int4_form(false), some_texts(), 1, {}, /*is_forced=*/true);
@@ -264,7 +264,7 @@ TEST_CASE(
             const std::string why =
                 refusal([&] { static_cast<void>(compress_folder(task, team)); });
             const bool is_refused = why != "nothing was refused";
-            if (is_refused) CHECK_THAT(why, Catch::Contains("the memory of a test leaves"));
+            if (is_refused) CHECK_THAT(why, Catch::Contains("is free (the memory of a test)"));
             (is_refused ? refused : accepted) = left;
         }
         CHECK(refused > 4 * 24 * 24);  // one input's moments
@@ -404,7 +404,7 @@ TEST_CASE("folders that cannot be compressed are refused by name") {
     std::ofstream(folder.path() + "/file") << "text";
     CHECK_THAT(refused(fixture(), folder.path() + "/file"), Catch::Contains("is a file"));
     make(fixture(), out, int4_form(), {});
-    CHECK_THAT(refused(out, out + "2"), Catch::Contains("rounded already (compressed-tensors)"));
+    CHECK_THAT(refused(out, out + "2"), Catch::Contains("already quantized (compressed-tensors)"));
     CHECK_THAT(refused(fixture(), out), Catch::Contains("already exists") ||
                                             Catch::Contains("not empty") ||
                                             Catch::Contains("--force"));

@@ -156,12 +156,12 @@ const std::vector<Bad>& bad_configs() {
         {R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})",
          {"c:1:54: optimizer.params.nesterov: needs a momentum above 0 and a dampening of 0"}},
         {R"({"optimizer": {"type": "Lamb", "params": {"amsgrad": true}}})",
-         {"c:1:54: optimizer.params.amsgrad: only Adam and AdamW can keep the largest second "
-          "moment, Lamb cannot (nor can it in DeepSpeed): remove the key"}},
+         {"c:1:54: optimizer.params.amsgrad: Lamb cannot keep the largest second moment; only Adam "
+          "and AdamW can, as in DeepSpeed: remove the key"}},
         {R"({"optimizer": {"type": "Adam", "params": {"amsgrad": true}},
              "dslaunch": {"optimizer": {"states": "bf16"}}, "zero_optimization": {"stage": 1}})",
-         {"c:2:51: dslaunch.optimizer.states: bf16 is not supported with amsgrad, because the "
-          "largest of values that are rounded at random grows with every step: use fp32"}},
+         {"c:2:51: dslaunch.optimizer.states: bf16 is not supported with amsgrad, because "
+          "stochastic rounding makes the largest second moment grow with every step: use fp32"}},
         {"compute_environment: LOCAL_MACHINE\ndeepspeed_config: {zero_stage: 3}\n"
          "distributed_type: DEEPSPEED\nnum_processes: 8\n",
          {"c:3:19: distributed_type: this is accelerate's own config, not a ds_config.json: give "
@@ -186,8 +186,8 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:24: dslaunch.steps: `auto` cannot be used here, because the key has no default: "
           "give a value"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "first_segments": [1, 2]}}})",
-         {"c:1:59: dslaunch.pipeline.first_segments: names 2 segments, but 1 stages follow the "
-          "first"}},
+         {"c:1:59: dslaunch.pipeline.first_segments: names 2 segments, but must name 1: the first "
+          "segment of each stage except the first stage"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "first_segments": ["a"]}}})",
          {"c:1:59: dslaunch.pipeline.first_segments: must be a list of segment numbers, each at "
           "least 1"}},
@@ -206,8 +206,8 @@ const std::vector<Bad>& bad_configs() {
           "use interleaved"}},
         {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "zb-v", "first_segments": [1, 2]}}}
 )",
-         {"c:1:79: dslaunch.pipeline.first_segments: names 2 segments, but 3 parts (2 per stage) "
-          "follow the first"}},
+         {"c:1:79: dslaunch.pipeline.first_segments: names 2 segments, but must name 3: the first "
+          "segment of each part (2 per stage) except the first part"}},
         {R"({"pipeline": {"stages": 2}, "dslaunch": {"pipeline": {"stages": 2}}})",
          {"c:1:25: pipeline.stages: is another name of dslaunch.pipeline.stages, which is also "
           "given: remove one of them"}},
@@ -218,7 +218,8 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:34: dslaunch.tensor.size: 4294967296 is more than the maximum, 1048576",
           "c:1:68: dslaunch.sequence.size: 4294967296 is more than the maximum, 1048576",
           "c:1:68: dslaunch.sequence.size: cannot be used together with dslaunch.tensor.size in "
-          "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
+          "this version; to share positions between split layers, use "
+          "dslaunch.tensor.share_positions"}},
         {R"({"dslaunch": {"tensor": {"size": 2, "rules": ["*.mlp.*"]}}})",
          {"c:1:46: dslaunch.tensor.rules: must be an object that maps patterns of parameter names "
           "to rules, not a list"}},
@@ -233,7 +234,8 @@ const std::vector<Bad>& bad_configs() {
           "which is 2: remove the key"}},
         {R"({"dslaunch": {"tensor": {"size": 2}, "sequence": {"size": 2}}})",
          {"c:1:59: dslaunch.sequence.size: cannot be used together with dslaunch.tensor.size in "
-          "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
+          "this version; to share positions between split layers, use "
+          "dslaunch.tensor.share_positions"}},
         {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_max_lr": 0.1}}})",
          {"scheduler.params.cycle_min_lr: is required: a bound of the cycle's learning rates"}},
         {R"({"scheduler": {"type": "WSD",
@@ -249,13 +251,12 @@ const std::vector<Bad>& bad_configs() {
           "tell which of the two answers is better"}},
         {R"({"dslaunch": {"loss": {"name": "ipo", "label_smoothing": 0.1, "mean": "token"}}})",
          {"c:1:71: dslaunch.loss.mean: ipo is a mean over pairs of answers, not over tokens",
-          "c:1:58: dslaunch.loss.label_smoothing: is only for dpo, but dslaunch.loss.name is none "
-          "of these"}},
+          "c:1:58: dslaunch.loss.label_smoothing: is only for dslaunch.loss.name dpo: remove the "
+          "key"}},
         {R"({"dslaunch": {"loss": {"name": "mse", "beta": 0.1, "gamma": 1}}})",
-         {"c:1:47: dslaunch.loss.beta: is only for dpo, ipo, simpo and orpo, but "
-          "dslaunch.loss.name is none of these",
-          "c:1:61: dslaunch.loss.gamma: is only for simpo, but dslaunch.loss.name is none of "
-          "these"}},
+         {"c:1:47: dslaunch.loss.beta: is only for dslaunch.loss.name dpo, ipo, simpo and orpo: "
+          "remove the key",
+          "c:1:61: dslaunch.loss.gamma: is only for dslaunch.loss.name simpo: remove the key"}},
         {R"({"dslaunch": {"lora": {"r": 8, "base": "nf4", "dropout": 1}}})",
          {"c:1:58: dslaunch.lora.dropout: must be below 1"}},
     };
@@ -290,15 +291,15 @@ const std::vector<Bad>& bad_precisions() {
         {"{amp: {enabled: true, opt_level: O4}}",
          {"c:1:34: amp.opt_level: must be one of O0, O1, O2, O3, not `O4`"}},
         {"{amp: {enabled: true, keep_batchnorm_fp32: true}}",
-         {"c:1:44: amp.keep_batchnorm_fp32: changes a level of Apex, which is not used here, and "
-          "only its levels are available: remove the key"}},
+         {"c:1:44: amp.keep_batchnorm_fp32: changes a part of an Apex level, but dslaunch, which "
+          "does not use Apex, supports only whole levels: remove the key"}},
         {"{amp: {enabled: true, loss_scale: 0}}",
          {"c:1:35: amp.loss_scale: must be dynamic, or a number above 0 and at most 2^127"}},
         {"{amp: {enabled: true, loss_scale: static}}",
          {"c:1:35: amp.loss_scale: must be dynamic, or a number above 0 and at most 2^127"}},
         {"{torch_autocast: {enabled: true}, bf16: {enabled: true}}",
-         {"c:1:28: torch_autocast.enabled: bf16.enabled is also true, but it has 16-bit weights, "
-          "and torch_autocast keeps fp32 ones: enable only one of the two"}},
+         {"c:1:28: torch_autocast.enabled: bf16.enabled is also true, but uses 16-bit weights, and "
+          "torch_autocast needs fp32 weights: enable only one of the two"}},
         {"{torch_autocast: {enabled: true}, data_types: {param_dtype: bf16}}",
          {"c:1:61: data_types.param_dtype: bf16 contradicts fp16.enabled and bf16.enabled, which "
           "choose fp32: remove the key"}},
@@ -308,9 +309,8 @@ const std::vector<Bad>& bad_precisions() {
           "communication_data_type or torch_autocast asks for 16: use only one of the two"}},
         {"{communication_data_type: fp16, gradient_allreduce_op: sum, optimizer: {type: "
          "OneBitAdam, params: {lr: 1}}}",
-         {"c:1:27: communication_data_type: the optimizer exchanges momenta in 1 bit; gradients "
-          "that hosts exchange in full form its variance and are always sent in fp32: remove the "
-          "key",
+         {"c:1:27: communication_data_type: the optimizer exchanges momenta in 1 bit, and computes "
+          "its variance from uncompressed gradients, which are always sent in fp32: remove the key",
           "c:1:56: gradient_allreduce_op: the optimizer averages what hosts exchange in 1 bit: use "
           "mean, or another optimizer"}},
         {"{gradient_allreduce_op: sum, dslaunch: {loss: {name: cross_entropy, target: y, mean: "
@@ -330,7 +330,8 @@ const std::vector<Bad>& bad_zeros() {
     static const std::vector<Bad> table = {
         {"{zero_optimization: {stage: 2}, dslaunch: {communication: {reduce: once}}}",
          {"c:1:68: dslaunch.communication.reduce: `once` keeps whole gradients until the last "
-          "micro step, which ZeRO stage 2 does not: remove the key, or use stage 1"}},
+          "micro step, but ZeRO stage 2 shards gradients at each micro step: remove the key, or "
+          "use stage 1"}},
         {"{zero_optimization: {stage: 3, stage3_prefetch_bucket_size: 1, prefetch_bucket_size: 2}}",
          {"c:1:86: zero_optimization.prefetch_bucket_size: is another name of "
           "zero_optimization.stage3_prefetch_bucket_size, which is also given: remove one of "
@@ -365,8 +366,9 @@ const std::vector<Bad>& bad_offloads() {
         {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: /d}}, "
          "dslaunch: {offload: {placement: auto, compress: {moments: bf16}}}}",
          {"c:1:115: dslaunch.offload.placement: auto cannot be used with "
-          "dslaunch.offload.compress.moments bf16: only states on disk are rounded, so the results "
-          "would depend on the disk's speed; remove one of them"}},
+          "dslaunch.offload.compress.moments bf16: only values on disk are rounded, and auto "
+          "chooses these values by the measured speed of the disk, so the results depend on this "
+          "speed; remove one of the two keys"}},
         {"{zero_optimization: {stage: 3, offload_param: {device: nvme}}}",
          {"zero_optimization.offload_param.nvme_path: is not given: device nvme needs a folder on "
           "the disk, or a list with one folder on each disk"}},

@@ -191,7 +191,8 @@ TEST_CASE("a run that ends before a method begins, or before the target bits, is
     // Roundings 3, 6, 12 and 24 take a bit; the first update has the first rounding.
     const std::string falls =
         weights("", R"("start_bits": 8, "target_bits": 4, "quantization_period": 3)");
-    CHECK_THAT(warnings(falls, 23), Catch::Contains("bits are 4 after 23 updates"));
+    CHECK_THAT(warnings(falls, 23),
+               Catch::Contains("the number of bits falls to 4 after 23 updates"));
     CHECK_THAT(warnings(falls, 24), !Catch::Contains("is not reached"));
 }
 
@@ -246,7 +247,7 @@ TEST_CASE("layer_reduction has a teacher or keeps own layers, and distill says h
                   "teacher_layer": [1, -4]}})",
               "must be a list of numbers of layers"},
              {R"({"layer_reduction": {"enabled": true, "module_name_prefix": "a"}})",
-              "nothing would be taken"}})
+              "nothing is copied from the teacher"}})
         CHECK_THAT(problems(section, teacher), Catch::Contains(message));
     for (const char* weight : {"0", "0.5"})
         CHECK_THAT(problems(layers, R"(, "dslaunch": {"lora": {"r": 2}, "distill":

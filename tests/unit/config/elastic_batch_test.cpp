@@ -137,7 +137,8 @@ TEST_CASE("settings of elasticity that contradict each other are named") {
           std::string::npos);
     CHECK(problem(both + R"(, "version": 0.3)").find("must be 0.1 or 0.2") != std::string::npos);
     CHECK(problem(both + R"(, "model_parallel_size": 2, "num_gpus_per_node": 2)")
-              .find("is 2, but a copy of the model is computed by 1 rank") != std::string::npos);
+              .find("is 2, but this config divides a copy of the model among 1 rank") !=
+          std::string::npos);
 }
 
 TEST_CASE("a resumed run takes no batch of its beginning when elasticity determines it") {

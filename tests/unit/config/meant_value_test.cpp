@@ -124,7 +124,7 @@ TEST_CASE("advice on another value of a key names the option that gave the value
         return other_value_text(resolve(config, {.world_size = 1}), "bf16.enabled", "false");
     };
     CHECK(advice("--bf16") == "leaving --bf16 out");
-    CHECK(advice("--set") == "--set bf16.enabled=false in place of the one given");
+    CHECK(advice("--set") == "--set bf16.enabled=false in place of the given value");
     CHECK(advice("c:1") == "--set bf16.enabled=false");
     CHECK(advice("") == "--set bf16.enabled=false");
 }

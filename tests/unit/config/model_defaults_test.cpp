@@ -184,7 +184,7 @@ TEST_CASE("a rate far above the usual one is warned of") {
     };
     const std::string lora = ", dslaunch: {lora: {r: 8}}";
     CHECK_THAT(of_rate(1e-3, ""), Catch::Contains("a learning rate of 0.001 is 50 times the usual "
-                                                  "one for all weights of a pretrained model") &&
+                                                  "rate for all weights of a pretrained model") &&
                                       Catch::Contains("--lr 2e-05"));
     CHECK(of_rate(2e-4, "").empty());
     CHECK_FALSE(of_rate(2.1e-4, "").empty());
@@ -200,7 +200,7 @@ TEST_CASE("a rate far above the usual one is warned of") {
     CHECK(decay.warnings.empty());
     const std::string low = "optimizer: {type: AdamW, params: {lr: 2e-5}}, ";
     CHECK_THAT(warning("{" + low + "scheduler: {type: WarmupLR, params: {warmup_max_lr: 0.001}}}"),
-               Catch::Contains("usual is --set scheduler.params.warmup_max_lr=2e-05"));
+               Catch::Contains("the usual rate is --set scheduler.params.warmup_max_lr=2e-05"));
     CHECK_FALSE(
         warning("{" + low +
                 "scheduler: {type: OneCycle, params: {cycle_min_lr: 1e-6, cycle_max_lr: 0.01}}}")

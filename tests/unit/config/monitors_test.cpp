@@ -64,8 +64,9 @@ TEST_CASE("a section that sets keys but not its switch is warned of") {
         CHECK(result.problems.empty());
         REQUIRE(result.warnings.size() == (is_told ? 1 : 0));
         if (is_told)
-            CHECK_THAT(result.warnings[0],
-                       Catch::Contains("has no effect, because it does not set `enabled`"));
+            CHECK_THAT(
+                result.warnings[0],
+                Catch::Contains("has no effect, because the section does not set `enabled`"));
     }
 }
 

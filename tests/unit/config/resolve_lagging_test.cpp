@@ -51,7 +51,7 @@ TEST_CASE("zenflow's numbers are DeepSpeed's, and auto is a number") {
               .select_interval == 36);
     const Resolved result = resolved(with_zenflow(""));
     CHECK(value_at(result, "zero_optimization.zenflow.update_interval").origin ==
-          "derived: auto = 4, as in the paper's runs");
+          "derived: auto = 4, as in the ZenFlow paper");
 }
 
 TEST_CASE("what zenflow cannot do is refused by name") {

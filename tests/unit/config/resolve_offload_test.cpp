@@ -183,13 +183,13 @@ TEST_CASE("a folder of the disk that only a shell could read is refused") {
                     {.world_size = 1});
         INFO(path);
         REQUIRE(result.problems.size() == 1);
-        CHECK_THAT(result.problems[0].text(), Catch::Contains("only a shell replaces `"));
+        CHECK_THAT(result.problems[0].text(), Catch::Contains("dslaunch does not expand `"));
     }
     const Resolved profile =
         resolve(parse_config("{flops_profiler: {output_file: ~/fl.txt}}", "c"), {.world_size = 1});
     REQUIRE(profile.problems.size() == 1);
     CHECK_THAT(profile.problems[0].text(),
-               Catch::Contains("output_file: only a shell replaces `~`"));
+               Catch::Contains("output_file: dslaunch does not expand `~`"));
 }
 
 TEST_CASE("device cpu is accepted, and what a CPU run makes of it is said") {

@@ -78,8 +78,10 @@ TEST_CASE("ignored names that speak of the training are warnings with the right 
     const Resolved decay = resolve(
         parse_config("{optimizer: {type: AdamW, params: {lr: 0.001, weight_decay: 10}}}", "c"), {});
     REQUIRE(decay.warnings.size() == 1);
-    CHECK_THAT(decay.warnings.front(),
-               Catch::Contains("at the rate 0.001, a step takes away the share 0.01 of"));
+    CHECK_THAT(
+        decay.warnings.front(),
+        Catch::Contains(
+            "with a learning rate of 0.001, each step shrinks every weight by the fraction 0.01"));
     for (const auto& [set, meant] : {std::pair{"learning_rate=1e-4", "optimizer.params.lr"},
                                      {"training.max_steps=3", "dslaunch.steps"},
                                      {"weight_decay=0.1", "optimizer.params.weight_decay"}}) {

@@ -67,7 +67,7 @@ TEST_CASE("rows of another form are refused before anything is computed, and the
     refuses({x}, "got 1 tensor, but the example had 2");
     refuses({x.narrow(0, 0, 3), y.narrow(0, 0, 3)}, "got 3 rows, but a step takes 4");
     refuses({x, y.narrow(0, 0, 3)}, "argument 'y' has 3 rows, but 'x' has 4");
-    refuses({x.view({2, 2}), y}, "the step is planned");
+    refuses({x.view({2, 2}), y}, "but EngineOptions::example has");
     refuses({x.to(at::kComplexFloat), y}, "sparse or complex");
     refuses({at::Tensor(), y}, "is not defined");
     refuses({at::zeros({}), y}, "single number");
@@ -114,7 +114,7 @@ TEST_CASE("the caller's random numbers and modes of LibTorch stay as they were")
                       static_cast<void>(
                           engine.train_batch({at::full({2, 8}, 100'000, at::kLong), tokens}));
                   },
-                  "row 0: 100000 is no row of") == ExitCode::kInput);
+                  "row 0: 100000 is not a valid row of") == ExitCode::kInput);
     }
     CHECK(at::rand({3}).equal(expected));
 }

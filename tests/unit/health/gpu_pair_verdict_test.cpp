@@ -54,7 +54,7 @@ TEST_CASE("one slow pair is named by its ranks, hosts and figures") {
     CHECK(found[0].nodes == std::vector<int64_t>{0, 1});
     CHECK(found[0].text ==
           "between the GPU of rank 1 on n0 and the GPU of rank 6 on n1: 13.33 GB/s, but other "
-          "pairs between hosts reach 40.00 GB/s");
+          "pairs of GPUs between hosts reach 40.00 GB/s");
 }
 
 TEST_CASE("a GPU that is slow with all others is blamed in place of its pairs") {
@@ -64,8 +64,8 @@ TEST_CASE("a GPU that is slow with all others is blamed in place of its pairs") 
     REQUIRE(found.size() == 1);
     CHECK(found[0].rank == 2);
     CHECK(found[0].text ==
-          "the GPU of rank 2 on n0: slow with all 7 others, at less than half of the rate of other "
-          "GPUs");
+          "the GPU of rank 2 on n0: its transfers with each of the 7 other GPUs are slow, at less "
+          "than half of the rate of other pairs");
     gpus.slow_down(4, 5);
     CHECK(gpus.judge().size() == 2);
 }

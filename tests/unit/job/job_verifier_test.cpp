@@ -175,7 +175,7 @@ TEST_CASE("a gradient, a factor, a value, a state and a loss that differ are nam
                Catch::Contains("the update of ") &&
                    Catch::Contains("element 3 of this rank's part, which begins at 0, "));
     spoil.after = [](Shown& shown) { shown.second.back() *= 1.001F; };
-    CHECK_THAT(difference(spoil), Catch::Contains("explains with the rule of adamw"));
+    CHECK_THAT(difference(spoil), Catch::Contains("explains in an update by adamw"));
     spoil = {};
     spoil.loss = 1.001;
     CHECK_THAT(difference(spoil), Catch::Contains("the loss is "));

@@ -137,9 +137,9 @@ TEST_CASE("an adapter is whole with both halves of each layer, of the rank in it
         {{kB}, "`base_model.model.model.layers.0.q.lora_B.weight` has no matching lora_A"},
         {{kA, {"base_model.model.model.layers.0.k.lora_B.weight", {16, 4}}}, "half of the adapter"},
         {{{q + "lora_A.weight", {2, 8}}, {q + "lora_B.weight", {16, 2}}},
-         "has rank 2 and its other half has rank 2, but adapter_config.json says 4"},
+         "has rank 2 and the matching lora_B has rank 2, but adapter_config.json says 4"},
         {{kA, kB}, "adapter_config.json says 6", R"(, "rank_pattern": {"layers.0.q": 6})"},
-        {{kA, {q + "lora_B.weight", {16, 8}}}, "its other half has rank 8"},
+        {{kA, {q + "lora_B.weight", {16, 8}}}, "the matching lora_B has rank 8"},
         {{{q + "lora_A.weight", {4}}, kB}, "has 1 dimension, expected 2"},
         {{{q + "lora_A.weight", {4, 0}}, kB}, "was saved while its values were on other ranks"},
         {{{q + "lora_A.weight", {4, 8}, DType::kI32}, kB}, "has type"},
@@ -169,10 +169,10 @@ TEST_CASE("an adapter is whole with both halves of each layer, of the rank in it
         {{{q + "lora_embedding_A", {4, 10}}, kB}, "appears twice"},
         {{{"base_model.model.model.layers.0.mlp.experts.lora_A.weight", {8, 8}},
           {"base_model.model.model.layers.0.mlp.experts.lora_B.weight", {10, 8}}},
-         "for 2 experts, expected [2 * r, 8] with 12 rows, or [2 * r, 6] with 8 rows"},
+         "a layer of 2 experts needs [2 * r, 8] and 12 rows, or [2 * r, 6] and 8 rows"},
         {{{"base_model.model.model.embed_tokens.lora_A.weight", {4, 8}},
           {"base_model.model.model.embed_tokens.lora_B.weight", {10, 4}}},
-         "is a linear layer's pair for the token embedding"},
+         "is an adapter of a linear layer, but has the name of the token embedding"},
     };
     for (const Case& one : cases) {
         const std::string said = verdict(one.tensors, one.fields);

@@ -51,7 +51,8 @@ TEST_CASE("the log's words on wear are in powers of ten, and say what is not kno
     CHECK(wear_text("/x", Bytes{0}, std::chrono::seconds(1), Bytes{500'107'862'016}) ==
           "0 B written per step to /x; at this rate 0.00 drive writes per day (capacity 500 GB)");
     CHECK(wear_text("/x", Bytes{999}, std::chrono::seconds(1), Bytes{}) ==
-          "999 B written per step to /x; its wear is unknown, because the drive is unknown");
+          "999 B written per step to /x; the wear is unknown, because the capacity of the drive is "
+          "unknown");
 }
 
 }  // namespace dslaunch::test

@@ -140,7 +140,8 @@ TEST_CASE("what a program may not be is refused by its place") {
     }
     SECTION("inputs without a meaning") {
         damaged["graph_module"]["signature"]["input_specs"].erase(0);
-        CHECK_THAT(why_refused(damaged), Contains("it has 1 inputs, but the graph has 2"));
+        CHECK_THAT(why_refused(damaged),
+                   Contains("the signature has 1 inputs, but the graph has 2"));
     }
     SECTION("a missing field") {
         damaged["graph_module"]["graph"].erase("nodes");

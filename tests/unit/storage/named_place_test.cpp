@@ -185,7 +185,7 @@ TEST_CASE("what lies at a place is replaced only by force") {
         CHECK_THAT(said([&] { return require_unused("/dev/zero", force), 0; }),
                    Catch::Contains("is a device or a pipe"));
         CHECK_THAT(said([&] { return require_unused("~/c", force), 0; }),
-                   Catch::Contains("only a shell replaces `~`"));
+                   Catch::Contains("dslaunch does not expand `~`"));
         const std::string none = folder.path() + "/none";
         CHECK(error_of(ExitCode::kDisk, [&] { require_new_file(none + "/a/x.pt", force); }) ==
               none + "/a/x.pt: the folder " + none + "/a does not exist; make it: mkdir -p " +
@@ -212,13 +212,14 @@ TEST_CASE("a path that only a shell can read, or with a blank too many, is told 
                                     unexpanded_text("$SCRATCH/x"), near_file_text(at + "~/T")},
                         "\n");
         }).text;
-    const std::string only = "only a shell replaces ";
-    CHECK(texts == only + "`~`, and not inside quotes: write /home/me/tb\n" + only +
-                       "`~`, and not inside quotes: write /home/me\n" + only +
-                       "`$HOME`, and not inside quotes: write '/home/me/a b'\n" + only +
-                       "`${HOME}`, and not inside quotes: write /home/me\n" + only +
-                       "`$SCRATCH`, and not inside quotes: write the path itself\n; " + only +
-                       "`~`, and not inside quotes: write /home/me/T");
+    const std::string only = "dslaunch does not expand ";
+    CHECK(texts ==
+          only + "`~`, and a shell expands it only outside quotes: write /home/me/tb\n" + only +
+              "`~`, and a shell expands it only outside quotes: write /home/me\n" + only +
+              "`$HOME`, and a shell expands it only outside quotes: write '/home/me/a b'\n" + only +
+              "`${HOME}`, and a shell expands it only outside quotes: write /home/me\n" + only +
+              "`$SCRATCH`, and a shell expands it only outside quotes: write the path itself\n; " +
+              only + "`~`, and a shell expands it only outside quotes: write /home/me/T");
     for (const char* plain : {"", "tb", "a~", "~me/x", "a/$HOME", "$", "$5.00/x", "$(pwd)/x"})
         CHECK(unexpanded_text(plain).empty());
     CHECK(near_file_text(at + "T ") == "; did you mean " + at + "T, without a blank at its end?");

@@ -191,10 +191,11 @@ TEST_CASE("tensors that do not fit each other are refused by name") {
         Parts parts;
         CHECK_THAT(refused(config, whole(parts)), Contains("nothing was refused"));
         CHECK_THAT(refused(compressed(int_weights(8, 4)), parts),
-                   Contains("m.weight_packed") && Contains("no bits"));
+                   Contains("m.weight_packed") && Contains("no number of bits"));
         CHECK_THAT(refused(compressed(int_weights(4, 8)), parts),
                    Contains("m.weight_scale") && Contains("[2, 2]"));
-        CHECK_THAT(refused(compressed(int_weights(4, 4, false)), parts), Contains("is rounded so"));
+        CHECK_THAT(refused(compressed(int_weights(4, 4, false)), parts),
+                   Contains("matches these scales"));
     }
     for (const char* missing : {"weight_packed", "weight_scale", "weight_shape"}) {
         Parts parts;
@@ -204,7 +205,7 @@ TEST_CASE("tensors that do not fit each other are refused by name") {
     {
         Parts parts;
         whole(parts).add("weight_shape", DType::kI64, {2}, std::vector<int64_t>{2, INT64_MAX});
-        CHECK_THAT(refused(config, parts), Contains("which no weight has"));
+        CHECK_THAT(refused(config, parts), Contains("but sizes must be from 1 to"));
         parts.add("weight_shape", DType::kI64, {2}, std::vector<int64_t>{-2, 8});
         CHECK_THAT(refused(config, parts), Contains("the size -2"));
         parts.add("weight_shape", DType::kI64, {3}, std::vector<int64_t>{2, 8, 1});
@@ -260,10 +261,10 @@ TEST_CASE("settings that change the meaning of the numbers are refused") {
         {with_weights("num_bits", 9), "1 to 8 bits"},
         {with_weights("num_bits", 0), "1 to 8 bits"},
         {with_weights("strategy", "block"), "tensor, channel and group"},
-        {with_weights("group_size", 0), "a group has at least one input"},
+        {with_weights("group_size", 0), "a group must have at least one input"},
         {with_weights("type", "complex"), "int or float"},
         {with_weights("type", "float"), "floats of 8 bits"},
-        {with_inputs({{"num_bits", 8}, {"dynamic", false}}), "only dynamic ones"},
+        {with_inputs({{"num_bits", 8}, {"dynamic", false}}), "only dynamic scales"},
         {with_inputs({{"num_bits", 8}, {"dynamic", true}, {"strategy", "tensor"}}), "by token"},
         {{{"quant_method", "gptq"}, {"bits", 5}, {"group_size", 32}}, "2, 3, 4 or 8"},
         {{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"version", "gemv"}}, "gemm"},
@@ -333,7 +334,7 @@ TEST_CASE("auto-round's folders have the layouts of GPTQ and AWQ") {
     const std::pair<Json, const char*> table[] = {
         {with("packing_format", "auto_round:fp8_static"), "packing_format"},
         {with("data_type", "mx_fp"), "integers (int)"},
-        {with("act_bits", 8), "rounded activations"},
+        {with("act_bits", 8), "quantized activations"},
         {with("bits", 1), "2 to 8 bits"},
         {with("rotation_config", {{"type", "hadamard"}}), "transformed weights"},
         {with("extra_config", {{"m", {{"data_type", "fp"}}}}), "integers (int)"}};

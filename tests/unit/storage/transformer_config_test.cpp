@@ -532,7 +532,7 @@ TEST_CASE("what is not computed here is refused by its field") {
     Json phi = as("Phi3ForCausalLM");
     phi["rope_scaling"] = {{"type", "longrope"}, {"short_factor", {1, 2}}, {"long_factor", {1, 2}}};
     CHECK_THAT(refusal(phi),
-               Contains("has 2 factors, expected one for each pair of the 8 elements"));
+               Contains("has 2 factors, expected 4: one for each pair of the 8 rotated elements"));
     Json without = llama();
     without.erase("vocab_size");
     CHECK_THAT(refusal(without), Contains("the field `vocab_size` is missing"));
@@ -580,7 +580,7 @@ TEST_CASE("a model's folder is known by its config.json") {
     test::write_file(index, R"({"weight_map": {"a": "../x.safetensors"}})");
     CHECK_THAT(test::error_of(ExitCode::kInput,
                               [&] { static_cast<void>(open_model_folder(folder.path())); }),
-               Contains("is not in that folder"));
+               Contains("is not in the same folder"));
     test::write_file(index, R"({"weight_map": {"a": "1.safetensors", "b": "1.safetensors"}})");
     CHECK(open_model_folder(folder.path()).files() ==
           std::vector{config, index, folder.path() + "/1.safetensors"});
@@ -591,7 +591,7 @@ TEST_CASE("a model's folder is known by its config.json") {
         test::write_file(index, Json{{"weight_map", {{"a", outside}}}}.dump());
         CHECK_THAT(test::error_of(ExitCode::kInput,
                                   [&] { static_cast<void>(open_model_folder(folder.path())); }),
-                   Contains("is not in that folder"));
+                   Contains("is not in the same folder"));
     }
 }
 

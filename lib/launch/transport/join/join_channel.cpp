@@ -250,7 +250,7 @@ std::string JoinChannel::take_received() {
 }
 
 void JoinChannel::say(std::string_view bytes) {
-    DSL_CHECK(proven(), "the other side has not proven its token");
+    DSL_CHECK(proven(), "the other side has not proven that it has the token");
     if (!tls_) {
         to_connection_.append(bytes);
         return;

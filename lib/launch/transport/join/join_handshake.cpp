@@ -233,7 +233,8 @@ void LauncherHandshake::accept() {
 }
 
 void LauncherHandshake::refuse(const std::string& reason) {
-    DSL_CHECK(state_ == State::kProven, "only a proven agent is refused through the channel");
+    DSL_CHECK(state_ == State::kProven,
+              "an agent that has not proven its token cannot be refused through the channel");
     channel_.say(refusal(reason));
     end(State::kRefused, reason);
 }

@@ -202,7 +202,7 @@ void Relay::flush() {
 
 uint32_t Relay::checked(uint32_t place) const {
     if (place >= windows_.size()) {
-        fail(ExitCode::kInternal, "a relay of {} hosts received a frame for place {}",
+        fail(ExitCode::kInternal, "a relay of {} hosts received a frame for host index {}",
              windows_.size(), place);
     }
     return place;
@@ -214,8 +214,8 @@ void Relay::begin(const RelayHosts& hosts) {
     if (hosts.hosts.size() == 1) return;
     if (!hosts.ssh_config_path.empty() && ::access(hosts.ssh_config_path.c_str(), R_OK) != 0) {
         const std::string cause = fmt::format(
-            "cannot read {} on {}, its relay: {}; a relay reads the ssh configuration on its own "
-            "host: copy the file to the same path there, or give --fanout 0",
+            "cannot read the ssh configuration {} on the relay {}: {}; a relay reads this file on "
+            "its own host: copy the file to the same path there, or give --fanout 0",
             hosts.ssh_config_path, hosts.hosts.front().name, errno_text(errno));
         for (uint32_t place = 1; place < windows_.size(); ++place) {
             end(place, cause, static_cast<int>(ExitCode::kSetup));

@@ -270,7 +270,7 @@ void TreeTransport::close_if_over(Relay& relay) {
 
 size_t TreeTransport::host_at(const Relay& relay, uint32_t place) const {
     if (place >= relay.hosts.size()) {
-        fail(ExitCode::kInternal, "it sent a frame for place {}, but has {} hosts", place,
+        fail(ExitCode::kInternal, "it sent a frame for host index {}, but has {} hosts", place,
              relay.hosts.size());
     }
     return relay.hosts[place];
@@ -365,11 +365,12 @@ void TreeTransport::begin_serving(size_t index, const RelayHello& hello) {
     if (relay.serves) fail(ExitCode::kInternal, "a second hello");
     if (hello.protocol_version != kRelayProtocolVersion) {
         base_->abandon(relay.base);
-        return lose_relay(index,
-                          fmt::format("its dslaunch uses relay protocol {}, but this one ({}) uses "
-                                      "{}; copy this one to the same path there",
-                                      hello.protocol_version, DSL_VERSION, kRelayProtocolVersion),
-                          -1);
+        return lose_relay(
+            index,
+            fmt::format("its dslaunch uses relay protocol {}, but this machine's dslaunch ({}) "
+                        "uses {}; copy this machine's dslaunch to the same path on that host",
+                        hello.protocol_version, DSL_VERSION, kRelayProtocolVersion),
+            -1);
     }
     relay.serves = true;
     relay.greeting_until = kNever;
@@ -437,8 +438,8 @@ void TreeTransport::decide(Trial& trial, bool is_reachable) {
     relay.trying = Relay::Trying::kDone;
     if (is_reachable) {
         relay.verdict =
-            "; this machine can reach such hosts, but the hosts also need ssh keys and known_hosts "
-            "for each other: set them up, or give --fanout 0";
+            "; this machine can reach the host, but a relay also needs an ssh key and known_hosts "
+            "for the host: set them up on all hosts, or give --fanout 0";
     }
     for (const TransportEvent& event : std::exchange(relay.undecided, {})) {
         end_host(event.host, event.text + relay.verdict, event.exit_status);

@@ -37,7 +37,7 @@ int64_t alignment_of(Bytes bytes) {
 [[noreturn]] void fail_without_memory(Bytes bytes, const char* what, int error_number) {
     // EFBIG means the limit on file sizes, which also applies to memory that ranks share.
     fail(ExitCode::kSetup,
-         "cannot make an arena of {} for gradients and parameters: {} failed: {}; {}",
+         "cannot make shared memory of {} for gradients and parameters: {} failed: {}; {}",
          to_text(bytes), what, errno_text(error_number),
          error_number == EFBIG ? "raise the limit on file sizes (ulimit -f)"
                                : "use a smaller model, more hosts, or raise the memory limit of "
@@ -67,11 +67,11 @@ void size_and_seal(const Arena::Descriptor& descriptor, Bytes bytes) {
     if (::fstat(descriptor.fd, &state) != 0)
         fail(ExitCode::kSetup, "{}: {}", text_of(descriptor), errno_text(errno));
     if (state.st_size != 0)
-        fail(
-            ExitCode::kSetup,
-            "{}: already contains {} bytes: a job uses it once. Start the job again with dslaunch, "
-            "which makes new memory; a program that dslaunch starts opens one engine",
-            text_of(descriptor), state.st_size);
+        fail(ExitCode::kSetup,
+             "{} already contains {} bytes, but every job needs new memory. Start the job again "
+             "with dslaunch, which makes new memory. A program that dslaunch starts can open only "
+             "one engine",
+             text_of(descriptor), state.st_size);
     const int seals = ::fcntl(descriptor.fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SEAL) != 0)
         fail(ExitCode::kSetup,

@@ -14,7 +14,7 @@ int64_t tiled_numel(std::span<const NodeRange> ranges, int node_count) {
             "a range of {} elements at {} does not follow the previous range, which ends at {}",
             owned.range.numel, owned.range.begin, end);
         DSL_CHECK(owned.node >= kEveryNode && owned.node < node_count,
-                  "a range is of node {}, but there are {} nodes", owned.node, node_count);
+                  "a range belongs to node {}, but there are {} nodes", owned.node, node_count);
         end = owned.range.end();
     }
     return end;

@@ -179,7 +179,7 @@ TEST_CASE("a teacher of rows that have no target each is refused by name") {
         CHECK_THAT(refusal("y, torch.one_hot(targets % 4, 4).float()", kind),
                    Catch::Contains("the targets of the model's cross entropy are probabilities"));
     CHECK_THAT(refusal("y[:-1], targets[1:]", DistillKind::kHidden),
-               Catch::Contains("has 5 rows of answers, but 4 targets"));
+               Catch::Contains("has 5 rows of outputs, but 4 targets"));
 }
 
 TEST_CASE("a teacher takes no part in evaluation, nor with a weight of zero") {

@@ -92,8 +92,10 @@ TEST_CASE("a number that went to another process, this process and init are neve
     --earlier.start_time;
     CHECK(refused(earlier) == "it has ended, and another process now has its pid");
     CHECK(running.lives());
-    CHECK(refused(name_process(::getpid())) == "this command itself runs in it");
-    CHECK(refused(name_process(::getppid())) == "this command itself runs in it");
+    CHECK(refused(name_process(::getpid())) ==
+          "it is this command itself, or a parent process of this command");
+    CHECK(refused(name_process(::getppid())) ==
+          "it is this command itself, or a parent process of this command");
     CHECK(refused({1, name_process(1).start_time}) == "there is no such process");
     CHECK(refused({0, 5}) == "there is no such process");
     CHECK(refused({-1, 5}) == "there is no such process");

@@ -246,7 +246,8 @@ TEST_CASE("a host with another dslaunch, or without a directory that is needed, 
     for (const bool is_needed : {true, false}) {
         const auto states = check_hosts(fleet, {"/proc/no/such/folder", is_needed, "another"});
         REQUIRE(states[0].faults.size() == (is_needed ? 2 : 1));
-        CHECK(states[0].faults[0].find("differs from this one") != std::string::npos);
+        CHECK(states[0].faults[0].find("differs from this machine's dslaunch") !=
+              std::string::npos);
         if (is_needed)
             CHECK(states[0].faults[1] ==
                   "the directory /proc/no/such/folder: No such file or directory (ENOENT)");

@@ -95,8 +95,9 @@ TEST_CASE("a host that speaks for a rank of another one is lost, and the rank is
         }));
         const AttemptResult result = run(two_per_node(2), transport);
         CHECK(result.exit_code == 67);
-        CHECK_THAT(result.report,
-                   Catch::Contains("an agent reported rank 2, which runs on host n1"));
+        CHECK_THAT(
+            result.report,
+            Catch::Contains("the agent of another host reported rank 2, which runs on host n1"));
     }
 }
 

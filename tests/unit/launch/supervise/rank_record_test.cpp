@@ -133,9 +133,9 @@ TEST_CASE("the report of a hang names the rank for which the others wait, and wh
     stopped.heard_at += std::chrono::milliseconds(4'500);
     CHECK_THAT(
         describe_failure({waiting, stopped}, 0, {}),
-        Catch::Contains("  rank 1 on host right (pid 77) is behind, and has sent no heartbeat "
-                        "for 3.5 s: step 5, compute: Forward of segment 3 (layers.3); it "
-                        "has done 47 instructions, and the other ranks 52 to 52\n"));
+        Catch::Contains("  rank 1 on host right (pid 77) is behind, and has sent no heartbeat for "
+                        "3.5 s: step 5, compute: Forward of segment 3 (layers.3); it has done 47 "
+                        "instructions, and the other ranks have done 52 to 52\n"));
     // A rank that has made no progress since its start has done less than any other.
     RankRecord unheard = told(ended(3, 0, SIGKILL));
     unheard.rank = 2;

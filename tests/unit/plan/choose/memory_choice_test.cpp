@@ -139,9 +139,10 @@ TEST_CASE("advice names what would fit, or says that nothing does, or to make ro
         return admission_advice(search, admit(need, search.limits));
     };
     CHECK(advice(search_with(1400)) ==
-          "it would fit in 1.37 GiB of memory with these changes: zero_optimization.stage: 1");
+          "with these changes, the job needs only 1.37 GiB of memory: zero_optimization.stage: 1");
     CHECK_THAT(advice(search_with(10)),
-               Catch::StartsWith("no higher ZeRO stage, recompute, available offload"));
+               Catch::StartsWith("the job does not fit even with a higher ZeRO stage, recompute, "
+                                 "the available offload"));
     ChoiceSearch disk = search_with(9000);
     disk.limits.disks = {{"/a", 1, mib(5), mib(1)}};
     disk.need_of = [](const MemoryChoice&) {

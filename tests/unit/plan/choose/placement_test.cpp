@@ -114,8 +114,9 @@ TEST_CASE("chunks are kept until the disk takes as long as the busiest other lan
     CHECK(choice.value == 10);
     CHECK(choice.cost == Approx(2 - 1.5 / 2));
     CHECK(choice.why ==
-          "moved 10 of 20 chunks from disk into memory (10 there now): each step waited 1.5 s for "
-          "reads (3 GB/s both ways), 10.00 GiB were free; expected 1.25 s per step instead of 2");
+          "moved 10 of 20 chunks from disk into memory (now 10 chunks are in memory): each step "
+          "waited 1.5 s for reads (3 GB/s both ways), and 10.00 GiB of memory were free; expected "
+          "1.25 s per step instead of 2 s");
     // If 10 chunks are kept, the same times belong to the 10 others: half of these move to memory.
     CHECK(choose_placement(disk_bound(), {kChunks, 2, 10}).value == 15);
 }
@@ -207,8 +208,8 @@ TEST_CASE("a change is measured again soon, and goes on where it helped") {
     CHECK(steps_to_choice(control, facts) == kPlacementSettle + kPlacementMeasured);
     CHECK(control.decide(facts).value == 10);
     CHECK(control.summary() ==
-          "10 of 20 chunks in memory at the end; a step takes 1.3 s, expected 1.25, 2 before the "
-          "first change");
+          "10 of 20 chunks in memory at the end; a step takes 1.3 s; the expected time was 1.25 s; "
+          "before the first change, a step took 2 s");
 }
 
 TEST_CASE("steps that other work on the machine slows, computing too, are no verdict") {

@@ -140,7 +140,7 @@ TEST_CASE("less than a twentieth is no reason to leave flat") {
     CHECK(choose_shard(costs) == ShardBy::kRow);
     costs[3].balance.numel_max = 1000;
     CHECK_THAT(shard_reason(costs, ShardBy::kFlat, {}, "/d"),
-               Catch::Contains("flat (none is better)"));
+               Catch::Contains("flat (no other way is better)"));
 }
 
 }  // namespace dslaunch

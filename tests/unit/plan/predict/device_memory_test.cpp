@@ -103,7 +103,7 @@ TEST_CASE("the advice for a GPU that is too small is the nearest stage that fits
     };
     const HostNeed now = *search.need_of(search.from);
     CHECK(admission_advice(search, admit(now, search.limits)) ==
-          "it would fit in 450.0 MiB of a GPU's memory with these changes: "
+          "with these changes, the job needs only 450.0 MiB of a GPU's memory: "
           "zero_optimization.stage: 3");
     search.limits.device->left = mib(100);
     CHECK_THAT(admission_advice(search, admit(now, search.limits)),

@@ -175,7 +175,7 @@ TEST_CASE("columns and arguments that do not meet are both listed") {
               "",
               start +
                   "each argument of forward has a column, but forward does not take y. To ignore "
-                  "such columns, name those that forward takes:" +
+                  "columns, name only the columns that forward takes:" +
                   set + "x=x"},
              {{"x", "y", "z"},
               {},
@@ -313,9 +313,10 @@ TEST_CASE("keys of token files beside a row file are refused, and so is a damage
     const DataFolder folder;
     DataRequest request = request_for(rows_file(folder), {"x", "y"});
     request.data.context = 8;
-    REQUIRE(opening(folder, request) ==
-            "DIR/d.safetensors: dslaunch.data.context (--context) is only for token files, but "
-            "this file contains rows of fixed length; remove it, or use a token file");
+    REQUIRE(
+        opening(folder, request) ==
+        "DIR/d.safetensors: dslaunch.data.context (--context) is only for token files, but this "
+        "file contains rows of fixed length; remove the key or option, or use a token file");
     request.data.context = 0;
     request.data.token_dtype = DType::kU16;
     REQUIRE_THAT(opening(folder, request),
@@ -362,7 +363,7 @@ TEST_CASE("labels and indices out of range are named with row and element") {
             }) == "DIR/d.safetensors: column 'y', row 1: -100 is not a valid row of wte (0 to 8)");
     REQUIRE(message_of(folder, [&] { sets.check_indices("x", {.count = 9, .what = "row"}); }) ==
             "DIR/d.safetensors: column 'x' is F32, but argument 'x' needs integers, because it "
-            "picks rows by them");
+            "uses them as row indices");
     const std::vector<uint8_t> ids{0, 1, 2, 3, 4, 50};
     const std::string path = folder.rows("i.safetensors", {column("ids", DType::kU8, {3, 2}, ids)});
     const DataSets indices = open_data(request_for(path, {"ids"}));

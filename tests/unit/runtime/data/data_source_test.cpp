@@ -158,7 +158,7 @@ TEST_CASE("among several columns the target of a loss is the only one of its typ
              {{"pixels", "weight"},
               LossKind::kBceWithLogits,
               unsaid +
-                  "none of the remaining columns (class, id) contains floats. Name the column, for "
+                  "the remaining columns (class, id) contain no floats. Name the column, for "
                   "example with --set dslaunch.loss.target=class" +
                   has + "pixels, weight" + last},
              {{"pixels", "weight", "class", "id"},
@@ -171,7 +171,7 @@ TEST_CASE("among several columns the target of a loss is the only one of its typ
              {{"pixels", "id"},
               LossKind::kCrossEntropy,
               ": each argument of forward has a column, but forward does not take weight. To "
-              "ignore such columns, name those that forward takes: --set "
+              "ignore columns, name only the columns that forward takes: --set "
               "dslaunch.data.columns.pixels=pixels --set dslaunch.data.columns.id=id --set "
               "dslaunch.loss.target=class --set dslaunch.data.columns.class=class"}}) {
         CAPTURE(c.arguments, c.choice);

@@ -110,7 +110,7 @@ TEST_CASE("a split checkpoint that is not whole is refused by the file's name") 
                                    folder + "/layer_02-model_states.pt",
                                    fs::copy_options::overwrite_existing);
                  }),
-         "does not match the optimizer's rounded weights");
+         "differs from the optimizer's master weights, rounded");
 }
 
 TEST_CASE("a split checkpoint without its last ranks is refused, also with the layers' files") {
@@ -149,7 +149,7 @@ TEST_CASE("a split checkpoint without its last ranks is refused, also with the l
     says(refusal(
              "pipe-fp32",
              [](const std::string& folder) { fs::remove(folder + "/layer_02-model_states.pt"); }),
-         "is in layer 2, of which there are 0 files of 1");
+         "is in layer 2, but the folder has 0 of 1 files of this layer");
     // A file that belongs to no rank: no parameter of it is trained, and its layer has no buffer.
     says(refusal("pipe-fp32",
                  [&](const std::string& folder) {
@@ -168,7 +168,7 @@ TEST_CASE("a split checkpoint without its last ranks is refused, also with the l
                      bytes[(at + 7 + 63) / 64 * 64 + 2] ^= '\x40';
                      write_file(path, bytes);
                  }),
-         "cannot be told from the tied one");
+         "is a frozen parameter, which is not supported here");
 }
 
 TEST_CASE("rules of split tensors join rows, columns, halves and several parameters in one") {
@@ -301,7 +301,7 @@ TEST_CASE("rules of split tensors join rows, columns, halves and several paramet
     CHECK(mapped.copies[0].second.rank == 1);
     CHECK(fault_of(info_with(1, fused), "odd", {{4, 3}, {4, 3}})
               .find("it is fused in another order") != std::string::npos);
-    CHECK(fault_of(info_with(2, fused), "fused", {{3, 3}, {3, 3}}).find("newer than 1") !=
+    CHECK(fault_of(info_with(2, fused), "fused", {{3, 3}, {3, 3}}).find("versions up to 1") !=
           std::string::npos);
     CHECK(fault_of(info_with(1, fused), "fused", {{4, 3}, {3, 3}})
               .find("a rank's part has another shape") != std::string::npos);

@@ -156,7 +156,7 @@ TEST_CASE("a universal checkpoint that is not whole is refused by the file's nam
     };
     // A parameter of the same length, and one of another.
     says("bf16-2", moves("zero/norm.bias/fp32.pt", "zero/norm.weight/fp32.pt"),
-         "does not match the rounded weights");
+         "fp32.pt, rounded to the same type");
     says("bf16-2", moves("zero/mix.bias/exp_avg.pt", "zero/norm.bias/exp_avg.pt"),
          "has 7 elements, but the weights have 5");
     says("fp32-3", moves("zero/mix.bias/fp32.pt", "zero/norm.bias/fp32.pt"),
@@ -172,7 +172,7 @@ TEST_CASE("a universal checkpoint without counts of updates has the model's coun
         fs::remove(entry.path() / "step.pt", ignored);
     const auto source = open_deepspeed(copy.path(), "", {});
     REQUIRE(source->notes().size() == 1);
-    CHECK(source->notes()[0].find("the model's count is taken, 3") != std::string::npos);
+    CHECK(source->notes()[0].find("the model's count, 3, is used") != std::string::npos);
     for (const CheckpointTensor& tensor : source->tensors())
         CHECK(tensor.updates == (tensor.kind == TensorKind::kTrained ? 3 : 0));
     const Copy other("bf16-2");
@@ -198,7 +198,7 @@ TEST_CASE("a universal checkpoint of a split model is read whole, or refused") {
     fs::copy_file(part.tag() + "/zero/blocks.0.norm.bias/fp32.pt",
                   part.tag() + "/zero/blocks.0.up.bias/fp32.pt",
                   fs::copy_options::overwrite_existing);
-    CHECK(part.refusal().find("took only the part of the first of 2 tensor ranks") !=
+    CHECK(part.refusal().find("stored only the part of the first of 2 tensor ranks") !=
           std::string::npos);
     const Copy lacks("pipe-bf16");
     fs::remove_all(lacks.tag() + "/zero/3.up.weight");

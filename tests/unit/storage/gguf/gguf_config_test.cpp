@@ -111,7 +111,7 @@ TEST_CASE("scalings of positions that a config.json cannot express are refused")
     CHECK(mentions(
         fault_in(
             "llama", [](GgufValues& v) { v.add("llama.rope.scaling.factor", 4.0F); }, factors),
-        "together with a tensor of factors"));
+        "together with a tensor of rope factors"));
 }
 
 TEST_CASE("values with which a GGUF model computes something else are refused") {

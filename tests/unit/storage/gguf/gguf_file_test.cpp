@@ -152,7 +152,7 @@ TEST_CASE("hostile GGUF files are refused before their numbers are used") {
         {padded(header(1, 0) + tensor("t", {huge / 4, 16}, 0, 0)) + data, "empty or too large"},
         {padded(header(1, 0) + tensor("t", {4}, 16, 0)) + data, "IQ2_XXS (16)"},
         {padded(header(1, 0) + tensor("t", {4}, 99, 0)) + data, "unknown (99)"},
-        {padded(header(1, 0) + tensor("t", {33}, 8, 0)) + data, "no whole blocks"},
+        {padded(header(1, 0) + tensor("t", {33}, 8, 0)) + data, "not a whole number of blocks"},
         {padded(header(1, 0) + tensor("t", {4}, 0, 1)) + data, "not aligned"},
         {padded(header(1, 0) + tensor("t", {4}, 0, uint64_t{1} << 62)) + data, "truncated"},
         {padded(header(1, 0) + tensor("t", {64}, 0, 0)) + data, "truncated"},

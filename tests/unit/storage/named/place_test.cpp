@@ -142,7 +142,7 @@ TEST_CASE("what is not a model says what it is, and the command that makes a mod
                                  places.at("ds") +
                                  " NEW, then dslaunch MODEL --data FILE "
                                  "--output NEW --resume"));
-    CHECK_THAT(says("cut.partial"), Catch::Contains("the same command again goes on"));
+    CHECK_THAT(says("cut.partial"), Catch::Contains("run the same command again to finish"));
     CHECK_THAT(says(""),
                Catch::Contains("give one of them: ") && Catch::Contains(places.at("train.pt")) &&
                    Catch::Contains(places.at("T")) && !Catch::Contains(places.at("lora")));

@@ -275,7 +275,7 @@ TEST_CASE("code that nests deeper than LibTorch's stack is refused, with its lin
         {begin + "(1", "a bracket is not closed"},
         {begin + "1)", "a closing bracket has no opening bracket"},
         {"def f() -> int:\n  a = __torch__\n",
-         "as a class or a function, but that is only the beginning of"},
+         "as a class or a function, but this name is only the beginning of"},
     };
     for (const Row& row : rows) {
         const std::string said = code_told(row.code);

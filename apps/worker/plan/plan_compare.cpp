@@ -104,8 +104,8 @@ std::string table_of(const job::JobSetup& setup, const std::vector<Row>& rows,
             "wait on disk until the gradient norm is known\n",
             sums.read_bytes, sums.written_bytes);
     text +=
-        "least: the fewest bytes that any rule can move; a rule that moves no more must know all "
-        "later uses\n";
+        "least: the fewest bytes that any rule can move. Only a rule that knows all later uses "
+        "moves so few\n";
     if (rates.read_bytes_per_s > 0) {
         text += fmt::format(
             "disk ms: at {:.2f} GB/s read, {:.2f} GB/s written, the rates that `dslaunch io-bench` "

@@ -479,7 +479,8 @@ void PushSender::handle(size_t index, const PushAnswer& answer) {
                                encode(PushChunks{answer.id, local.hashes}));
         case PushState::kWantsPieces:
             if (!FilePieces::has_all(answer.missing, local.offer.bytes))
-                return fleet_.lose(index, "its agent requested a part that the file does not have");
+                return fleet_.lose(
+                    index, "the agent of this host requested bytes beyond the end of a file");
             host.phase = Phase::kSending;
             host.pieces = FilePieces(answer.missing, local.offer.bytes);
             return send_pieces(index);

@@ -168,8 +168,10 @@ class RowReader {
                     "; if `{0}` is the list of rows: jq -c '.\"{0}\"[]' FILE > rows.jsonl", name);
             if (value.is(ValueKind::kDict) && (jinja::member(value, "messages") != nullptr ||
                                                jinja::member(value, "prompt") != nullptr))
-                return fmt::format("; if `{0}` is the row: jq -c '.\"{0}\"' FILE > rows.jsonl",
-                                   name);
+                return fmt::format(
+                    "; if the field `{0}` contains the row, take it out: jq -c '.\"{0}\"' FILE > "
+                    "rows.jsonl",
+                    name);
         }
         return "";
     }

@@ -43,10 +43,11 @@ class Interpreter : public ExpressionEvaluator {
             // In Jinja2, `self` contains the blocks of the template. Blocks are not supported, so
             // here `self` is a function that throws.
             if (name == "self")
-                scope->set(
-                    int(i), new_function(&meter(), name, 0, [](Runtime&, Arguments&) -> Value {
-                        throw Fault("`self` is not supported, because blocks are not supported");
-                    }));
+                scope->set(int(i),
+                           new_function(&meter(), name, 0, [](Runtime&, Arguments&) -> Value {
+                               throw Fault(
+                                   "`self` is not supported, because {% block %} is not supported");
+                           }));
             if (const Native* global = find_global(name); global != nullptr)
                 scope->set(int(i), new_function(&meter(), name, 0,
                                                 [global](Runtime& runtime, Arguments& arguments) {

@@ -119,7 +119,9 @@ void MpiCopies::choose_place(uint32_t copies) {
     std::vector<launch::HostAddress> others;
     for (uint32_t rank = 0; rank < copies; ++rank) {
         const std::vector<std::string> words = split(session_.get(rank, kCopyKey), ' ');
-        if (words.size() != 4) fail(ExitCode::kInternal, "copy {} did not report its host", rank);
+        if (words.size() != 4)
+            fail(ExitCode::kInternal, "mpirun's copy {} of this program did not report its host",
+                 rank);
         if (words[0] != "0") continue;
         launch::Host host;
         host.name = words[2];

@@ -425,8 +425,8 @@ void check_compression(KeyReader& keys, RunConfig& run) {
     if (!run.optimizer.compresses()) return;
     const auto refuse = [&](const char* path, const char* what) {
         keys.problem(path,
-                     fmt::format("{} with OneBitAdam, ZeroOneAdam and OneBitLamb in this version: "
-                                 "remove it, or use AdamW",
+                     fmt::format("{} with OneBitAdam, ZeroOneAdam or OneBitLamb in this version: "
+                                 "remove the key, or use AdamW",
                                  what));
     };
     if (run.tensor.size > 1) refuse("dslaunch.tensor.size", "ranks cannot share layers");

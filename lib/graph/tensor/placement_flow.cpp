@@ -51,9 +51,9 @@ void PlacementFlow::split_positions(PositionSplit split) {
     const int64_t positions = graph_.sizes(table->input(1)).back();
     if (positions % size() != 0)
         fail(ExitCode::kInput,
-             "sequence parallelism of {} ranks: the {} positions of a sample, which {} reads, "
-             "cannot be divided evenly among them. Use samples of {} positions "
-             "(dslaunch.data.context for tokens), or {} (dslaunch.sequence.size)",
+             "sequence parallelism of {} ranks: a sample has {} positions ({}), and they cannot be "
+             "divided evenly among them. Use samples of {} positions (for tokens: "
+             "dslaunch.data.context), or {} (dslaunch.sequence.size)",
              size(), positions, describe_node(*table), counts_that_divide(positions, size()),
              ranks_that_divide(positions, size()));
     state_.share_positions(split, positions);

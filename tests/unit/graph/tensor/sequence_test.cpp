@@ -368,7 +368,7 @@ TEST_CASE("a loss that every rank computes of all positions counts once") {
 
 TEST_CASE("positions that do not divide, or that no table shows, are refused by name") {
     CHECK_THAT(refusal(decoder(2, 2, kPlain), 4),
-               Catch::Contains("the 6 positions of a sample") &&
+               Catch::Contains("a sample has 6 positions") &&
                    Catch::Contains("cannot be divided evenly among them") &&
                    Catch::Contains("samples of 4 or 8 positions") &&
                    Catch::Contains("or 2 or 3 or 6 ranks"));

@@ -357,10 +357,10 @@ class FolderCompressor {
                                            config_.names.at("layers"), layer),
                                result.after, true});
         require_finite_error(made.errors.back());
-        log_debug("compress",
-                  "layer {}: the descent lowered the error of the outputs from {:.2f} "
-                  "% to {:.2f} %",
-                  layer, 100 * result.before, 100 * result.after);
+        log_info("compress",
+                 "layer {}: the descent lowered the error of the outputs from {:.2f} "
+                 "% to {:.2f} %",
+                 layer, 100 * result.before, 100 * result.after);
     }
 
     // Returns the texts before the next layer, and after the layer with exact weights.

@@ -44,7 +44,7 @@ class LayerFunction {
 // The size of a descent.
 struct DescentOptions {
     int64_t steps = 200;
-    int64_t rows = 2048;  // of a step: texts are added until they have this many rows
+    int64_t rows = 512;  // of a step: texts are added until they have this many rows
 };
 
 // A weight before the descent.

@@ -45,7 +45,9 @@ class ProductLayer final : public LayerFunction {
     std::vector<float> weight_, gradient_;
 };
 
-// Texts of random rows, whose inputs resemble each other, and the exact outputs of a random matrix.
+// Texts of random rows and the exact outputs of a random matrix. As in models, the inputs of a row
+// depend on a few common factors, so errors of one weight can make up for errors of others.
+constexpr int64_t kFactors = 4;
 struct Problem {
     int64_t out, in;
     std::vector<float> numbers;
@@ -56,12 +58,21 @@ struct Problem {
         std::mt19937 random(seed);
         std::normal_distribution<float> normal;
         for (int64_t i = 0; i < out * in; ++i) numbers.push_back(normal(random));
+        std::vector<float> loads;
+        for (int64_t i = 0; i < kFactors * in; ++i) loads.push_back(normal(random));
         for (int64_t length = 5; length < 12; ++length) {
             inputs.emplace_back();
             outputs.emplace_back();
             for (int64_t row = 0; row < length; ++row) {
-                const float common = 2 * normal(random);
-                for (int64_t i = 0; i < in; ++i) inputs.back().push_back(common + normal(random));
+                std::vector<float> factors;
+                for (int64_t f = 0; f < kFactors; ++f) factors.push_back(normal(random));
+                for (int64_t i = 0; i < in; ++i) {
+                    float input = 0.1F * normal(random);
+                    for (int64_t f = 0; f < kFactors; ++f)
+                        input += factors[static_cast<size_t>(f)] *
+                                 loads[static_cast<size_t>(f * in + i)];
+                    inputs.back().push_back(input);
+                }
                 for (int64_t o = 0; o < out; ++o) {
                     double sum = 0;
                     for (int64_t i = 0; i < in; ++i)
@@ -119,7 +130,7 @@ TEST_CASE("a descent begins at the nearest codes and reports the errors of its w
             CHECK(made.after == Approx(error_of(problem, made.weights[0])).epsilon(1e-6));
             CHECK(made.weights[0].form == form);
             for (const uint8_t code : made.weights[0].codes) REQUIRE(code < (1 << bits));
-            CHECK(made.after < 0.6 * made.before);
+            CHECK(made.after < 0.9 * made.before);
         }
 }
 
@@ -167,7 +178,7 @@ TEST_CASE("a descent comes near the best of all ways to round up or down") {
         descended += descend_on(problem, form, 400).after;
     }
     // The descent may choose other ranges too, but does not try all ways.
-    CHECK(descended < best_of_all + 0.25 * (to_nearest - best_of_all));
+    CHECK(descended < best_of_all + 0.5 * (to_nearest - best_of_all));
 }
 
 TEST_CASE("the result of a descent does not depend on the number of threads") {
@@ -203,7 +214,7 @@ TEST_CASE("a descent that begins with compensated numbers is no worse than compe
     ProductLayer layer(problem.out, problem.in);
     const DescentResult made = descend(layer, std::move(weights), problem.texts, {100, 16}, team);
     CHECK(made.before == Approx(error_of(problem, compensated)).epsilon(1e-6));
-    CHECK(made.after < made.before);
+    CHECK(made.after <= made.before);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ class DescentState {
         });
     }
 
-    // Takes a step of length RATE against the signs of the gradients, which are those of what
+    // Takes a step of length RATE against the signs of GRADIENTS, the gradients of the values that
     // round() wrote. Rounding counts as the identity, as in the paper.
     void step(std::span<const float> gradients, float rate) {
         const float codes = static_cast<float>((1 << weight_.form.bits) - 1);

@@ -228,7 +228,7 @@ TEST_CASE("layer_reduction has a teacher or keeps own layers, and distill says h
     CHECK(own.config.compression.reduction.teacher_layers == std::vector<int64_t>{1, 4});
     CHECK_FALSE(own.config.compression.distill.teaches());
     CHECK(std::ranges::any_of(own.notes, [](const std::string& note) {
-        return note.find("keeps 2 layers of its own") != std::string::npos;
+        return note.find("keeps only 2 layers of its own") != std::string::npos;
     }));
     const Resolved no_layers =
         resolved(R"({"layer_reduction": {"enabled": true, "other_module_name": ["head"]}})");

@@ -90,7 +90,7 @@ TEST_CASE("what zenflow cannot do is refused by name") {
                  "dslaunch.offload.placement: zenflow keeps the states of important units"},
              Bad{with_zenflow("", "stage: 1, offload_optimizer: {device: nvme, nvme_path: /d}",
                               ", dslaunch: {offload: {compress: {moments: int8}}}"),
-                 "dslaunch.offload.compress.moments: the states of zenflow's important units"},
+                 "dslaunch.offload.compress.moments: with zenflow, the states of important units"},
              Bad{with_zenflow("", "stage: 1", ", dslaunch: {device: cuda}"),
                  section + ": late updates are not available on a GPU"},
          }) {

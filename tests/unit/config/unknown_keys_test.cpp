@@ -127,8 +127,8 @@ TEST_CASE("a config whose settings are inside another key, or another file, is r
     REQUIRE(wrapped.size() == 1);
     CHECK(wrapped.front().path == "deepspeed");
     CHECK_THAT(wrapped.front().message,
-               Catch::Contains(
-                   "the place of `train_batch_size`, `zero_optimization`; remove `deepspeed`"));
+               Catch::Contains("move `train_batch_size`, `zero_optimization` to the top level, by "
+                               "removing `deepspeed`"));
     const auto adapter = problems("{peft_type: LORA, r: 8, lora_alpha: 16}");
     REQUIRE(adapter.size() == 1);
     CHECK_THAT(adapter.front().message, Catch::Contains("the adapter_config.json of an adapter"));

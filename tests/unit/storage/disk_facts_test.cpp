@@ -28,9 +28,9 @@ TEST_CASE("a disk has one plain word as its name, and folders on it share it") {
     CHECK(none.device.empty());
     CHECK(none.capacity == Bytes{0});
     CHECK_THROWS_WITH(disk_facts(folder.path() + "/missing"),
-                      Catch::Contains("no such folder; give a folder"));
+                      Catch::Contains("no such folder; give an existing folder"));
     CHECK_THROWS_WITH(disk_facts("/proc/self/maps"),
-                      Catch::Contains("is not a folder; give a folder"));
+                      Catch::Contains("is not a folder; give an existing folder"));
 }
 
 TEST_CASE("wear is drive writes a day") {

@@ -191,6 +191,12 @@ TEST_CASE("the table is sound: unique paths, sections before their keys, default
     }
 }
 
+TEST_CASE("the table describes optimizer.type with the names of all optimizers") {
+    const KeySpec* const key = find_key("optimizer.type");
+    REQUIRE(key != nullptr);
+    CHECK(key->doc.starts_with(join(available_types("optimizer"), ", ") + " ("));
+}
+
 TEST_CASE("another name of a key is read as the key, and beside it is a problem") {
     int64_t names_count = 0;
     for (const KeySpec& name : schema()) {

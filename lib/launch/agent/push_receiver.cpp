@@ -4,15 +4,16 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/machine/disk_room.h"
 #include "base/new_files.h"
 #include "base/path.h"
 #include "base/text.h"
@@ -46,9 +47,8 @@ bool is_sha256(std::string_view text) {
 }
 
 std::string free_space_text(int fd) {
-    struct statvfs facts {};
-    if (::fstatvfs(fd, &facts) != 0) return "unknown";
-    return to_text(Bytes{static_cast<int64_t>(facts.f_bavail * facts.f_frsize)});
+    const std::optional<DiskSpace> disk = disk_space(fd);
+    return disk ? to_text(disk->free) : "unknown";
 }
 
 }  // namespace

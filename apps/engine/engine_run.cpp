@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -82,10 +81,7 @@ std::string own_folder() {
 // gives the number, or else each rank gets an equal share of the host's processors.
 int set_threads(int wanted, const launch::WorkerEnvironment& environment) {
     if (wanted == 0 && std::getenv(launch::kThreadsVariable) == nullptr) {
-        const int granted = launch::processors_granted("");
-        const auto all = static_cast<int>(std::thread::hardware_concurrency());
-        wanted = (granted > 0 ? std::min(granted, all) : all) / environment.local_world_size;
-        wanted = std::max(wanted, 1);
+        wanted = std::max(1, launch::processors_granted() / environment.local_world_size);
     }
     if (wanted > 0) at::set_num_threads(wanted);
     return at::get_num_threads();

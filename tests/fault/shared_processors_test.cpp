@@ -37,8 +37,7 @@ TEST_CASE("hosts that are one machine divide its processors among all their rank
     const TrainResult result = train_on_two_hosts(folder, {});
     INFO(result.err);
     REQUIRE(result.code == 0);
-    const size_t processors = launch::allowed_processors().size();
-    const std::string share = std::to_string(std::max<size_t>(processors / 2, 1));
+    const std::string share = std::to_string(std::max(launch::processors_granted() / 2, 1));
     CHECK(variables(folder, "OMP_NUM_THREADS") == std::vector<std::string>{share, share});
     CHECK(variables(folder, "OMP_WAIT_POLICY") == std::vector<std::string>{"-", "-"});
     for (const std::string& looks : variables(folder, "GOMP_SPINCOUNT"))
@@ -48,7 +47,7 @@ TEST_CASE("hosts that are one machine divide its processors among all their rank
 }
 
 TEST_CASE("more threads than processors are told, and those that wait sleep") {
-    const std::string threads = std::to_string(launch::allowed_processors().size() + 1);
+    const std::string threads = std::to_string(launch::processors_granted() + 1);
     for (const bool chosen : {false, true}) {
         const TemporaryFolder folder;
         std::vector<std::string> more = {"--env", "OMP_NUM_THREADS=" + threads};
@@ -64,8 +63,8 @@ TEST_CASE("more threads than processors are told, and those that wait sleep") {
 }
 
 TEST_CASE("more ranks than processors are warned of, whatever OMP_NUM_THREADS is") {
-    const std::string processors = std::to_string(launch::allowed_processors().size());
-    const std::string ranks = std::to_string(launch::allowed_processors().size() + 1);
+    const std::string processors = std::to_string(launch::processors_granted());
+    const std::string ranks = std::to_string(launch::processors_granted() + 1);
     for (const char* threads : {"", "OMP_NUM_THREADS=1"}) {
         const TemporaryFolder folder;
         std::vector<std::string> more = {"--num_gpus", ranks};

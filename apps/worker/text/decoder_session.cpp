@@ -17,13 +17,13 @@
 #include "graph/adapter/merged_model.h"
 #include "graph/models/transformer.h"
 #include "kernels/isa.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/plan/worker_environment.h"
 #include "runtime/comm/host_link.h"
 #include "runtime/comm_gloo/job_comm.h"
 #include "runtime/comm_gloo/stage_links.h"
 #include "storage/gguf/gguf_file.h"
 #include "storage/huggingface/named_place.h"
-#include "worker/processors.h"
 
 namespace dslaunch::worker {
 
@@ -232,7 +232,7 @@ int DecoderSession::threads() const {
         if (const auto threads = parse_int(trim(split(given, ',').front()));
             threads && *threads > 0)
             return static_cast<int>(std::min(*threads, kThreadsMax));
-    return std::max(processors_granted() / process_.environment.local_world_size, 1);
+    return std::max(launch::processors_granted() / process_.environment.local_world_size, 1);
 }
 
 std::optional<MemoryLimit> DecoderSession::memory_share() const {
@@ -313,10 +313,11 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
         runner_ = std::move(group);
     }
     if (!process_.is_first()) return;
-    neighbours_.emplace("decoder",
-                        ProcessorShare{processors_allowed(), process_.environment.local_world_size,
-                                       threads, "--threads "},
-                        arguments_.streams_text);
+    neighbours_.emplace(
+        "decoder",
+        ProcessorShare{launch::processors_allowed(), process_.environment.local_world_size, threads,
+                       "--threads "},
+        arguments_.streams_text);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     log_info("decoder", "{}: {} of weights ({}){}, {}, {} kernels, opened in {:.2f} s",
              storage::architecture_text(folder_.config), to_text(Bytes{bytes}), arguments_.weights,

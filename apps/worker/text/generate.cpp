@@ -27,13 +27,13 @@
 #include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/models/text_model.h"
+#include "launch/machine/machine_topology.h"
 #include "runtime/comm/device_backend.h"
 #include "runtime/compute/rank_device.h"
 #include "storage/adapter/adapter_changes.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
 #include "text/unicode/code_points.h"
-#include "worker/processors.h"
 #include "worker/rank_process.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
@@ -445,7 +445,7 @@ void generate_with_module(const GenerateArguments& arguments) {
     if (given.threads > 0) {
         at::set_num_threads(static_cast<int>(given.threads));
     } else if (std::getenv(launch::kThreadsVariable) == nullptr) {
-        at::set_num_threads(processors_granted());
+        at::set_num_threads(launch::processors_granted());
     }
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -149,7 +150,7 @@ int64_t read_counter(const std::string& path, const std::string& name) {
     return -1;
 }
 
-int processors_granted(const std::string& root) {
+int group_processors(const std::string& root) {
     const Group group = find_group(root, "cpu");
     int64_t least = 0;
     for (const std::string& folder : group.folders) {
@@ -201,7 +202,7 @@ MachineTopology read_machine_topology(const std::string& root, const std::vector
         topology.processors.push_back(processor);
     }
     topology.gpu_nodes = read_gpu_nodes(root);
-    topology.cores_max = processors_granted(root);
+    topology.cores_max = group_processors(root);
     return topology;
 }
 
@@ -220,6 +221,18 @@ std::vector<int> allowed_processors() {
         if (fits) break;
     }
     return numbers;
+}
+
+int processors_allowed() {
+    const auto allowed = static_cast<int64_t>(allowed_processors().size());
+    const int64_t known = allowed > 0 ? allowed : ::sysconf(_SC_NPROCESSORS_ONLN);
+    return static_cast<int>(std::max<int64_t>(known, 1));
+}
+
+int processors_granted() {
+    const int allowed = processors_allowed();
+    const int of_group = group_processors("");
+    return of_group > 0 ? std::min(of_group, allowed) : allowed;
 }
 
 std::optional<std::vector<int>> parse_processor_list(std::string_view text) {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <ctime>
 #include <vector>
 
@@ -98,12 +97,8 @@ void HashCache::save() {
     }
     static_cast<void>(make_folders(folder_of(path_)));  // errors are reported when the file is
                                                         // opened
-    const TemporaryFile temporary = open_temporary(path_, 0600);
-    int status = temporary.fd.valid() ? write_full(temporary.fd.get(), text) : -errno;
-    if (status == 0 && ::rename(temporary.path.c_str(), path_.c_str()) != 0) status = -errno;
-    if (status == 0) return;
-    if (temporary.fd.valid()) ::unlink(temporary.path.c_str());
-    log_debug("launch", "cannot write the hash cache {}: {}", path_, errno_text(-status));
+    if (const int status = replace_file(path_, text, 0600); status != 0)
+        log_debug("launch", "cannot write the hash cache {}: {}", path_, errno_text(-status));
 }
 
 }  // namespace dslaunch::launch

@@ -229,8 +229,7 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
 int DecoderSession::threads() const {
     if (arguments_.threads > 0) return static_cast<int>(arguments_.threads);
     if (const char* const given = std::getenv(launch::kThreadsVariable))
-        if (const auto threads = parse_int(trim(split(given, ',').front()));
-            threads && *threads > 0)
+        if (const auto threads = launch::first_threads(given))
             return static_cast<int>(std::min(*threads, kThreadsMax));
     return std::max(launch::processors_granted() / process_.environment.local_world_size, 1);
 }

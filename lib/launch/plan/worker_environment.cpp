@@ -130,8 +130,10 @@ int64_t spin_count() {
     return std::clamp<int64_t>(looks, kLooks / 2, int64_t{1'000} * kLooks);
 }
 
-int64_t first_threads(std::string_view value) {
-    return std::max<int64_t>(parse_int(trim(value.substr(0, value.find(',')))).value_or(1), 1);
+std::optional<int64_t> first_threads(std::string_view value) {
+    const auto threads = parse_int(trim(value.substr(0, value.find(','))));
+    if (!threads || *threads < 1) return std::nullopt;
+    return threads;
 }
 
 void set_processors(const ProcessorShare& share, EnvironmentList& environment) {
@@ -139,7 +141,7 @@ void set_processors(const ProcessorShare& share, EnvironmentList& environment) {
     if (given != nullptr) {
         // Waiting threads spin, and would take processor time from computing threads.
         if (share.is_worker && share.bound_threads == 0 &&
-            first_threads(*given) * share.ranks > share.cores &&
+            first_threads(*given).value_or(1) * share.ranks > share.cores &&
             find_variable(environment, kWaitVariable) == nullptr)
             set_variable(environment, kWaitVariable, "passive");
     } else if (share.bound_threads > 0) {

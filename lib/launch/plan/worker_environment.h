@@ -38,8 +38,9 @@ inline constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
 // little time from other threads that need the processor (docs/scale/threads.md).
 [[nodiscard]] int64_t spin_count();
 // Returns the number of threads of an operator if OMP_NUM_THREADS is VALUE, which is "4" or, with
-// one number for each nesting level, "4,2". Returns 1 if VALUE is not a number.
-[[nodiscard]] int64_t first_threads(std::string_view value);
+// one number for each nesting level, "4,2". Returns nothing if VALUE does not begin with a number
+// of at least 1.
+[[nodiscard]] std::optional<int64_t> first_threads(std::string_view value);
 
 // The processors of one rank, as its agent has decided.
 struct ProcessorShare {

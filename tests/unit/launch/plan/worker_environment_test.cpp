@@ -132,6 +132,15 @@ TEST_CASE("torchrun's equal nodes are understood without our own variable") {
     CHECK(WorkerEnvironment::from_process().node_sizes == std::vector<int>{2, 2});
 }
 
+TEST_CASE("the first number of OMP_NUM_THREADS is the number of an operator's threads") {
+    CHECK(first_threads("4") == 4);
+    CHECK(first_threads(" 3 ,2") == 3);
+    for (const char* bad : {"", "x", "0", "-2", ",4", "4x,2"}) {
+        INFO(bad);
+        CHECK_FALSE(first_threads(bad));
+    }
+}
+
 TEST_CASE("an environment file is parsed, not handed to a shell") {
     const EnvironmentFile file = parse_environment_file(
         "\r\n# note\nA=1\nexport B = x=y \nC=\"a \\\"q\\\" \\$HOME\\n\"\nD='it \\n $X'\nE=\nA=2\n"

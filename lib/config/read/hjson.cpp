@@ -16,25 +16,6 @@ namespace {
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr size_t kNowhere = std::string_view::npos;
 
-void append_utf8(std::string& text, uint32_t code) {
-    const auto follow = [&](int shift) { text += char(0x80 | ((code >> shift) & 0x3F)); };
-    if (code < 0x80) {
-        text += char(code);
-    } else if (code < 0x800) {
-        text += char(0xC0 | (code >> 6));
-        follow(0);
-    } else if (code < 0x10000) {
-        text += char(0xE0 | (code >> 12));
-        follow(6);
-        follow(0);
-    } else {
-        text += char(0xF0 | (code >> 18));
-        follow(12);
-        follow(6);
-        follow(0);
-    }
-}
-
 class HjsonReader {
   public:
     HjsonReader(std::string_view text, TreeBuilder& tree) : text_(text), tree_(tree) {}

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <span>
 
@@ -223,15 +222,11 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
                                      : arguments_.context;
 }
 
-// Returns the number of threads. Ranks on the same host share its processors: OMP_NUM_THREADS is
-// the share of each, set by dslaunch or by the user. It may be a list for nested levels; levels
-// after the first are not used here.
 int DecoderSession::threads() const {
-    if (arguments_.threads > 0) return static_cast<int>(arguments_.threads);
-    if (const char* const given = std::getenv(launch::kThreadsVariable))
-        if (const auto threads = launch::first_threads(given))
-            return static_cast<int>(std::min(*threads, kThreadsMax));
-    return std::max(launch::processors_granted() / process_.environment.local_world_size, 1);
+    const int64_t threads = arguments_.threads > 0
+                                ? arguments_.threads
+                                : launch::rank_threads(process_.environment.local_world_size);
+    return static_cast<int>(std::min(threads, kThreadsMax));
 }
 
 std::optional<MemoryLimit> DecoderSession::memory_share() const {

@@ -1,5 +1,4 @@
 // dsworker generate: writes text from a trained language model to stdout while it is generated.
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
@@ -9,7 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <span>
@@ -27,7 +25,7 @@
 #include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/models/text_model.h"
-#include "launch/machine/machine_topology.h"
+#include "job/process/process_resources.h"
 #include "runtime/comm/device_backend.h"
 #include "runtime/compute/rank_device.h"
 #include "storage/adapter/adapter_changes.h"
@@ -442,11 +440,7 @@ void generate_with_module(const GenerateArguments& arguments) {
              "--weights, --cache-dtype and --tensor-ranks work only with a Hugging Face folder on "
              "CPUs: {} runs as a graph{}, which does not support them",
              printable(given.model), arguments.device == "cpu" ? "" : " on a GPU");
-    if (given.threads > 0) {
-        at::set_num_threads(static_cast<int>(given.threads));
-    } else if (std::getenv(launch::kThreadsVariable) == nullptr) {
-        at::set_num_threads(launch::processors_granted());
-    }
+    job::set_rank_threads(1, static_cast<int>(given.threads));
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
     graph::load_op_libraries(arguments.op_libraries);

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <set>
@@ -235,11 +234,6 @@ double share_of_speed(double beside, double alone) {
 }
 
 }  // namespace
-
-void set_rank_threads(int ranks) {
-    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-    at::set_num_threads(std::max(1, launch::processors_granted() / ranks));
-}
 
 JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options) {
     JobRates rates;

@@ -1,5 +1,6 @@
 #include "job/process/process_resources.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sched.h>
@@ -32,6 +33,14 @@ std::string pin_to_processors(const launch::WorkerEnvironment& environment, int 
     const bool is_pinned = ::sched_setaffinity(0, bytes, mine) == 0;
     CPU_FREE(mine);
     return is_pinned ? "pinned to its own processors" : "not pinned";
+}
+
+void set_rank_threads(int ranks, int wanted) {
+    if (wanted > 0) {
+        at::set_num_threads(wanted);
+    } else if (std::getenv(launch::kThreadsVariable) == nullptr) {
+        at::set_num_threads(static_cast<int>(launch::rank_threads(ranks)));
+    }
 }
 
 void return_freed_memory() {

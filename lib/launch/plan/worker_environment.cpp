@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/machine/gpu_use.h"
+#include "launch/machine/machine_topology.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -46,6 +47,11 @@ std::string all_gpus() {
     std::vector<int64_t> numbers(static_cast<size_t>(count_gpus()));
     std::iota(numbers.begin(), numbers.end(), 0);
     return fmt::format("{}", fmt::join(numbers, ","));
+}
+
+// Returns the number of threads of each of RANKS ranks that share PROCESSORS.
+int64_t share_of(int64_t processors, int64_t ranks) {
+    return std::max<int64_t>(1, processors / ranks);
 }
 
 // Makes the same pause that a waiting thread of libgomp makes between two checks.
@@ -136,6 +142,11 @@ std::optional<int64_t> first_threads(std::string_view value) {
     return threads;
 }
 
+int64_t rank_threads(int64_t ranks) {
+    const auto given = first_threads(read(kThreadsVariable).value_or(""));
+    return given ? *given : share_of(processors_granted(), ranks);
+}
+
 void set_processors(const ProcessorShare& share, EnvironmentList& environment) {
     const std::string* const given = find_variable(environment, kThreadsVariable);
     if (given != nullptr) {
@@ -148,7 +159,7 @@ void set_processors(const ProcessorShare& share, EnvironmentList& environment) {
         set_variable(environment, kThreadsVariable, std::to_string(share.bound_threads));
     } else if (share.is_worker) {
         set_variable(environment, kThreadsVariable,
-                     std::to_string(std::max<int64_t>(1, share.cores / share.ranks)));
+                     std::to_string(share_of(share.cores, share.ranks)));
     }
     if (share.is_worker && find_variable(environment, kWaitVariable) == nullptr &&
         find_variable(environment, kSpinVariable) == nullptr)

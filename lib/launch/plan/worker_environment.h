@@ -41,6 +41,10 @@ inline constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
 // one number for each nesting level, "4,2". Returns nothing if VALUE does not begin with a number
 // of at least 1.
 [[nodiscard]] std::optional<int64_t> first_threads(std::string_view value);
+// Returns the default number of threads of this process if it is one of RANKS ranks of this
+// machine: the first number of its OMP_NUM_THREADS, or else an equal share of the processors that
+// it gets, at least 1.
+[[nodiscard]] int64_t rank_threads(int64_t ranks);
 
 // The processors of one rank, as its agent has decided.
 struct ProcessorShare {

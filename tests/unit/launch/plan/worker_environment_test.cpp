@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/plan/environment_file.h"
 #include "support/catch.h"
 
@@ -137,8 +138,24 @@ TEST_CASE("the first number of OMP_NUM_THREADS is the number of an operator's th
     CHECK(first_threads(" 3 ,2") == 3);
     for (const char* bad : {"", "x", "0", "-2", ",4", "4x,2"}) {
         INFO(bad);
-        CHECK_FALSE(first_threads(bad));
+        CHECK_FALSE(first_threads(bad).has_value());
     }
+}
+
+TEST_CASE("without OMP_NUM_THREADS the ranks of a machine share its processors") {
+    const char* const before = std::getenv(kThreadsVariable);
+    const std::string kept = before == nullptr ? "" : before;
+    ::setenv(kThreadsVariable, "5,2", 1);
+    CHECK(rank_threads(1) == 5);
+    CHECK(rank_threads(100'000) == 5);
+    for (const char* none : {"", "many"}) {
+        ::setenv(kThreadsVariable, none, 1);
+        CHECK(rank_threads(1) == processors_granted());
+        CHECK(rank_threads(100'000) == 1);
+    }
+    ::unsetenv(kThreadsVariable);
+    CHECK(rank_threads(1) == processors_granted());
+    if (before != nullptr) ::setenv(kThreadsVariable, kept.c_str(), 1);
 }
 
 TEST_CASE("an environment file is parsed, not handed to a shell") {

@@ -1,7 +1,10 @@
 #include "storage/checkpoint/manifest.h"
 
+#include <fmt/chrono.h>
+
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
 #include "base/error.h"
 #include "base/text/json.h"
@@ -119,6 +122,10 @@ void write_file(JsonWriter& json, const CheckpointFile& file) {
 }
 
 }  // namespace
+
+std::string creation_time() {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
 
 int64_t CheckpointTensor::numel() const {
     return product_of(shape);

@@ -221,6 +221,9 @@ struct Checkpoint {
     bool operator==(const Checkpoint&) const = default;
 };
 
+// Returns the current time in the form of Checkpoint::created.
+[[nodiscard]] std::string creation_time();
+
 // Returns the text of manifest.json. Its last member is the XXH3-128 hash of everything before it.
 [[nodiscard]] std::string manifest_text(const Checkpoint& checkpoint);
 // Reads the manifest in TEXT. Throws Error{kCheckpoint} naming PATH and the fault: damage, a newer

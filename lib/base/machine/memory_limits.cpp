@@ -202,4 +202,11 @@ std::optional<MemoryLimit> tightest_share(const std::vector<MemoryLimit>& limits
     return tightest;
 }
 
+Bytes free_memory(int local_ranks) {
+    constexpr Bytes kUnlimited = gib(int64_t{1} << 20);
+    const std::optional<MemoryLimit> share =
+        tightest_share(read_memory_state().limits, local_ranks);
+    return share ? share->left : kUnlimited;
+}
+
 }  // namespace dslaunch

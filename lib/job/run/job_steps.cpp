@@ -1,7 +1,6 @@
 #include "job/run/job_steps.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/log.h"
 #include "base/machine/memory_limits.h"
@@ -25,12 +24,6 @@ std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::Chun
         bytes.push_back(Bytes{layout.bytes + layout.sum_bytes});
     }
     return bytes;
-}
-
-// Returns how many bytes this rank may still use if all RANKS ranks of its host use as much.
-Bytes free_memory(int ranks) {
-    const std::optional<MemoryLimit> share = tightest_share(read_memory_state().limits, ranks);
-    return share ? share->left : Bytes{std::numeric_limits<int64_t>::max()};
 }
 
 }  // namespace

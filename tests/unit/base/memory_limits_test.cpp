@@ -178,6 +178,8 @@ TEST_CASE("this machine's memory can be read") {
     REQUIRE_FALSE(state.limits.empty());
     CHECK(state.held > kib(100));
     for (const MemoryLimit& limit : state.limits) CHECK(limit.left.value >= 0);
+    CHECK(free_memory(1).value > 0);
+    CHECK(free_memory(1 << 20) < free_memory(1));
 }
 
 TEST_CASE("folders on one disk have one number, and a reserve is kept") {

@@ -19,6 +19,11 @@
 namespace dslaunch::launch {
 namespace {
 
+// OpenMP's own variable: whether waiting threads spin or sleep.
+constexpr const char* kWaitVariable = "OMP_WAIT_POLICY";
+// A variable of libgomp: how many checks a waiting thread makes before it sleeps.
+constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
+
 std::optional<std::string> read(const char* name) {
     const char* value = std::getenv(name);
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -61,6 +66,24 @@ void look_away() {
 #else
     asm volatile("" ::: "memory");
 #endif
+}
+
+// Returns the number of checks of a waiting thread that take 75 us on this processor.
+int64_t spin_count() {
+    using Clock = std::chrono::steady_clock;
+    constexpr int kLooks = 1000;
+    constexpr std::chrono::nanoseconds kSpin{75'000};
+    const std::atomic<int> awaited{0};
+    auto shortest = Clock::duration::max();  // another program may have used the processor
+    for (int round = 0; round < 5; ++round) {
+        const Clock::time_point begin = Clock::now();
+        for (int i = 0; i < kLooks && awaited.load(std::memory_order_relaxed) == 0; ++i)
+            look_away();
+        shortest = std::min(shortest, Clock::now() - begin);
+    }
+    const auto looks =
+        kSpin * kLooks / std::max<Clock::duration>(shortest, std::chrono::nanoseconds{1});
+    return std::clamp<int64_t>(looks, kLooks / 2, int64_t{1'000} * kLooks);
 }
 
 std::vector<int> read_node_sizes(const WorkerEnvironment& environment) {
@@ -119,21 +142,10 @@ void check_agreement(const WorkerEnvironment& e) {
 
 }  // namespace
 
-int64_t spin_count() {
-    using Clock = std::chrono::steady_clock;
-    constexpr int kLooks = 1000;
-    constexpr std::chrono::nanoseconds kSpin{75'000};
-    const std::atomic<int> awaited{0};
-    auto shortest = Clock::duration::max();  // another program may have used the processor
-    for (int round = 0; round < 5; ++round) {
-        const Clock::time_point begin = Clock::now();
-        for (int i = 0; i < kLooks && awaited.load(std::memory_order_relaxed) == 0; ++i)
-            look_away();
-        shortest = std::min(shortest, Clock::now() - begin);
-    }
-    const auto looks =
-        kSpin * kLooks / std::max<Clock::duration>(shortest, std::chrono::nanoseconds{1});
-    return std::clamp<int64_t>(looks, kLooks / 2, int64_t{1'000} * kLooks);
+void limit_spinning(EnvironmentList& environment) {
+    if (find_variable(environment, kWaitVariable) == nullptr &&
+        find_variable(environment, kSpinVariable) == nullptr)
+        set_variable(environment, kSpinVariable, std::to_string(spin_count()));
 }
 
 std::optional<int64_t> first_threads(std::string_view value) {
@@ -161,9 +173,7 @@ void set_processors(const ProcessorShare& share, EnvironmentList& environment) {
         set_variable(environment, kThreadsVariable,
                      std::to_string(share_of(share.cores, share.ranks)));
     }
-    if (share.is_worker && find_variable(environment, kWaitVariable) == nullptr &&
-        find_variable(environment, kSpinVariable) == nullptr)
-        set_variable(environment, kSpinVariable, std::to_string(spin_count()));
+    if (share.is_worker) limit_spinning(environment);
     if (!share.binding.empty()) {
         set_variable(environment, kBindingVariable, share.binding);
     } else {

@@ -28,15 +28,13 @@ inline constexpr const char* kHostVariable = "DSL_HOST";
 // attempts that were repeated with another MASTER_PORT. Later agents use it to recognize the
 // processes of earlier attempts.
 inline constexpr const char* kAttemptVariable = "DSL_ATTEMPT";
-// OpenMP's own variables: the threads of an operator, and whether waiting threads spin or sleep.
+// OpenMP's own variable for the threads of an operator.
 inline constexpr const char* kThreadsVariable = "OMP_NUM_THREADS";
-inline constexpr const char* kWaitVariable = "OMP_WAIT_POLICY";
-// A variable of libgomp: how many checks a waiting thread makes before it sleeps.
-inline constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
-// Returns the number of checks that take about as long as the system takes to wake a thread, 75 us.
-// It is measured on this processor in less than a millisecond. Threads that spin for this time take
-// little time from other threads that need the processor (docs/scale/threads.md).
-[[nodiscard]] int64_t spin_count();
+// Sets GOMP_SPINCOUNT, with which libgomp's waiting threads spin for about 75 us before they sleep:
+// as long as the system takes to wake a thread, and so short that they take little time from other
+// threads (docs/scale/threads.md). Keeps a value in ENVIRONMENT, and sets nothing if
+// OMP_WAIT_POLICY is set. Measures this processor in less than a millisecond.
+void limit_spinning(EnvironmentList& environment);
 // Returns the number of threads of an operator if OMP_NUM_THREADS is VALUE, which is "4" or, with
 // one number for each nesting level, "4,2". Returns nothing if VALUE does not begin with a number
 // of at least 1.

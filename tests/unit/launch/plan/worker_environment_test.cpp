@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "launch/machine/machine_topology.h"
 #include "launch/plan/environment_file.h"
 #include "support/catch.h"
@@ -156,6 +157,20 @@ TEST_CASE("without OMP_NUM_THREADS the ranks of a machine share its processors")
     ::unsetenv(kThreadsVariable);
     CHECK(rank_threads(1) == processors_granted());
     if (before != nullptr) ::setenv(kThreadsVariable, kept.c_str(), 1);
+}
+
+TEST_CASE("waiting threads spin for a short time, unless the user has decided it") {
+    EnvironmentList unset;
+    limit_spinning(unset);
+    REQUIRE(unset.size() == 1);
+    CHECK(unset.front().first == "GOMP_SPINCOUNT");
+    CHECK(parse_int(unset.front().second).value_or(0) >= 500);
+    for (const EnvironmentList& given : {EnvironmentList{{"GOMP_SPINCOUNT", "7"}},
+                                         EnvironmentList{{"OMP_WAIT_POLICY", "active"}}}) {
+        EnvironmentList environment = given;
+        limit_spinning(environment);
+        CHECK(environment == given);
+    }
 }
 
 TEST_CASE("an environment file is parsed, not handed to a shell") {

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "base/machine/control_group.h"
 #include "base/text.h"
 #include "launch/process/process_tree.h"
 
@@ -29,24 +30,14 @@ struct Group {
 // if /proc shows a longer path.
 Group find_group(const std::string& root, std::string_view controller) {
     Group group;
-    std::string top;
-    std::string path;
-    for (const std::string& line : split(text_or_empty(root + "/proc/self/cgroup"), '\n')) {
-        const size_t first = line.find(':');
-        const size_t second = line.find(':', first + 1);
-        if (first == std::string::npos || second == std::string::npos) continue;
-        const auto controllers = split(line.substr(first + 1, second - first - 1), ',');
-        const bool named =
-            std::find(controllers.begin(), controllers.end(), controller) != controllers.end();
-        if (!named && !(line.starts_with("0::") && top.empty())) continue;
-        group.version_1 = named;
-        top = root + "/sys/fs/cgroup";
-        if (named) top.append("/").append(controller);
-        path = line.substr(second + 1);
-        if (named) break;
-    }
-    if (top.empty()) return group;
-    for (fs::path below(path); below != below.root_path() && !below.empty();
+    const std::string text = text_or_empty(root + "/proc/self/cgroup");
+    const std::optional<std::string> named = find_control_group(text, controller);
+    const std::optional<std::string> own = named ? named : find_control_group(text, "");
+    if (!own) return group;
+    group.version_1 = named.has_value();
+    std::string top = root + "/sys/fs/cgroup";
+    if (named) top.append("/").append(controller);
+    for (fs::path below(*own); below != below.root_path() && !below.empty();
          below = below.parent_path()) {
         std::error_code error;
         if (fs::is_directory(top + below.string(), error)) {

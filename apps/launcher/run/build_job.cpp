@@ -11,6 +11,7 @@
 #include "launch/jobs/job_record.h"
 #include "launch/machine/gpu_use.h"
 #include "launch/plan/launch_plan.h"
+#include "launch/plan/worker_environment.h"
 #include "launch/process/spawn.h"
 #include "launch/process/standard_streams.h"
 #include "launcher/run/host_source.h"
@@ -62,7 +63,7 @@ class Builder {
 // Reads CUDA_VISIBLE_DEVICES. The variable is ignored if --include or --exclude is given, because
 // slots are then the numbers of the machine's GPUs, as under deepspeed.
 void Builder::choose_visible_devices() {
-    visible_ = machine_.variable("CUDA_VISIBLE_DEVICES");
+    visible_ = machine_.variable(launch::kDevicesVariable);
     const bool named = !options_.filter.include.empty() || !options_.filter.exclude.empty();
     if (!visible_ || !named || source_ != HostSource::kThisMachine ||
         launch::visible_device_list(visible_, 0).empty())

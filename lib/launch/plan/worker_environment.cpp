@@ -221,12 +221,12 @@ EnvironmentList WorkerEnvironment::variables() const {
         {"CROSS_RANK", text(node_rank)},
         {"CROSS_SIZE", text(static_cast<int>(node_sizes.size()))},
         {"LOCAL_SIZE", text(local_world_size)},
-        {"CUDA_VISIBLE_DEVICES", devices},
+        {kDevicesVariable, devices},
         {"TORCHELASTIC_RESTART_COUNT", text(restart_count)},
         {"TORCHELASTIC_MAX_RESTARTS", text(max_restarts)},
         {"TORCHELASTIC_RUN_ID", job_id},
         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-        {"DSL_JOB_ID", job_id},
+        {kJobIdVariable, job_id},
         {kLaunchIdVariable, launch_id},
         {kAttemptVariable, text(attempt)},
         {"DSL_NODE_SIZES", fmt::format("{}", fmt::join(node_sizes, ","))},
@@ -237,18 +237,22 @@ EnvironmentList WorkerEnvironment::variables() const {
     return list;
 }
 
+bool WorkerEnvironment::has_rank() {
+    return read("RANK").has_value();
+}
+
 WorkerEnvironment WorkerEnvironment::from_process() {
     WorkerEnvironment e;
-    e.devices = read("CUDA_VISIBLE_DEVICES").value_or(all_gpus());
+    e.devices = read(kDevicesVariable).value_or(all_gpus());
     e.arena_fd = read_int("DSL_ARENA_FD", 0, -1);
     e.rendezvous_fd = read_int("DSL_RENDEZVOUS_FD", 0, -1);
     e.control_fd = read_int("DSL_CONTROL_FD", 0, -1);
-    e.job_id = read("DSL_JOB_ID").value_or(read("TORCHELASTIC_RUN_ID").value_or(""));
+    e.job_id = read(kJobIdVariable).value_or(read("TORCHELASTIC_RUN_ID").value_or(""));
     e.launch_id = read(kLaunchIdVariable).value_or("");
     e.attempt = read_int(kAttemptVariable, 0, 0);
     e.restart_count = read_int("TORCHELASTIC_RESTART_COUNT", 0, 0);
     e.max_restarts = read_int("TORCHELASTIC_MAX_RESTARTS", 0, 0);
-    if (!read("RANK")) return e;
+    if (!has_rank()) return e;
     e.rank = read_int("RANK", 0);
     e.world_size = read_int("WORLD_SIZE", 1);
     e.local_rank = read_int("LOCAL_RANK", 0);

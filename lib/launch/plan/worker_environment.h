@@ -1,6 +1,8 @@
-// The environment of one rank: its variable names are written and parsed only here. The launch plan
-// fills it, the agent adds the descriptors and turns it into text when it starts the worker, and
-// dsworker reads it.
+// The environment of one rank: the names of its variables are defined only here, and the variables
+// of its place in the job are written and parsed only here. The launch plan fills it, the agent
+// adds the descriptors and turns it into text when it starts the worker, and dsworker reads it.
+// Other launchers set variables with some of the same names; launcher/run/foreign_ranks.h finds
+// these.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,7 @@ inline constexpr const char* kLogLevelVariable = "DSL_LOG_LEVEL";
 // The processors that a rank was bound to, as "0-3,8", or "none" for --bind none. If it is not set,
 // a dsworker pins itself when the ranks of its host use up all processors.
 inline constexpr const char* kBindingVariable = "DSL_BINDING";
+inline constexpr const char* kJobIdVariable = "DSL_JOB_ID";
 inline constexpr const char* kLaunchIdVariable = "DSL_LAUNCH_ID";
 // The name of the rank's host; only set in jobs whose hosts are real, not pretended on the
 // launcher's machine.
@@ -28,6 +31,8 @@ inline constexpr const char* kHostVariable = "DSL_HOST";
 // attempts that were repeated with another MASTER_PORT. Later agents use it to recognize the
 // processes of earlier attempts.
 inline constexpr const char* kAttemptVariable = "DSL_ATTEMPT";
+// CUDA's own variable for the GPUs that a process sees.
+inline constexpr const char* kDevicesVariable = "CUDA_VISIBLE_DEVICES";
 // OpenMP's own variable for the threads of an operator.
 inline constexpr const char* kThreadsVariable = "OMP_NUM_THREADS";
 // Sets GOMP_SPINCOUNT, with which libgomp's waiting threads spin for about 75 us before they sleep:
@@ -107,7 +112,9 @@ struct WorkerEnvironment {
     // Returns every variable of a worker, in a fixed order, without descriptors that are -1.
     [[nodiscard]] EnvironmentList variables() const;
 
-    // Reads this process's environment; if RANK is not set, the world has one rank. Throws
+    // Returns true if this process's environment says that it is a rank: RANK is set.
+    [[nodiscard]] static bool has_rank();
+    // Reads this process's environment; if has_rank() is false, the world has one rank. Throws
     // Error{kSetup} that names the variable if one is missing, malformed or contradicts another
     // variable.
     [[nodiscard]] static WorkerEnvironment from_process();

@@ -1,6 +1,7 @@
 // Small text tools shared by parsers and messages.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,6 +24,10 @@ namespace dslaunch {
 [[nodiscard]] std::string join(std::span<const std::string> parts, std::string_view separator);
 // Returns TEXT with ASCII capitals as lower-case letters.
 [[nodiscard]] std::string lower(std::string_view text);
+// Returns BYTES as hexadecimal digits in lower case, two for each byte.
+[[nodiscard]] std::string hex_text(std::span<const std::byte> bytes);
+// Returns true if TEXT consists of DIGITS hexadecimal digits in lower case.
+[[nodiscard]] bool is_hex_text(std::string_view text, size_t digits);
 
 // Returns "1 host", "3 hosts". REQUIRES: the plural of NOUN is formed by adding an s.
 [[nodiscard]] std::string counted(int64_t count, std::string_view noun);

@@ -244,11 +244,8 @@ void set_log_level(RunOptions& o, const std::string& value) {
 }
 
 void set_sha256(RunOptions& o, const std::string& value) {
-    o.expect_sha256 = value;
-    for (char& c : o.expect_sha256)
-        c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (value.size() != 64 ||
-        o.expect_sha256.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    o.expect_sha256 = lower(value);
+    if (!is_hex_text(o.expect_sha256, 64)) {
         fail(ExitCode::kUsage,
              "a SHA-256 has 64 hexadecimal digits (0-9, a-f), unlike this value of {} characters",
              value.size());

@@ -22,11 +22,6 @@ constexpr size_t kCacheBytesMax = 1U << 20;
 constexpr size_t kHexDigits = 64;
 constexpr int64_t kSettled = 2 * kNanosecondsPerSecond;
 
-bool is_hash(std::string_view text) {
-    return text.size() == kHexDigits &&
-           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
 }  // namespace
 
 std::string HashCache::default_path() {
@@ -56,7 +51,7 @@ void HashCache::load() {
     }
     for (const std::string& line : split(text, '\n')) {
         const std::vector<std::string> words = split(line, ' ');
-        if (words.size() != 7 || !is_hash(words[6])) continue;
+        if (words.size() != 7 || !is_hex_text(words[6], kHexDigits)) continue;
         std::vector<int64_t> numbers;
         for (size_t i = 0; i < 6; ++i) {
             if (const auto number = parse_int(words[i])) numbers.push_back(*number);

@@ -171,7 +171,8 @@ TEST_CASE("bad command lines are refused before anything starts") {
              "to resume from a folder, write --resume=DIR"},
             {{"MODELS/gpt.pt", "--data=~/tokens.bin"},
              64,
-             "the shell expands `~` only at the start of a word"},
+             "--data: dslaunch does not expand `~`, and a shell expands it only at the start of a "
+             "word"},
             {{"~/no-such-model", "--data", "x"}, 66, "dslaunch does not expand `~`, and a shell"},
             {{"MODELS/gpt.pt", "-o", "$HOME/x"},
              64,

@@ -12,7 +12,6 @@
 #include <span>
 
 #include "support/catch.h"
-
 #include "support/places.h"
 #include "support/script_module.h"
 #include "support/temporary_folder.h"

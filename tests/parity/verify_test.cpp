@@ -1,7 +1,6 @@
 // dslaunch verify, through the real programs: jobs with every kind of parallelism compute what one
 // rank alone computes, and a job that it cannot check is refused with the reason.
 #include <fmt/core.h>
-
 #include <torch/csrc/jit/api/module.h>
 
 #include "fixture_runs.h"

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "support/job_process.h"
-
 #include "support/places.h"
 #include "support/text_tools.h"
 

@@ -4,6 +4,8 @@
 // docs/start/from-deepspeed.md lists these rows.
 #include <fmt/ranges.h>
 
+#include <fstream>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/words.h"
@@ -13,8 +15,6 @@
 #include "launcher/run/build_job.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
-
-#include <fstream>
 
 using namespace dslaunch;
 using namespace dslaunch::launch;

@@ -1,7 +1,4 @@
 // Options in other tools' form, or with values that they do not take, and the message about each.
-#include "launcher/options/parse_run.h"
-#include "launcher/options/run_options.h"
-
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -10,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launcher/options/parse_run.h"
+#include "launcher/options/run_options.h"
 #include "launcher/run/build_job.h"
 #include "support/catch.h"
 #include "support/job_process.h"

@@ -1,10 +1,10 @@
 #include "launcher/run/training_job_checks.h"
-#include "launcher/options/parse_run.h"
 
 #include <filesystem>
 
 #include "base/error.h"
 #include "config/read/unread_config.h"
+#include "launcher/options/parse_run.h"
 #include "launcher/run/build_job.h"
 #include "storage/files/zip_archive.h"
 #include "support/catch.h"

@@ -1,9 +1,9 @@
 // HJSON as DeepSpeed reads it in its config: values, places, and mistakes that must not be read as
 // text.
+#include <string>
+
 #include "config/read/train_config.h"
 #include "support/catch.h"
-
-#include <string>
 
 using namespace dslaunch::config;
 

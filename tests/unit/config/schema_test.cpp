@@ -1,7 +1,4 @@
 #include "config/schema/schema.h"
-#include "base/text.h"
-#include "config/resolve/resolve.h"
-#include "support/catch.h"
 
 #include <fmt/core.h>
 
@@ -9,6 +6,10 @@
 #include <set>
 #include <string>
 #include <vector>
+
+#include "base/text.h"
+#include "config/resolve/resolve.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

@@ -1,10 +1,3 @@
-#include "base/error.h"
-#include "graph/archive/model.h"
-#include "graph/models/models.h"
-#include "graph/models/module_builder.h"
-#include "graph/models/save_archive.h"
-#include "support/catch.h"
-
 #include <ATen/TensorIndexing.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/all.h>
@@ -21,6 +14,13 @@
 
 #include <cmath>
 #include <filesystem>
+
+#include "base/error.h"
+#include "graph/archive/model.h"
+#include "graph/models/models.h"
+#include "graph/models/module_builder.h"
+#include "graph/models/save_archive.h"
+#include "support/catch.h"
 
 namespace dslaunch {
 

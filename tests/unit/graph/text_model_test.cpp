@@ -1,10 +1,4 @@
 #include "graph/models/text_model.h"
-#include "base/error.h"
-#include "base/fd.h"
-#include "graph/models/models.h"
-#include "graph/models/save_archive.h"
-#include "storage/files/zip_archive.h"
-#include "support/catch.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/eye.h>
@@ -14,6 +8,13 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <filesystem>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "graph/models/models.h"
+#include "graph/models/save_archive.h"
+#include "storage/files/zip_archive.h"
+#include "support/catch.h"
 
 namespace dslaunch {
 

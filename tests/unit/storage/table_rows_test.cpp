@@ -1,12 +1,13 @@
 // Parquet files that pyarrow wrote (tests/fixtures/make_tables.py), compared with the same rows as
 // lines of JSON.
+#include "storage/tables/table_rows.h"
+
 #include <array>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "storage/tables/table_rows.h"
 #include "support/catch.h"
 #include "support/places.h"
 #include "support/skip.h"

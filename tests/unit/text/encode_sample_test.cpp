@@ -2,6 +2,7 @@
 // template must not leave out. Each word tN of the fixture's tokenizer is token N, and </s> is
 // token 2.
 #include "text/rows/encode_sample.h"
+
 #include "support/catch.h"
 #include "support/places.h"
 

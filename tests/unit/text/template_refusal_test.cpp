@@ -1,6 +1,5 @@
 // Actions that a template may not do, and the texts of its errors.
 #include <nlohmann/json.hpp>
-
 #include <thread>
 
 #include "support/catch.h"

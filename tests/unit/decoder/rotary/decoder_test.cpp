@@ -3,16 +3,16 @@
 // weights.
 #include "decoder/decode/decoder.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/jit/api/module.h>
+
 #include <barrier>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <thread>
-
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/tensor.h>
-#include <c10/core/InferenceMode.h>
-#include <torch/csrc/jit/api/module.h>
 
 #include "base/text_bytes.h"
 #include "decoder/engine/engine.h"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/signalfd.h>
+
 #include <csignal>
 #include <optional>
 #include <utility>

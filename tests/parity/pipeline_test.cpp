@@ -41,20 +41,6 @@ std::string weights_of(const TemporaryFolder& folder) {
     return content_of(folder.path() + "/out/model.safetensors");
 }
 
-std::vector<double> held_out(const TrainResult& result) {
-    std::vector<double> values;
-    for (const Json& line : result.metrics)
-        if (line.contains("eval_loss")) values.push_back(line.at("eval_loss").get<double>());
-    return values;
-}
-
-std::vector<double> norms(const TrainResult& result) {
-    std::vector<double> values;
-    for (const Json& line : result.metrics)
-        if (line.contains("grad_norm")) values.push_back(line.at("grad_norm").get<double>());
-    return values;
-}
-
 // The result of the same job without a pipeline.
 struct Alone {
     TrainResult result;
@@ -69,8 +55,8 @@ struct Alone {
 
     void check(const TemporaryFolder& folder, const TrainResult& other) const {
         CHECK(other.losses() == result.losses());
-        CHECK(norms(other) == norms(result));
-        CHECK(held_out(other) == held_out(result));
+        CHECK(other.values_of("grad_norm") == result.values_of("grad_norm"));
+        CHECK(other.values_of("eval_loss") == result.values_of("eval_loss"));
         CHECK((weights_of(folder) == weights));
     }
 };
@@ -125,7 +111,7 @@ TEST_CASE("stages of processes with several parts train bit for bit as one rank 
         config["dslaunch"]["eval_interval"] = 2;
         config["dslaunch"]["data"]["eval_fraction"] = 0.1;
         const Alone alone(name, config, 1);
-        REQUIRE(held_out(alone.result).size() == 3);
+        REQUIRE(alone.result.values_of("eval_loss").size() == 3);
         check_alike(name, config, alone, {2, 1, "zb-v", 1});
         if (name != "gpt") continue;  // the [.long] matrix has more shapes
         check_alike(name, config, alone, {3, 1, "interleaved", 3, 2});
@@ -206,7 +192,7 @@ void check_on_hosts(const std::vector<std::string>& schedules,
     config["dslaunch"]["eval_interval"] = 2;
     config["dslaunch"]["data"]["eval_fraction"] = 0.1;
     const Alone alone("gpt", config, 1);
-    REQUIRE(held_out(alone.result).size() == 3);
+    REQUIRE(alone.result.values_of("eval_loss").size() == 3);
     for (const std::string& schedule : schedules)
         for (const std::vector<int>& slots : all_slots) {
             const TemporaryFolder folder;

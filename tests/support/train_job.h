@@ -57,12 +57,14 @@ struct TrainResult {
     std::string err;
     std::vector<Json> metrics;
 
-    [[nodiscard]] std::vector<double> losses() const {
+    // Returns the values of KEY in the lines of metrics that have it, in order.
+    [[nodiscard]] std::vector<double> values_of(const std::string& key) const {
         std::vector<double> values;
         for (const Json& line : metrics)
-            if (line.contains("loss")) values.push_back(line.at("loss").get<double>());
+            if (line.contains(key)) values.push_back(line.at(key).get<double>());
         return values;
     }
+    [[nodiscard]] std::vector<double> losses() const { return values_of("loss"); }
 };
 
 // Returns the dslaunch command with OPTIONS (--num_gpus N, or a hostfile, …) that trains MODEL on

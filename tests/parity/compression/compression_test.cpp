@@ -72,13 +72,6 @@ void check_equal_weights(const Weights& found, const Weights& expected) {
     }
 }
 
-std::vector<double> eval_losses(const TrainResult& result) {
-    std::vector<double> losses;
-    for (const Json& line : result.metrics)
-        if (line.contains("eval_loss")) losses.push_back(line.at("eval_loss").get<double>());
-    return losses;
-}
-
 std::vector<float> floats_of(const Stored& stored) {
     REQUIRE(stored.dtype == "F32");
     std::vector<float> values(stored.bytes.size() / sizeof(float));
@@ -242,7 +235,8 @@ TEST_CASE("a compressed run's written weights have its held-out loss without the
     const TrainResult evaluated = train(plain, ranks(2), folder.path() + "/out/model.pt", config);
     INFO(evaluated.err);
     REQUIRE(evaluated.code == 0);
-    CHECK(eval_losses(evaluated).front() == Approx(eval_losses(trained).back()).epsilon(1e-6));
+    CHECK(evaluated.values_of("eval_loss").front() ==
+          Approx(trained.values_of("eval_loss").back()).epsilon(1e-6));
 }
 
 TEST_CASE("a compressed run in bf16 writes the weights that its layers read") {
@@ -263,7 +257,7 @@ TEST_CASE("a compressed run in bf16 writes the weights that its layers read") {
     const TrainResult evaluated = train(plain, ranks(2), folder.path() + "/out/model.pt", config);
     INFO(evaluated.err);
     REQUIRE(evaluated.code == 0);
-    CHECK(eval_losses(evaluated).front() == eval_losses(trained).back());
+    CHECK(evaluated.values_of("eval_loss").front() == trained.values_of("eval_loss").back());
 }
 
 TEST_CASE("masks that the run never used are not cut, and a run says what its weights are") {
@@ -366,7 +360,8 @@ TEST_CASE("pruned rows are left out of smaller weights, which have the same held
     const TrainResult evaluated = train(plain, ranks(2), smaller + "/model.pt", config);
     INFO(evaluated.err);
     REQUIRE(evaluated.code == 0);
-    CHECK(eval_losses(evaluated).front() == Approx(eval_losses(trained).back()).epsilon(1e-6));
+    CHECK(evaluated.values_of("eval_loss").front() ==
+          Approx(trained.values_of("eval_loss").back()).epsilon(1e-6));
 }
 
 TEST_CASE("a student with its teacher's layers learns from it, with the same bits at every stage") {

@@ -544,10 +544,7 @@ class FolderCompressor {
         ignored_.insert(config_.names.at("head"));  // also if it shares the embedding's weight
         json["quantization_config"] =
             quantization_config(task_.form, groups_, {ignored_.begin(), ignored_.end()});
-        const std::string text = json.dump(2) + "\n";
-        storage::AtomicFile file(fmt::format("{}/{}", out_, kConfig), Bytes{std::ssize(text)});
-        file.write(text);
-        file.commit();
+        storage::write_atomically(fmt::format("{}/{}", out_, kConfig), json.dump(2) + "\n");
     }
 
     const FolderTask& task_;

@@ -114,11 +114,8 @@ void JobSteps::trace_step(const runtime::StepRun& run) {
     if (options_.output.empty()) return;
     std::vector<plan::InstructionSpan> predicted;
     if (options_.rates) predicted = forecast_step(*run.plan, setup_, place_, *options_.rates);
-    const std::string json = plan::trace_json(*run.plan, setup_.info, run.spans, predicted);
-    storage::AtomicFile file(options_.output + "/trace.json",
-                             Bytes{static_cast<int64_t>(json.size())});
-    file.write(json);
-    file.commit();
+    storage::write_atomically(options_.output + "/trace.json",
+                              plan::trace_json(*run.plan, setup_.info, run.spans, predicted));
     log_info("train", "{}/trace.json shows step {}: open it at ui.perfetto.dev", options_.output,
              run.step);
 }

@@ -303,9 +303,7 @@ std::vector<std::string> copy_files(const std::string& from, const std::string& 
         if (name == "config.json") text = config_for_weights(from, std::move(text));
         const std::string place = fmt::format("{}/{}", to, name);
         fs::create_directories(fs::path(place).parent_path(), error);
-        AtomicFile file(place, Bytes{std::ssize(text)});
-        file.write(text);
-        file.commit();
+        write_atomically(place, text);
         copied.push_back(name);
     }
     if (error) fail(ExitCode::kInput, "{}: cannot be listed: {}", from, error.message());

@@ -98,4 +98,10 @@ void AtomicFile::commit() {
         give_up("flush the folder of", status);
 }
 
+void write_atomically(const std::string& path, std::string_view text) {
+    AtomicFile file(path, Bytes{std::ssize(text)});
+    file.write(text);
+    file.commit();
+}
+
 }  // namespace dslaunch::storage

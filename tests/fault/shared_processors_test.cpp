@@ -18,7 +18,7 @@ TrainResult train_on_two_hosts(const TemporaryFolder& folder,
     std::vector<std::string> where = {"--hostfile", folder.path() + "/hostfile", "--launcher",
                                       "local"};
     where.insert(where.end(), more.begin(), more.end());
-    return train(folder, where, archive_of("gpt"), fixture_config(facts_of("gpt"), 1, 2));
+    return train(folder, where, fixture_archive("gpt"), fixture_config(fixture_facts("gpt"), 1, 2));
 }
 
 // Returns the value of NAME in the environment of each rank; "-" if the rank has no such variable.
@@ -70,7 +70,7 @@ TEST_CASE("more ranks than processors are warned of, whatever OMP_NUM_THREADS is
         std::vector<std::string> more = {"--num_gpus", ranks};
         if (*threads != '\0') more.insert(more.end(), {"--env", threads});
         const TrainResult result =
-            train(folder, more, archive_of("gpt"), fixture_config(facts_of("gpt"), 1, 1));
+            train(folder, more, fixture_archive("gpt"), fixture_config(fixture_facts("gpt"), 1, 1));
         INFO(result.err);
         REQUIRE(result.code == 0);
         CHECK(result.err.find(ranks + " workers share the " + processors + " processor") !=
@@ -88,7 +88,8 @@ TEST_CASE("hosts that save over rank 0 though they share its disk save, and go o
     const auto run = [&](const std::vector<std::string>& more) {
         std::vector<std::string> words = where;
         words.insert(words.end(), more.begin(), more.end());
-        return train(folder, words, archive_of("gpt"), fixture_config(facts_of("gpt"), 1, 4));
+        return train(folder, words, fixture_archive("gpt"),
+                     fixture_config(fixture_facts("gpt"), 1, 4));
     };
     const TrainResult whole = run({});
     INFO(whole.err);

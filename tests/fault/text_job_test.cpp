@@ -335,7 +335,7 @@ TEST_CASE("a key that others may read, and an address that others reach without 
 TEST_CASE("chats that have their answer already are named, for what is written comes after it") {
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/model";
-    std::filesystem::copy(fixture_file("huggingface/qwen2"), model);
+    std::filesystem::copy(fixture_path("huggingface/qwen2"), model);
     write_file(model + "/tokenizer.json",
                R"({"model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"},)"
                R"( "pre_tokenizer": {"type": "Whitespace"}})");

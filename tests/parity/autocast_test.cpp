@@ -7,7 +7,7 @@ namespace dslaunch::test {
 namespace {
 
 Json autocast_config(const Json& run) {
-    Json config = fixture_config(facts_of(run.at("model").get<std::string>()),
+    Json config = fixture_config(fixture_facts(run.at("model").get<std::string>()),
                                  run.at("accumulation").get<int64_t>(), 30);
     config["torch_autocast"] = {{"enabled", true}, {"dtype", run.at("dtype")}};
     return config;

@@ -15,7 +15,7 @@ class Preparing {
   public:
     Preparing() {
         std::filesystem::create_directory(model());
-        std::filesystem::copy(fixture_file("preferences/tokenizer.json"),
+        std::filesystem::copy(fixture_path("preferences/tokenizer.json"),
                               model() + "/tokenizer.json");
         write_file(model() + "/chat_template.jinja",
                    "{% for m in messages %}t1 {{ m.role }} {{ m.content or '' }}"
@@ -58,7 +58,7 @@ class Preparing {
 };
 
 std::string table(const std::string& name) {
-    return fixture_file("tables/" + name);
+    return fixture_path("tables/" + name);
 }
 
 bool reads_parquet() {
@@ -76,8 +76,8 @@ struct Judgement {
 class Judged {
   public:
     Judged() {
-        std::filesystem::copy(fixture_file("huggingface/llama"), model());
-        std::filesystem::copy(fixture_file("preferences/tokenizer.json"),
+        std::filesystem::copy(fixture_path("huggingface/llama"), model());
+        std::filesystem::copy(fixture_path("preferences/tokenizer.json"),
                               model() + "/tokenizer.json");
     }
 
@@ -352,7 +352,7 @@ TEST_CASE("the length of rows is chosen by the longest document, as far as the m
     CHECK_THAT(prepare(fits, {"--context", "100"}),
                Catch::Contains("the model has only 64 positions, so rows are longer"));
     // Rows of pairs are as long as the longest answer needs.
-    CHECK_THAT(prepare(fixture_file("preferences/pairs.jsonl")), Catch::Contains("rows of 48"));
+    CHECK_THAT(prepare(fixture_path("preferences/pairs.jsonl")), Catch::Contains("rows of 48"));
     // A text is longer than any row, but nothing of it is lost.
     const std::string book = judged.in("book.txt");
     std::string text;
@@ -427,8 +427,8 @@ TEST_CASE("a text ends with the tokenizer's end token, once") {
 TEST_CASE("rows that keep documents apart are held out as they are trained") {
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/llama", rows = folder.path() + "/rows.safetensors";
-    std::filesystem::copy(fixture_file("huggingface/llama"), model);
-    std::filesystem::copy(fixture_file("preferences/tokenizer.json"), model + "/tokenizer.json");
+    std::filesystem::copy(fixture_path("huggingface/llama"), model);
+    std::filesystem::copy(fixture_path("preferences/tokenizer.json"), model + "/tokenizer.json");
     JobProcess prepare(folder, {kDslaunch, "data", "prepare", table("texts.jsonl"), "--model",
                                 model, "--context", "24", "--pack", "-o", rows});
     REQUIRE(prepare.wait() == 0);
@@ -465,7 +465,7 @@ TEST_CASE("rows that keep documents apart are held out as they are trained") {
 
 TEST_CASE("packed and unpacked rows give equal losses") {
     const Judged judged;
-    const std::string texts = fixture_file("tables/texts.jsonl");
+    const std::string texts = fixture_path("tables/texts.jsonl");
     const Json alone = judged.judge(judged.prepare("alone.safetensors", texts));
     const std::string rows = judged.prepare("packed.safetensors", texts, {"--pack"});
     const Json packed = judged.judge(rows);
@@ -502,9 +502,9 @@ TEST_CASE("packed and unpacked rows give equal losses") {
 TEST_CASE("NaN is never a result of eval, and never in the user's file") {
     const Judged judged;
     const std::string texts =
-        judged.prepare("texts.safetensors", fixture_file("tables/texts.jsonl"));
+        judged.prepare("texts.safetensors", fixture_path("tables/texts.jsonl"));
     const std::string pairs =
-        judged.prepare("pairs.safetensors", fixture_file("preferences/pairs.jsonl"));
+        judged.prepare("pairs.safetensors", fixture_path("preferences/pairs.jsonl"));
     const std::string choices = judged.in("choices.jsonl");
     write_file(choices, "{\"prompt\": \"t3\", \"choices\": [\" t4\", \" t5\"], \"answer\": 0}\n");
     const std::string before = content_of(pairs);
@@ -578,8 +578,8 @@ TEST_CASE("a data set of the hub is named with the command that fetches it") {
 TEST_CASE("a model of learned positions is judged on shorter samples than it has positions") {
     const Judged judged;
     const Judgement ended =
-        judged.run({"eval", fixture_file("huggingface/gpt2"), "--data",
-                    fixture_file("lora/gpt2/tokens.u16.bin"), "--context", "4"});
+        judged.run({"eval", fixture_path("huggingface/gpt2"), "--data",
+                    fixture_path("lora/gpt2/tokens.u16.bin"), "--context", "4"});
     INFO(ended.err);
     CHECK(ended.code == 0);
     CHECK_THAT(ended.out, Catch::Contains("held-out loss"));
@@ -588,7 +588,7 @@ TEST_CASE("a model of learned positions is judged on shorter samples than it has
 TEST_CASE("a reference that is not finite is refused by the number of its pair") {
     const Judged judged;
     const std::string pairs =
-        judged.prepare("pairs.safetensors", fixture_file("preferences/pairs.jsonl"));
+        judged.prepare("pairs.safetensors", fixture_path("preferences/pairs.jsonl"));
     REQUIRE(judged.run({"eval", judged.model(), "--data", pairs, "--write-reference"}).code == 0);
     set_number(pairs, "reference", 5, -1);  // a NaN
     const Judgement ended = judged.run({"eval", judged.model(), "--data", pairs});

@@ -98,7 +98,7 @@ void check_shape(const JobShape& shape) {
     // may therefore differ, but the mean distance stays small.
     const std::string weights = there.output() + "/model.pt",
                       expected = here.output() + "/model.pt";
-    const double moved = distance(expected, archive_of(here.model));
+    const double moved = distance(expected, fixture_archive(here.model));
     CHECK(moved > 1e-4);
     CHECK(distance(weights, expected) < 10 * shape.tolerance * moved + 0.01 * moved);
     CHECK(newest_whole(there.output()) == 6);

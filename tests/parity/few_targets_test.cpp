@@ -111,7 +111,7 @@ TEST_CASE("a folder's loss is one mean over the targets of the global batch") {
         one.also["dslaunch"]["data"]["eval"] = folder.path() + held;
         one.also["dslaunch"]["eval_interval"] = 4;
         const TrainResult result =
-            train_on_targets(folder, one, fixture_file("huggingface/llama"), /*lr=*/0.5);
+            train_on_targets(folder, one, fixture_path("huggingface/llama"), /*lr=*/0.5);
         INFO(one.name << "\n" << result.err);
         check_target_losses(result.losses(), reference.at("losses"));
         check_target_losses(result.values_of("eval_loss"), reference.at("held_out"));

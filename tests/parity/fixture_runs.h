@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <set>
 #include <utility>
@@ -49,7 +48,7 @@ inline std::vector<ScheduleShape> schedule_shapes(int segments = 8) {
 
 inline TrainResult train_well(const TemporaryFolder& folder, const std::vector<std::string>& where,
                               const std::string& name, const Json& config) {
-    TrainResult result = train(folder, where, archive_of(name), config);
+    TrainResult result = train(folder, where, fixture_archive(name), config);
     INFO(name << "\n" << result.err);
     REQUIRE(result.code == 0);
     return result;
@@ -60,14 +59,6 @@ inline double largest_difference(const std::vector<double>& a, const std::vector
     double largest = 0;
     for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
     return largest;
-}
-
-inline std::vector<std::string> all_names() {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(fixture_file("models")))
-        if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-    std::sort(names.begin(), names.end());
-    return names;
 }
 
 // Returns the distance that a loss may have from the reference trace. Another processor may have
@@ -85,7 +76,7 @@ inline void check_traces(const std::vector<std::string>& names,
     double largest = 0;
     int compared = 0;
     for (const std::string& name : names) {
-        const Json facts = facts_of(name);
+        const Json facts = fixture_facts(name);
         if (!facts.contains("training")) continue;
         for (const Json& run : facts.at("training").at("runs")) {
             const int world_size = run.at("world_size").get<int>(),

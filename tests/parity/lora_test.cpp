@@ -14,7 +14,7 @@ struct Tuned {
     std::vector<std::string> modules_to_save;
     bool rslora = false;
 
-    [[nodiscard]] std::string model() const { return fixture_file("huggingface/" + name); }
+    [[nodiscard]] std::string model() const { return fixture_path("huggingface/" + name); }
     // Copies the model below FOLDER, without its own dropout, and returns the path of the copy.
     [[nodiscard]] std::string model_in(const TemporaryFolder& folder) const {
         const std::string copy = folder.path() + "/model";
@@ -26,7 +26,7 @@ struct Tuned {
         return copy;
     }
     [[nodiscard]] std::string file(const std::string& path) const {
-        return fixture_file("lora/" + name + "/" + path);
+        return fixture_path("lora/" + name + "/" + path);
     }
     [[nodiscard]] Json config(int rows) const {
         Json config;

@@ -50,7 +50,7 @@ TEST_CASE("a library of operators is loaded before the model, on every rank") {
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/model.pt";
     write_model(model);
-    Json config = fixture_config(facts_of("mlp"), 1, 3);
+    Json config = fixture_config(fixture_facts("mlp"), 1, 3);
 
     // Without the library, the message names the operator. A file that is not such a library is
     // refused.
@@ -100,7 +100,7 @@ TEST_CASE("a config that came with the model may not name a library") {
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/model.pt";
     write_model(model);
-    Json config = fixture_config(facts_of("mlp"), 1, 3);
+    Json config = fixture_config(fixture_facts("mlp"), 1, 3);
     config["dslaunch"]["op_libraries"] = kLibrary;
     write_file(folder.path() + "/ds_config.json", config.dump());
     for (const std::vector<std::string>& words :
@@ -128,7 +128,7 @@ TEST_CASE("a model that opens files is refused by whatever reads it, and trusted
         "\", True, 64).fill_(0.0).sum()\n"
         "    return torch.linear(x, self.w) + extra\n");
     module.save(model);
-    const Json config = fixture_config(facts_of("mlp"), 1, 2);
+    const Json config = fixture_config(fixture_facts("mlp"), 1, 2);
     const std::string path = folder.path() + "/config.json";
     write_file(path, config.dump());
     write_file(folder.path() + "/adapter_config.json", "{}");
@@ -157,7 +157,7 @@ TEST_CASE("a model that opens files is refused by whatever reads it, and trusted
 
 TEST_CASE("a program that was exported for other sizes says for which, and what to do") {
     const TemporaryFolder folder;
-    const std::string model = archive_of("exported-llama");
+    const std::string model = fixture_archive("exported-llama");
     const Ran longer = run(folder, {"plan", model, "--context", "24"});
     CHECK(longer.code == 66);
     CHECK_THAT(longer.err,
@@ -172,7 +172,7 @@ TEST_CASE("a program that was exported for other sizes says for which, and what 
 TEST_CASE("plan --lr of a model of rows needs no data, but for epochs") {
     const TemporaryFolder folder;
     const auto rates = [&](std::vector<std::string> more) {
-        std::vector<std::string> words = {"plan",  fixture_file("writes/counted.script.pt"),
+        std::vector<std::string> words = {"plan",  fixture_path("writes/counted.script.pt"),
                                           "--lr",  "--json",
                                           "--set", "train_batch_size=4",
                                           "--set", "optimizer.params.lr=0.5"};
@@ -191,7 +191,7 @@ TEST_CASE("plan --lr of a model of rows needs no data, but for epochs") {
     // 16 rows are 4 steps of 4 rows.
     const std::vector<std::string> epochs = {"--set", "dslaunch.epochs=2"};
     std::vector<std::string> with_data = epochs;
-    with_data.insert(with_data.end(), {"--data", fixture_file("writes/rows.safetensors")});
+    with_data.insert(with_data.end(), {"--data", fixture_path("writes/rows.safetensors")});
     CHECK(count_of(rates(with_data)) == 8);
     const Ran without = rates(epochs);
     CHECK(without.code == 64);

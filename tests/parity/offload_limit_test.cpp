@@ -39,7 +39,7 @@ Json config_of(const std::string& nvme_path, int64_t steps) {
     config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-4}}}};
     config["zero_optimization"] = std::move(zero);
     config["dslaunch"] = {{"steps", steps},
-                          {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", 16}}}};
+                          {"data", {{"train", fixture_path("data/kjv.u16.bin")}, {"context", 16}}}};
     if (!nvme_path.empty()) config["dslaunch"]["offload"] = {{"chunk_numel", 1 << 18}};
     return config;
 }

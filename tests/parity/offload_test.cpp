@@ -31,7 +31,7 @@ Json config_of(const std::string& nvme_path, const Json& precision) {
     config["zero_optimization"] = std::move(zero);
     config["dslaunch"] = {{"steps", 4},
                           {"trace_step", 3},
-                          {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", 32}}}};
+                          {"data", {{"train", fixture_path("data/kjv.u16.bin")}, {"context", 32}}}};
     return config;
 }
 

@@ -24,7 +24,7 @@ struct Pipeline {
 // all gradients. Gradients are summed over ranks after each micro batch, as they are from ZeRO
 // stage 2 on.
 Json config_of(const std::string& name, int steps) {
-    Json config = fixture_config(facts_of(name), 4, steps);
+    Json config = fixture_config(fixture_facts(name), 4, steps);
     config["gradient_clipping"] = 1.0;
     config["dslaunch"]["communication"]["reduce"] = "micro_step";
     return config;
@@ -301,7 +301,7 @@ TEST_CASE("what a plan says of bytes between stages is what a run sends") {
         const Json config = in_pipeline(config_of(name, steps), {2, 1});
         const auto trained = train_well(folder, hosts(folder, {1, 1}), name, config);
         write_file(planning.path() + "/config.json", config.dump());
-        JobProcess plan(planning, {kDslaunch, "plan", archive_of(name), "--config",
+        JobProcess plan(planning, {kDslaunch, "plan", fixture_archive(name), "--config",
                                    planning.path() + "/config.json", "--world-size", "2",
                                    "--ranks-per-node", "1", "--json"});
         const int code = plan.wait();
@@ -341,7 +341,7 @@ TEST_CASE("number_checkpoints counts those of the model, not of each stage, and 
         INFO(stages << " stages");
         const TemporaryFolder folder;
         write_file(folder.path() + "/config.json", in_pipeline(config, {stages, 1}).dump());
-        JobProcess plan(folder, {kDslaunch, "plan", archive_of("gpt"), "--config",
+        JobProcess plan(folder, {kDslaunch, "plan", fixture_archive("gpt"), "--config",
                                  folder.path() + "/config.json", "--world-size",
                                  std::to_string(stages), "--json"});
         REQUIRE(plan.wait() == 0);
@@ -359,7 +359,7 @@ TEST_CASE("an error of a stage names the segment by its number in the model") {
     const TemporaryFolder folder;
     Json config = in_pipeline(config_of("gpt", 8), {2, 1});
     config["optimizer"]["params"]["lr"] = 1e30;  // makes the loss of the last segment not finite
-    const TrainResult result = train(folder, ranks(2), archive_of("gpt"), config);
+    const TrainResult result = train(folder, ranks(2), fixture_archive("gpt"), config);
     INFO(result.err);
     CHECK(result.code != 0);
     std::smatch found;
@@ -389,7 +389,7 @@ TEST_CASE("what a pipeline cannot do is refused before anything runs") {
         Json config = config_of(refused.model, 2);
         config["dslaunch"]["pipeline"] = refused.pipeline;
         const TrainResult result = train(folder, ranks(refused.ranks > 8 ? 2 : refused.ranks),
-                                         archive_of(refused.model), config);
+                                         fixture_archive(refused.model), config);
         CHECK(result.code == 65);
         CHECK(result.err.find(refused.says) != std::string::npos);
     }

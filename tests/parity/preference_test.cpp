@@ -9,7 +9,7 @@ namespace dslaunch::test {
 namespace {
 
 std::string preference_file(const std::string& name) {
-    return fixture_file("preferences/" + name);
+    return fixture_path("preferences/" + name);
 }
 
 const Json& expected() {
@@ -44,7 +44,7 @@ std::string output_of_command(const TemporaryFolder& folder,
 class Preferences {
   public:
     explicit Preferences(bool with_reference = true) {
-        std::filesystem::copy(fixture_file("huggingface/llama"), model());
+        std::filesystem::copy(fixture_path("huggingface/llama"), model());
         std::filesystem::copy(preference_file("tokenizer.json"), model() + "/tokenizer.json");
         prepared_ = output_of_command(folder_, prepare(preference_file("pairs.jsonl")));
         if (with_reference)
@@ -298,7 +298,7 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
     config["dslaunch"]["steps"] = 2;
     static_cast<void>(pairs.train_well(config));
     const EndedCommand ended = run_words(
-        pairs.folder(), {"eval", pairs.model(), "--data", fixture_file("lora/llama/tokens.u16.bin"),
+        pairs.folder(), {"eval", pairs.model(), "--data", fixture_path("lora/llama/tokens.u16.bin"),
                          "--context", "16", "--write-reference"});
     CHECK(ended.code == 66);
     CHECK_THAT(ended.err, Catch::Contains("contains no pairs of answers"));

@@ -33,7 +33,7 @@ constexpr double kRate = 0.1;
 constexpr int kMicroSteps = 2;
 
 Json tensor_config_of(const std::string& name, int steps) {
-    Json config = fixture_config(facts_of(name), kMicroSteps, steps);
+    Json config = fixture_config(fixture_facts(name), kMicroSteps, steps);
     config["optimizer"] = {{"type", "SGD"}, {"params", {{"lr", kRate}}}};
     config["gradient_clipping"] = 1.0;
     config["dslaunch"]["communication"]["reduce"] = "micro_step";
@@ -267,7 +267,7 @@ TEST_CASE("ranks that share layers or positions train in half precision as one r
 TEST_CASE("hosts on which the ranks of a group would add up differently are refused") {
     for (const std::vector<int>& slots : {std::vector<int>{3, 3}, {1, 3}}) {
         const TemporaryFolder folder;
-        const TrainResult result = train(folder, hosts(folder, slots), archive_of("gpt"),
+        const TrainResult result = train(folder, hosts(folder, slots), fixture_archive("gpt"),
                                          in_shape(tensor_config_of("gpt", 2), {2, 1, 1, 1}));
         INFO(result.err);
         CHECK(result.code == 65);
@@ -333,7 +333,7 @@ TEST_CASE("what cannot be shared is refused before anything runs") {
         const TemporaryFolder folder;
         Json config = tensor_config_of(refused.model, 2);
         config["dslaunch"][refused.key] = refused.value;
-        const TrainResult result = train(folder, ranks(2), archive_of(refused.model), config);
+        const TrainResult result = train(folder, ranks(2), fixture_archive(refused.model), config);
         INFO(result.err);
         CHECK(result.code == refused.code);
         CHECK(result.err.find(refused.says) != std::string::npos);
@@ -347,9 +347,9 @@ TEST_CASE("positions of a mixture of experts are not shared, and the reason is t
     config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}};
     config["dslaunch"] = {
         {"steps", 1},
-        {"data", {{"train", fixture_file("lora/llama/tokens.u16.bin")}, {"context", 16}}},
+        {"data", {{"train", fixture_path("lora/llama/tokens.u16.bin")}, {"context", 16}}},
         {"sequence", {{"size", 2}}}};
-    const TrainResult result = train(folder, ranks(2), fixture_file("huggingface/mixtral"), config);
+    const TrainResult result = train(folder, ranks(2), fixture_path("huggingface/mixtral"), config);
     INFO(result.err);
     CHECK(result.code == 65);
     CHECK(result.err.find("as in a mixture of experts") != std::string::npos);

@@ -47,7 +47,7 @@ Json gpt_config(int stage) {
                                    {"stage3_param_persistence_threshold", 0}};
     config["dslaunch"] = {
         {"steps", kSteps},
-        {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", kContext}}}};
+        {"data", {{"train", fixture_path("data/kjv.u16.bin")}, {"context", kContext}}}};
     return config;
 }
 

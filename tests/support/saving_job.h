@@ -36,7 +36,7 @@ struct SavingJob {
 
     [[nodiscard]] std::string output() const { return folder.path() + place; }
     [[nodiscard]] std::vector<std::string> command(bool resume) const {
-        Json config = fixture_config(facts_of(model), 1, steps);
+        Json config = fixture_config(fixture_facts(model), 1, steps);
         config["zero_optimization"] = {{"stage", 1}};
         config["gradient_clipping"] = 0.5;
         config["scheduler"] = {{"type", "WarmupDecayLR"},
@@ -51,7 +51,7 @@ struct SavingJob {
         std::vector<std::string> options = {"--num_gpus", std::to_string(ranks)};
         if (resume) options.push_back("--resume");
         options.insert(options.end(), more.begin(), more.end());
-        return training_command(folder, options, archive_of(model), config, place);
+        return training_command(folder, options, fixture_archive(model), config, place);
     }
     // Returns the loss of each step. If a step has several lines, the last whole line counts.
     [[nodiscard]] std::map<int64_t, double> losses() const {

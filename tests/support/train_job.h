@@ -1,14 +1,12 @@
 // Training jobs of the fixture models through the real dslaunch.
 #pragma once
 
-#include <fmt/core.h>
-
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "support/fixture_files.h"
 #include "support/job_process.h"
 #include "support/places.h"
 #include "support/text_tools.h"
@@ -16,19 +14,6 @@
 namespace dslaunch::test {
 
 using Json = nlohmann::json;
-
-inline std::string fixture_file(const std::string& name) {
-    return fmt::format("{}/tests/fixtures/{}", test::source_dir(), name);
-}
-
-inline Json facts_of(const std::string& name) {
-    return Json::parse(content_of(fixture_file("models/" + name + ".json")));
-}
-
-inline std::string archive_of(const std::string& name) {
-    const std::string exported = fixture_file("models/" + name + ".pt2");
-    return std::filesystem::exists(exported) ? exported : fixture_file("models/" + name + ".pt");
-}
 
 // Returns the config of the fixture's reference run: AdamW with the settings in `training`, and
 // data in order.
@@ -40,7 +25,7 @@ inline Json fixture_config(const Json& facts, int64_t accumulation, int64_t step
         {"type", "AdamW"},
         {"params", {{"lr", 1e-3}, {"betas", {0.9, 0.999}}, {"eps", 1e-8}, {"weight_decay", 0.01}}}};
     Json own = {{"steps", steps}};
-    own["data"] = {{"train", fixture_file(facts.at("data").at("file").get<std::string>())},
+    own["data"] = {{"train", fixture_path(facts.at("data").at("file").get<std::string>())},
                    {"shuffle", false}};
     if (facts.at("data").contains("context"))
         own["data"]["context"] = facts.at("data").at("context");

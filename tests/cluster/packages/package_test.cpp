@@ -138,9 +138,9 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     for (const auto& entry : fs::directory_iterator(documents + "licenses"))
         CHECK(mentions(copyright, content_of(entry.path())));
 
-    const Json config = fixture_config(facts_of("gpt"), 1, 2);
+    const Json config = fixture_config(fixture_facts("gpt"), 1, 2);
     std::vector<std::string> training =
-        training_command(folder, {"--num_gpus", "2"}, archive_of("gpt"), config, "/packaged");
+        training_command(folder, {"--num_gpus", "2"}, fixture_archive("gpt"), config, "/packaged");
     training.front() = dslaunch;
     const auto started_with = [&](const std::vector<std::string>& variables) {
         std::vector<std::string> command = {"env", "-i"};
@@ -162,7 +162,7 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     CHECK_THAT(wrong.err(), Catch::Contains("is version 1.0.0"));
 
     package_run(folder, started_with({"DSLAUNCH_TORCH=" + package_fact("torch_dir")}));
-    const TrainResult built = train(folder, {"--num_gpus", "2"}, archive_of("gpt"), config);
+    const TrainResult built = train(folder, {"--num_gpus", "2"}, fixture_archive("gpt"), config);
     REQUIRE(built.code == 0);
     std::vector<double> losses;
     std::ifstream metrics(folder.path() + "/packaged/metrics.jsonl");

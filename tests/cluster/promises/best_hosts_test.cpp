@@ -39,7 +39,7 @@ class BestHosts {
     }
     // Returns the command of a run whose held-out loss falls and then rises.
     [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& more) const {
-        Json config = fixture_config(facts_of("gpt"), 1, 60);
+        Json config = fixture_config(fixture_facts("gpt"), 1, 60);
         config["zero_optimization"] = {{"stage", 3}};
         config["gradient_clipping"] = 0.5;
         config["scheduler"] = {
@@ -56,7 +56,7 @@ class BestHosts {
                                             "--env",        "OMP_NUM_THREADS=1"};
         options.insert(options.end(), more.begin(), more.end());
         std::vector<std::string> words =
-            training_command(folder_, options, archive_of("gpt"), config);
+            training_command(folder_, options, fixture_archive("gpt"), config);
         *std::ranges::find(words, folder_.path() + "/out") = output();
         words.insert(words.begin(), {"env", "XDG_STATE_HOME=" + folder_.path() + "/state"});
         return rig_.on(0, words);

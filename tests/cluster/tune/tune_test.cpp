@@ -50,7 +50,7 @@ TuneResult tune_run(const TemporaryFolder& folder, const std::vector<std::string
 // Writes the config of a small GPT that two ranks train with 8 rows a step, in micro batches of 2.
 // Returns its path.
 std::string write_config(const TemporaryFolder& folder, Json more = {}) {
-    Json config = fixture_config(facts_of("gpt"), 2, 500);
+    Json config = fixture_config(fixture_facts("gpt"), 2, 500);
     config["train_micro_batch_size_per_gpu"] = 2;
     for (const auto& [key, value] : more.items()) config[key] = value;
     write_file(folder.path() + "/c.json", config.dump());
@@ -90,7 +90,7 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
         tune_run(folder, {"tune", "--set", "zero_optimization.stage=0", "--set",
                           "activation_checkpointing.number_checkpoints=0", "--num_gpus", "2",
                           "--device", "cpu", "--config", config, "--minutes", "60", "--trials", "2",
-                          "-o", "tuned.json", archive_of("gpt")});
+                          "-o", "tuned.json", fixture_archive("gpt")});
     CAPTURE(result.out, result.err);
     REQUIRE(result.code == 0);
     CHECK_THAT(result.out, Catch::Contains("forecast ms") && Catch::Contains("measured ms"));
@@ -105,12 +105,12 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
     CHECK(tuned.at("optimizer") == Json::parse(folder.read("c.json")).at("optimizer"));
     const TuneResult trained =
         tune_run(folder, {"run", "--num_gpus", "2", "--device", "cpu", "--config", "tuned.json",
-                          "--steps", "2", "--no-output", archive_of("gpt")});
+                          "--steps", "2", "--no-output", fixture_archive("gpt")});
     CAPTURE(trained.err);
     CHECK(trained.code == 0);
     // tune does not replace a file of the user.
     const TuneResult again =
-        tune_run(folder, {"tune", "--config", config, "-o", "tuned.json", archive_of("gpt")});
+        tune_run(folder, {"tune", "--config", config, "-o", "tuned.json", fixture_archive("gpt")});
     CHECK(again.code == 66);
     CHECK_THAT(again.err, Catch::Contains("--force"));
 }
@@ -119,7 +119,7 @@ TEST_CASE("a trial that fails is named and passed over, and --autotuning writes 
     const TemporaryFolder folder;
     // There are 192 samples. A run refuses a micro batch of 2048 rows, but a forecast does not
     // notice this.
-    Json config = fixture_config(facts_of("mlp"), 256, 500);
+    Json config = fixture_config(fixture_facts("mlp"), 256, 500);
     config["autotuning"] = {{"enabled", true},
                             {"fast", true},
                             {"tuner_type", "gridsearch"},
@@ -129,7 +129,7 @@ TEST_CASE("a trial that fails is named and passed over, and --autotuning writes 
     const TuneResult tuned =
         tune_run(folder, {"--autotuning", "tune", "--num_gpus", "1", "--device", "cpu", "--config",
                           "c.json", "--set", "activation_checkpointing.number_checkpoints=0",
-                          "--set", "zero_optimization.stage=0", archive_of("mlp")});
+                          "--set", "zero_optimization.stage=0", fixture_archive("mlp")});
     CAPTURE(tuned.out, tuned.err);
     REQUIRE(tuned.code == 0);
     CHECK_THAT(tuned.out, Catch::Contains("failed: micro batch 2048 x 1") &&
@@ -143,9 +143,9 @@ TEST_CASE("a trial that fails is named and passed over, and --autotuning writes 
 TEST_CASE("Ctrl-C keeps the best config so far and says so; a killed search leaves no process") {
     const TemporaryFolder folder;
     const std::string config = write_config(folder);
-    const std::vector<std::string> words = {"tune",      "--num_gpus", "2",    "--device",
-                                            "cpu",       "--config",   config, "-o",
-                                            "best.yaml", "--tuner",    "grid", archive_of("gpt")};
+    const std::vector<std::string> words = {
+        "tune", "--num_gpus", "2",         "--device", "cpu",  "--config",
+        config, "-o",         "best.yaml", "--tuner",  "grid", fixture_archive("gpt")};
     {
         const TemporaryFolder output;
         JobProcess process(output, tune_command(folder, words));

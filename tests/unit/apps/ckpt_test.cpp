@@ -256,7 +256,7 @@ TEST_CASE("verify takes one checkpoint whatever its folder is called") {
 }
 
 TEST_CASE("zero_to_fp32 writes of a DeepSpeed checkpoint what DeepSpeed's own script does") {
-    const std::string fixtures = std::string(test::source_dir()) + "/tests/fixtures/deepspeed/";
+    const std::string fixtures = test::fixture_path("deepspeed/");
     const TemporaryFolder folder;
     for (const std::string name : {"fp32-2", "bf16-3", "bf16-0", "bf16-1-accumulate"}) {
         INFO(name);
@@ -328,7 +328,7 @@ TEST_CASE("misuse says what is missing and what to do") {
          ExitCode::kInput,
          "config.json: already exists; use --force to replace it"},
         {{"ckpt", "export", made.output, out, "--format", "hf", "--config-from",
-          std::string(source_dir()) + "/tests/fixtures/huggingface/qwen3"},
+          fixture_path("huggingface/qwen3")},
          ExitCode::kInput,
          "belongs to another model"},
         {{"ckpt", "export", made.output, out, "--config-from", empty.path()},

@@ -35,9 +35,7 @@ RunOptions options_of(const std::string& line) {
 class ModelFolder : public TemporaryFolder {
   public:
     ModelFolder() {
-        std::filesystem::copy_file(
-            std::string(test::source_dir()) + "/tests/fixtures/models/mlp.pt",
-            path() + "/train.pt");
+        std::filesystem::copy_file(test::fixture_path("models/mlp.pt"), path() + "/train.pt");
     }
 };
 

@@ -20,7 +20,7 @@ using Words = std::vector<std::string>;
 
 namespace {
 
-const std::string kArchive = std::string(test::source_dir()) + "/tests/fixtures/models/mlp.pt";
+const std::string kArchive = test::fixture_path("models/mlp.pt");
 constexpr const char* kConfig =
     R"({"train_micro_batch_size_per_gpu": 1, "dslaunch": {"steps": 3,
         "data": {"train": "text.bin", "context": 8}}})";

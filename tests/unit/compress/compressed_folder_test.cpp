@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 // A model of two layers, width 16, an MLP of 24, in four files.
 std::string fixture(const std::string& name = "llama") {
-    return std::string(test::source_dir()) + "/tests/fixtures/huggingface/" + name;
+    return test::fixture_path("huggingface/" + name);
 }
 
 struct Made {

@@ -59,7 +59,7 @@ std::string problems_of(const std::string& text, int64_t world_size) {
 }  // namespace
 
 TEST_CASE("elastic batches are DeepSpeed's") {
-    std::ifstream file(std::string(source_dir()) + "/tests/fixtures/deepspeed/elastic.jsonl");
+    std::ifstream file(fixture_path("deepspeed/elastic.jsonl"));
     int rows = 0, refused = 0;
     for (std::string line; std::getline(file, line); ++rows) {
         INFO(line);

@@ -78,7 +78,7 @@ at::Tensor loss_of(const SegmentedModel& segmented, const at::Tensor& x) {
 }
 
 std::string peft_fixture(const std::string& name) {
-    return std::string(test::source_dir()) + "/tests/fixtures/huggingface/" + name;
+    return test::fixture_path("huggingface/" + name);
 }
 
 at::Tensor product_of(const storage::LowRankPair& pair) {

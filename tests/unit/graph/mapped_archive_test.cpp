@@ -148,7 +148,7 @@ void save_large(const std::string& path) {
 
 TEST_CASE("a mapped archive equals what torch::jit::load reads, down to its Python lines") {
     for (const std::string& name : test::fixture_names()) {
-        const std::string path = test::model_path(name);
+        const std::string path = test::fixture_archive(name);
         if (path.ends_with(".pt2")) continue;
         INFO(name);
         const LoadedArchive loaded = load_archive(path);

@@ -44,7 +44,7 @@ std::string load_error(const std::string& path) {
 TEST_CASE("a tied parameter is one tensor with all its names") {
     for (const std::string& name : test::fixture_names()) {
         const nlohmann::json facts = test::fixture_facts(name);
-        const Model model = Model::load(test::model_path(name));
+        const Model model = Model::load(test::fixture_archive(name));
         INFO(name);
         int64_t numel = 0;
         size_t groups = 0;
@@ -67,19 +67,19 @@ TEST_CASE("a parameter knows the classes of the modules that have it, in every k
         FAIL("no parameter " << name);
         return Classes{};
     };
-    const Model scripted = Model::load(test::model_path("gpt"));
+    const Model scripted = Model::load(test::fixture_archive("gpt"));
     CHECK(classes(scripted, "blocks.2.fc.weight") == Classes{linear});
     CHECK(classes(scripted, "blocks.2.fc.bias") == Classes{linear});
     CHECK(classes(scripted, "wte.weight") == Classes{embedding});
     CHECK(classes(scripted, "ln_f.weight") == Classes{"torch.nn.modules.normalization.LayerNorm"});
-    const Model tied = Model::load(test::model_path("gpt-tied"));
+    const Model tied = Model::load(test::fixture_archive("gpt-tied"));
     CHECK(classes(tied, "wte.weight") == Classes{embedding, linear});
-    const Model traced = Model::load(test::model_path("llama"));
+    const Model traced = Model::load(test::fixture_archive("llama"));
     CHECK(classes(traced, "model.model.layers.1.mlp.up_proj.weight") == Classes{linear});
-    const Model exported = Model::load(test::model_path("exported-llama"));
+    const Model exported = Model::load(test::fixture_archive("exported-llama"));
     CHECK(classes(exported, "model.model.layers.1.mlp.up_proj.weight") == Classes{linear});
     CHECK(classes(exported, "model.model.embed_tokens.weight") == Classes{embedding, linear});
-    const Model convolutions = Model::load(test::model_path("exported-convnet"));
+    const Model convolutions = Model::load(test::fixture_archive("exported-convnet"));
     CHECK(classes(convolutions, "stages.1.conv2.weight") ==
           Classes{"torch.nn.modules.conv.Conv2d"});
     CHECK(classes(convolutions, "stages.1.bn1.weight") ==

@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 8> kColumns = {"messages", "text",   "pro
                                                       "rejected", "system", "tools",  "input"};
 
 std::string table(const std::string& name) {
-    return std::string(test::source_dir()) + "/tests/fixtures/tables/" + name;
+    return test::fixture_path("tables/" + name);
 }
 
 std::vector<TableRow> table_rows_of(const std::string& path) {

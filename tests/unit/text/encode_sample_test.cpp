@@ -12,8 +12,8 @@ using namespace dslaunch::text;
 namespace {
 
 const Tokenizer& words() {
-    static const Tokenizer tokenizer = Tokenizer::load(
-        std::string(test::source_dir()) + "/tests/fixtures/preferences/tokenizer.json");
+    static const Tokenizer tokenizer =
+        Tokenizer::load(test::fixture_path("preferences/tokenizer.json"));
     return tokenizer;
 }
 

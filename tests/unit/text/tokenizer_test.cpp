@@ -24,8 +24,8 @@ namespace {
 using TokenizerJson = nlohmann::json;
 
 const TokenizerJson& fixture() {
-    static const TokenizerJson json = TokenizerJson::parse(
-        content_of(std::string(source_dir()) + "/tests/fixtures/tokenizers/tokenizers.json"));
+    static const TokenizerJson json =
+        TokenizerJson::parse(content_of(fixture_path("tokenizers/tokenizers.json")));
     return json;
 }
 

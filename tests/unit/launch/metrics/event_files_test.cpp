@@ -57,8 +57,7 @@ TEST_CASE("an event file has the bytes that stock TensorBoard's classes make") {
                               tf_record(session_start_event(1700000000.25, 8)) +
                               tf_record(scalars_event(1700000000.25, 8, first)) +
                               tf_record(scalars_event(1700000001.5, 300, second));
-    const std::string stock =
-        content_of(std::string(source_dir()) + "/tests/fixtures/monitors/stock.tfevents");
+    const std::string stock = content_of(fixture_path("monitors/stock.tfevents"));
     REQUIRE(stock.size() > 200);
     CHECK(bytes == stock);
 }

@@ -127,4 +127,23 @@ inline std::map<std::string, Stored> read_safetensors(const std::string& path) {
     return tensors;
 }
 
+// Returns the elements of STORED, which must be fp32.
+inline std::vector<float> floats_of(const Stored& stored) {
+    REQUIRE(stored.dtype == "F32");
+    std::vector<float> values(stored.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
+    return values;
+}
+
+using Weights = std::map<std::string, Stored>;
+
+inline void check_equal_weights(const Weights& found, const Weights& expected) {
+    REQUIRE(found.size() == expected.size());
+    for (const auto& [name, stored] : expected) {
+        INFO(name);
+        REQUIRE(found.count(name) == 1);
+        CHECK(found.at(name).bytes == stored.bytes);
+    }
+}
+
 }  // namespace dslaunch::test

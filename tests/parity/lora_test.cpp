@@ -52,16 +52,9 @@ struct Tuned {
 const std::vector<Tuned> kTuned = {{"llama", {"q_proj", "v_proj", "down_proj"}, {"lm_head"}, false},
                                    {"gpt2", {"*.c_attn", "*.c_fc"}, {}, true}};
 
-std::vector<float> floats(const Stored& stored) {
-    REQUIRE(stored.dtype == "F32");
-    std::vector<float> values(stored.bytes.size() / sizeof(float));
-    std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
-    return values;
-}
-
 double largest_difference(const Stored& a, const Stored& b) {
     CHECK(a.shape == b.shape);
-    const std::vector<float> left = floats(a), right = floats(b);
+    const std::vector<float> left = floats_of(a), right = floats_of(b);
     return test::largest_difference({left.begin(), left.end()}, {right.begin(), right.end()});
 }
 
@@ -87,7 +80,7 @@ std::string run_well(const TemporaryFolder& folder, std::vector<std::string> wor
 TEST_CASE("adapters train as PEFT trains them, on one rank and on shards") {
     for (const Tuned& tuned : kTuned) {
         const auto expected = read_safetensors(tuned.file("expected.safetensors"));
-        const std::vector<float> losses = floats(expected.at("losses"));
+        const std::vector<float> losses = floats_of(expected.at("losses"));
         for (const int count : {1, 2}) {
             INFO(tuned.name << " on " << count);
             const TemporaryFolder folder;
@@ -117,7 +110,7 @@ TEST_CASE("adapters train as PEFT trains them, on one rank and on shards") {
 TEST_CASE("adapters train on ranks that share layers or positions as PEFT trains them") {
     for (const Tuned& tuned : kTuned) {
         const auto expected = read_safetensors(tuned.file("expected.safetensors"));
-        const std::vector<float> losses = floats(expected.at("losses"));
+        const std::vector<float> losses = floats_of(expected.at("losses"));
         for (const char* shared : {"tensor", "sequence"}) {
             INFO(tuned.name << " " << shared);
             const TemporaryFolder folder;

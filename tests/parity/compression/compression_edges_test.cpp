@@ -14,7 +14,6 @@ namespace dslaunch::test {
 namespace {
 
 namespace fs = std::filesystem;
-using Weights = std::map<std::string, Stored>;
 
 // Returns one method of compression_training: GROUP's `params` for MODULES.
 Json method(const Json& shared, const Json& params, const std::vector<std::string>& modules) {
@@ -52,29 +51,17 @@ Run run_of(const std::string& model, int world_size, const Json& config) {
 
 void check_equal(const Run& found, const Run& expected) {
     CHECK(found.losses == expected.losses);
-    REQUIRE(found.weights.size() == expected.weights.size());
-    for (const auto& [name, stored] : expected.weights) {
-        INFO(name);
-        REQUIRE(found.weights.count(name) == 1);
-        CHECK(found.weights.at(name).bytes == stored.bytes);
-    }
-}
-
-std::vector<float> floats_in(const Stored& stored) {
-    REQUIRE(stored.dtype == "F32");
-    std::vector<float> values(stored.bytes.size() / sizeof(float));
-    std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
-    return values;
+    check_equal_weights(found.weights, expected.weights);
 }
 
 size_t distinct(const Stored& stored) {
-    const std::vector<float> values = floats_in(stored);
+    const std::vector<float> values = floats_of(stored);
     return std::set<float>(values.begin(), values.end()).size();
 }
 
 // Returns the columns of MATRIX, [out, in], that are not all zeros.
 std::vector<std::vector<float>> columns_left(const Stored& matrix) {
-    const std::vector<float> values = floats_in(matrix);
+    const std::vector<float> values = floats_of(matrix);
     const auto out = static_cast<size_t>(matrix.shape[0]),
                in = static_cast<size_t>(matrix.shape[1]);
     std::vector<std::vector<float>> left;
@@ -124,7 +111,7 @@ TEST_CASE("masks of scores with a schedule_offset change nothing before it, and 
             CHECK((masked.losses[step] == plain.losses[step]) == (step < kOffset));
         }
         for (const char* name : {"blocks.0.fc.weight", "blocks.2.qkv.weight"}) {
-            const std::vector<float> values = floats_in(masked.weights.at(name));
+            const std::vector<float> values = floats_of(masked.weights.at(name));
             const auto kept =
                 std::count_if(values.begin(), values.end(), [](float value) { return value != 0; });
             CHECK(kept == std::lround(std::ceil(0.25 * static_cast<double>(values.size()))));

@@ -51,8 +51,6 @@ std::vector<double> uncompressed(const Json& run) {
     return {};
 }
 
-using Weights = std::map<std::string, Stored>;
-
 // Trains as RUN says on WORLD_SIZE ranks, with CHANGE in the config. Returns losses and weights.
 std::pair<std::vector<double>, Weights> bits_of(const Json& run, int world_size,
                                                 const Json& change) {
@@ -62,22 +60,6 @@ std::pair<std::vector<double>, Weights> bits_of(const Json& run, int world_size,
     const TrainResult trained =
         train_well(folder, ranks(world_size), run.at("model").get<std::string>(), config);
     return {trained.losses(), read_safetensors(folder.path() + "/out/model.safetensors")};
-}
-
-void check_equal_weights(const Weights& found, const Weights& expected) {
-    REQUIRE(found.size() == expected.size());
-    for (const auto& [name, stored] : expected) {
-        INFO(name);
-        REQUIRE(found.count(name) == 1);
-        CHECK(found.at(name).bytes == stored.bytes);
-    }
-}
-
-std::vector<float> floats_of(const Stored& stored) {
-    REQUIRE(stored.dtype == "F32");
-    std::vector<float> values(stored.bytes.size() / sizeof(float));
-    std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
-    return values;
 }
 
 }  // namespace

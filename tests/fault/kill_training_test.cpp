@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "endless_job.h"
 #include "support/catch.h"
-#include "support/endless_job.h"
 #include "support/job_end.h"
 
 namespace dslaunch::test {

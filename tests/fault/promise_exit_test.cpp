@@ -10,8 +10,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "endless_job.h"
 #include "support/catch.h"
-#include "support/endless_job.h"
 #include "support/job_end.h"
 
 namespace dslaunch::test {

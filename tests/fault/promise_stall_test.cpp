@@ -10,8 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "endless_job.h"
 #include "support/catch.h"
-#include "support/endless_job.h"
 #include "support/figures.h"
 #include "support/job_end.h"
 #include "support/rig_hosts.h"

@@ -38,6 +38,18 @@ inline void write_file(const std::filesystem::path& path, std::string_view conte
     std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
+// Returns the code of the Error that CALL throws, and sets WHAT to its text; kOk if CALL returns.
+template <typename Call>
+ExitCode code_of(Call&& call, std::string* what = nullptr) {
+    try {
+        call();
+    } catch (const Error& error) {
+        if (what != nullptr) *what = error.what();
+        return error.code();
+    }
+    return ExitCode::kOk;
+}
+
 // Returns the text of the Error that CALL throws, which must have CODE, or "accepted" if CALL
 // returns.
 template <typename Call>
@@ -49,6 +61,14 @@ std::string error_of(ExitCode code, Call&& call) {
         return error.what();
     }
     return "accepted";
+}
+
+// Returns the text of the Error that CALL throws, whatever its code is, or "accepted".
+template <typename Call>
+std::string error_of(Call&& call) {
+    std::string what = "accepted";
+    static_cast<void>(code_of(call, &what));
+    return what;
 }
 
 inline bool has_program(const std::string& name) {

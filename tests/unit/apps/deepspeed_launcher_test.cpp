@@ -15,6 +15,7 @@
 #include "launcher/run/build_job.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
+#include "support/text_tools.h"
 #include "support/typed_line.h"
 
 using namespace dslaunch;
@@ -31,12 +32,7 @@ JobSpec job_of(const std::string& line, const Machine& on = head_machine()) {
 }
 
 std::string refusal_of(const std::string& line) {
-    try {
-        static_cast<void>(job_of(line));
-        return "accepted";
-    } catch (const Error& error) {
-        return error.what();
-    }
+    return error_of([&] { static_cast<void>(job_of(line)); });
 }
 
 // Returns "worker-0:1,2 worker-1:0", or the refusal.

@@ -26,6 +26,13 @@ inline int64_t count_of(std::string_view text, std::string_view word) {
     return count;
 }
 
+// Returns TEXT, TIMES times in a row.
+inline std::string repeated(std::string_view text, int64_t times) {
+    std::string all;
+    for (int64_t i = 0; i < times; ++i) all += text;
+    return all;
+}
+
 // Returns the bytes of the file at PATH; empty if there is no file.
 inline std::string content_of(const std::string& path) {
     std::ifstream file(path, std::ios::binary);

@@ -21,12 +21,6 @@ std::string rendering_error(const std::string& source) {
     });
 }
 
-std::string repeated_text(const std::string& text, int times) {
-    std::string all;
-    for (int i = 0; i < times; ++i) all += text;
-    return all;
-}
-
 }  // namespace
 
 TEST_CASE("an error of a template names its line") {
@@ -130,9 +124,9 @@ TEST_CASE("a template can neither hang nor fill the memory nor overflow the stac
         {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
          "too many steps"},
         {"{% for i in range(99999) %}{{ 'x' * 100000 }}{% endfor %}", ""},
-        {"{{ " + repeated_text("(", 1000) + "1" + repeated_text(")", 1000) + " }}", "too deep"},
-        {"{{ 1" + repeated_text(" + 1", 1000) + " }}", "more than 200 levels"},
-        {repeated_text("{% if 1 %}", 1000), "too deep"},
+        {"{{ " + repeated("(", 1000) + "1" + repeated(")", 1000) + " }}", "too deep"},
+        {"{{ 1" + repeated(" + 1", 1000) + " }}", "more than 200 levels"},
+        {repeated("{% if 1 %}", 1000), "too deep"},
     };
     for (const auto& [source, message] : rows) {
         INFO(source.substr(0, 100));

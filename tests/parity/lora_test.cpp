@@ -66,15 +66,6 @@ TrainResult train_tuned(const TemporaryFolder& folder, const std::vector<std::st
     return result;
 }
 
-std::string run_well(const TemporaryFolder& folder, std::vector<std::string> words) {
-    words.insert(words.begin(), kDslaunch);
-    JobProcess process(folder, words);
-    const int code = process.wait();
-    INFO(words[1] << "\n" << process.out() << process.err());
-    REQUIRE(code == 0);
-    return process.out();
-}
-
 }  // namespace
 
 TEST_CASE("adapters train as PEFT trains them, on one rank and on shards") {
@@ -259,7 +250,7 @@ TEST_CASE("a merged model is the model with its adapter") {
         const std::vector<std::string> prompt = {"--prompt-ids", "5,17,2", "--temperature", "0",
                                                  "--tokens",     "8",      "--as",          "ids"};
         const auto generate = [&](std::vector<std::string> words) {
-            words.insert(words.begin(), "generate");
+            words.insert(words.begin(), {kDslaunch, "generate"});
             words.insert(words.end(), prompt.begin(), prompt.end());
             return run_well(folder, words);
         };
@@ -267,7 +258,7 @@ TEST_CASE("a merged model is the model with its adapter") {
         Json config = tuned.config(2);
         train_tuned(folder, ranks(1), tuned, config);
         const std::string trained = folder.path() + "/out/adapter";
-        run_well(folder, {"model", "merge", tuned.model(), trained, "-o", merged});
+        run_well(folder, {kDslaunch, "model", "merge", tuned.model(), trained, "-o", merged});
         const std::string with_adapter = generate({tuned.model(), "--adapter", trained});
         CHECK(with_adapter != generate({tuned.model()}));
         CHECK(generate({merged}) == with_adapter);

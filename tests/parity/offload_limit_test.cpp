@@ -67,17 +67,6 @@ std::vector<double> losses_in(const TemporaryFolder& folder) {
     return losses;
 }
 
-struct Ended {
-    int code = -1;
-    std::string err;
-};
-
-Ended run_to_end(const TemporaryFolder& folder, const std::vector<std::string>& command) {
-    JobProcess process(folder, command);
-    const int code = process.wait();
-    return {code, process.err()};
-}
-
 struct RunShape {
     int width = 0;
     int layers = 0;
@@ -90,7 +79,7 @@ void check_in_a_quarter(const RunShape& shape) {
     const auto command = [&](const TemporaryFolder& folder, const std::string& nvme_path) {
         return command_of(folder, model, config_of(nvme_path, 3), shape.ranks);
     };
-    const Ended reference = run_to_end(in_memory, command(in_memory, ""));
+    const ProgramEnd reference = run_program(in_memory, command(in_memory, ""));
     INFO(reference.err);
     REQUIRE(reference.code == 0);
     REQUIRE(losses_in(in_memory).size() == 3);
@@ -102,20 +91,21 @@ void check_in_a_quarter(const RunShape& shape) {
     if (!group.why_not().empty())
         return report_skipped("training beyond the memory allowed", group.why_not());
 
-    const Ended too_large = run_to_end(refused, group.inside(command(refused, "")));
+    const ProgramEnd too_large = run_program(refused, group.inside(command(refused, "")));
     INFO(too_large.err);
     CHECK(too_large.code == kRefused);
     CHECK(too_large.err.find("does not fit on this host") != std::string::npos);
     CHECK(group.kills() == 0);
 
-    const Ended too_late = run_to_end(killed, group.inside(command(killed, ""), /*unseen=*/true));
+    const ProgramEnd too_late =
+        run_program(killed, group.inside(command(killed, ""), /*unseen=*/true));
     INFO(too_late.err);
     CHECK(too_late.code != 0);
     CHECK(group.kills() >= 1);
     CHECK(losses_in(killed).empty());
 
     const int64_t kills = group.kills();
-    const Ended trained = run_to_end(on_disk, group.inside(command(on_disk, nvme.path())));
+    const ProgramEnd trained = run_program(on_disk, group.inside(command(on_disk, nvme.path())));
     INFO(trained.err);
     REQUIRE(trained.code == 0);
     CHECK(group.kills() == kills);

@@ -28,14 +28,6 @@ std::string peers_python() {
     return std::filesystem::exists(python) ? python : "";
 }
 
-std::string run_well(const TemporaryFolder& folder, const std::vector<std::string>& words) {
-    JobProcess process(folder, words);
-    const int code = process.wait();
-    INFO(words.front() << " " << words[1] << "\n" << process.out() << process.err());
-    REQUIRE(code == 0);
-    return process.out();
-}
-
 namespace fs = std::filesystem;
 
 struct Ran {

@@ -20,11 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct TuneResult {
-    int code = -1;
-    std::string out, err;
-};
-
 std::vector<std::string> tune_command(const TemporaryFolder& folder,
                                       std::vector<std::string> words) {
     std::vector<std::string> all = {"env",
@@ -37,14 +32,8 @@ std::vector<std::string> tune_command(const TemporaryFolder& folder,
     return all;
 }
 
-TuneResult tune_run(const TemporaryFolder& folder, const std::vector<std::string>& words) {
-    const TemporaryFolder output;
-    JobProcess process(output, tune_command(folder, words));
-    TuneResult result;
-    result.code = process.wait();
-    result.out = process.out();
-    result.err = process.err();
-    return result;
+ProgramEnd tune_run(const TemporaryFolder& folder, const std::vector<std::string>& words) {
+    return run_program(tune_command(folder, words));
 }
 
 // Writes the config of a small GPT that two ranks train with 8 rows a step, in micro batches of 2.
@@ -86,7 +75,7 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
     const TemporaryFolder folder;
     const std::string config = write_config(folder);
     // The stage and recompute are set, so few configs are left; tune tries two of them.
-    const TuneResult result =
+    const ProgramEnd result =
         tune_run(folder, {"tune", "--set", "zero_optimization.stage=0", "--set",
                           "activation_checkpointing.number_checkpoints=0", "--num_gpus", "2",
                           "--device", "cpu", "--config", config, "--minutes", "60", "--trials", "2",
@@ -103,13 +92,13 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
     CHECK(tune_run(folder, {"config", "check", "tuned.json", "--world-size", "2"}).code == 0);
     const Json tuned = Json::parse(folder.read("tuned.json"));
     CHECK(tuned.at("optimizer") == Json::parse(folder.read("c.json")).at("optimizer"));
-    const TuneResult trained =
+    const ProgramEnd trained =
         tune_run(folder, {"run", "--num_gpus", "2", "--device", "cpu", "--config", "tuned.json",
                           "--steps", "2", "--no-output", fixture_archive("gpt")});
     CAPTURE(trained.err);
     CHECK(trained.code == 0);
     // tune does not replace a file of the user.
-    const TuneResult again =
+    const ProgramEnd again =
         tune_run(folder, {"tune", "--config", config, "-o", "tuned.json", fixture_archive("gpt")});
     CHECK(again.code == 66);
     CHECK_THAT(again.err, Catch::Contains("--force"));
@@ -126,7 +115,7 @@ TEST_CASE("a trial that fails is named and passed over, and --autotuning writes 
                             {"start_profile_step", 2},
                             {"end_profile_step", 3}};
     write_file(folder.path() + "/c.json", config.dump());
-    const TuneResult tuned =
+    const ProgramEnd tuned =
         tune_run(folder, {"--autotuning", "tune", "--num_gpus", "1", "--device", "cpu", "--config",
                           "c.json", "--set", "activation_checkpointing.number_checkpoints=0",
                           "--set", "zero_optimization.stage=0", fixture_archive("mlp")});

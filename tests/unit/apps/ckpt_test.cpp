@@ -29,17 +29,12 @@ namespace {
 
 constexpr int kDamaged = static_cast<int>(ExitCode::kCheckpoint);
 
-struct Ran {
-    int code = 0;
-    std::string out, err;
+struct Ran : test::ProgramEnd {
     [[nodiscard]] nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
 Ran run(const TemporaryFolder& folder, std::vector<std::string> words) {
-    words.insert(words.begin(), kDslaunch);
-    JobProcess process(folder, words);
-    const int code = process.wait();
-    return {code, process.out(), process.err()};
+    return {test::run_dslaunch(folder, std::move(words))};
 }
 
 // Three checkpoints of a run, of which the newest has an infinity, and a save that was interrupted.

@@ -294,8 +294,8 @@ void set_nnodes(RunOptions& o, const std::string& value) {
     const std::vector<std::string> ends = split(value, ':');
     if (ends.size() > 2)
         fail(ExitCode::kUsage, "`{}` is neither N nor MIN:MAX, such as 2:8", printable(value));
-    const launch::NodeRange range{static_cast<int>(number(ends.front(), 1, launch::kHostsMax)),
-                                  static_cast<int>(number(ends.back(), 1, launch::kHostsMax))};
+    const launch::NodeCounts range{static_cast<int>(number(ends.front(), 1, launch::kHostsMax)),
+                                   static_cast<int>(number(ends.back(), 1, launch::kHostsMax))};
     if (range.min > range.max)
         fail(ExitCode::kUsage, "`{}`: the minimum is greater than the maximum", printable(value));
     if (ends.size() == 1) {

@@ -276,7 +276,7 @@ class OrderedLines {
 };
 
 // Continues PROMPT on stdout. Prints each piece as soon as it can no longer change.
-void write_one(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+void write_one(decoder::BatchRunner& runner, const TextFiles& files, const WritingOptions& options,
                const Prompt& prompt) {
     decoder::WrittenText written = written_of(prompt, options, files);
     decoder::Engine engine(runner, {1, 1});
@@ -302,7 +302,7 @@ void write_one(decoder::StepRunner& runner, const TextFiles& files, const Writin
 // Continues PROMPTS, several at the same time. Prints a line of JSON for each, in their order: its
 // index, the numbers of tokens, the text, the tokens, and how it ended. For a faulty prompt, the
 // line has the fault instead. Logs one line about all of them at the end.
-void write_all(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+void write_all(decoder::BatchRunner& runner, const TextFiles& files, const WritingOptions& options,
                const std::vector<Prompt>& prompts) {
     using decoder::TextEnd;
     decoder::Engine engine(runner, {options.sequences_max, 1});
@@ -347,7 +347,7 @@ void write_all(decoder::StepRunner& runner, const TextFiles& files, const Writin
 }
 
 // Generates with RUNNER the texts that ARGUMENTS and OPTIONS ask for.
-void write(decoder::StepRunner& runner, const GenerateArguments& arguments, WritingOptions options,
+void write(decoder::BatchRunner& runner, const GenerateArguments& arguments, WritingOptions options,
            const TextFiles& files, const std::vector<Prompt>& prompts) {
     options.as_text =
         arguments.as == "text" || (arguments.as == "auto" && files.codec() != nullptr);
@@ -389,7 +389,7 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
 
 // Computes batches with a module of any kind. The runner's cache contains only the tokens of the
 // texts, so each row computes its whole text again. One thread.
-class ModuleRunner final : public decoder::StepRunner {
+class ModuleRunner final : public decoder::BatchRunner {
   public:
     // MODEL must outlive this object. A text may have as many positions as fit in PAGES. If the
     // model's context is shorter, the model sees only the last positions.

@@ -45,7 +45,7 @@ class HjsonReader {
         return at_ + offset < text_.size() ? text_[at_ + offset] : '\0';
     }
 
-    [[nodiscard]] Place place(size_t at) {
+    [[nodiscard]] TextPlace place(size_t at) {
         if (at < counted_) {
             counted_ = line_begin_ = 0;
             line_ = 1;
@@ -170,7 +170,7 @@ class HjsonReader {
     [[noreturn]] void never_closed(size_t opener) {
         if (left_.first == kNowhere)
             stop(opener, fmt::format("the `{}` is never closed", text_[opener]));
-        const Place closer = place(left_.second);
+        const TextPlace closer = place(left_.second);
         stop(left_.first,
              fmt::format("the `{}` is not closed: the `{}` of line {}, column {} probably belongs "
                          "to another bracket",
@@ -178,7 +178,7 @@ class HjsonReader {
     }
 
     [[noreturn]] void wrong_bracket(size_t opener) {
-        const Place open = place(opener);
+        const TextPlace open = place(opener);
         stop(at_,
              fmt::format("found `{}` before the `{}` that closes the `{}` of line {}, column {}",
                          next(), text_[opener] == '{' ? '}' : ']', text_[opener], open.line,

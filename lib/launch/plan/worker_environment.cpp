@@ -159,7 +159,7 @@ int64_t rank_threads(int64_t ranks) {
     return given ? *given : share_of(processors_granted(), ranks);
 }
 
-void set_processors(const ProcessorShare& share, EnvironmentList& environment) {
+void set_processors(const RankProcessors& share, EnvironmentList& environment) {
     const std::string* const given = find_variable(environment, kThreadsVariable);
     if (given != nullptr) {
         // Waiting threads spin, and would take processor time from computing threads.

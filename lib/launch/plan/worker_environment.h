@@ -50,7 +50,7 @@ void limit_spinning(EnvironmentList& environment);
 [[nodiscard]] int64_t rank_threads(int64_t ranks);
 
 // The processors of one rank, as its agent has decided.
-struct ProcessorShare {
+struct RankProcessors {
     bool is_worker = false;     // a dsworker; other programs choose their threads themselves
     int64_t ranks = 1;          // ranks on this machine
     int64_t cores = 1;          // processors of this machine
@@ -59,7 +59,7 @@ struct ProcessorShare {
 };
 // Sets OMP_NUM_THREADS, OMP_WAIT_POLICY, GOMP_SPINCOUNT and DSL_BINDING in ENVIRONMENT for SHARE.
 // Keeps the user's own values of the first three.
-void set_processors(const ProcessorShare& share, EnvironmentList& environment);
+void set_processors(const RankProcessors& share, EnvironmentList& environment);
 
 // The variables of set_processors() that describe a rank's use of processors. Empty: not set.
 struct ProcessorVariables {

@@ -103,7 +103,7 @@ DecoderPart whole_of(const Fixture& fixture) {
 
 // Runs all texts of FIXTURE in steps of PIECE positions each. Returns the logits of all rows, in
 // their order.
-std::vector<float> run(StepRunner& runner, const Fixture& fixture, int64_t piece) {
+std::vector<float> run(BatchRunner& runner, const Fixture& fixture, int64_t piece) {
     const auto vocabulary = static_cast<size_t>(fixture.folder.config.vocabulary);
     std::vector<float> logits(fixture.logits.size());
     PagePool pool(static_cast<int32_t>(runner.pages()));
@@ -272,7 +272,7 @@ class ThreadSum final : public RankSum {
 };
 
 // Stages in one process, one after the other, each with two tensor ranks.
-class SharedRunner final : public StepRunner {
+class SharedRunner final : public BatchRunner {
   public:
     SharedRunner(const Fixture& fixture, int tensor_ranks, int stages)
         : fixture_(fixture), tensor_ranks_(tensor_ranks) {

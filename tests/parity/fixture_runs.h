@@ -54,6 +54,15 @@ inline TrainResult train_well(const TemporaryFolder& folder, const std::vector<s
     return result;
 }
 
+// Makes a GPT with 128 tokens and 4 heads in FOLDER, and returns its path.
+inline std::string make_gpt(const TemporaryFolder& folder, int width, int layers, int64_t context) {
+    const std::string path = folder.path() + "/gpt.pt";
+    run_well(folder, {kDslaunch, "model", "new", "gpt", "--vocab", "128", "--width",
+                      std::to_string(width), "--heads", "4", "--layers", std::to_string(layers),
+                      "--context", std::to_string(context), "-o", path});
+    return path;
+}
+
 inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
     REQUIRE(a.size() == b.size());
     double largest = 0;

@@ -251,10 +251,7 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
     const int code = job.wait();
     INFO(job.err());
     REQUIRE(code == 0);
-    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
-    std::vector<double> rates;
-    for (std::string line; std::getline(metrics, line);)
-        rates.push_back(Json::parse(line).at("lr"));
+    const std::vector<double> rates = values_in(metrics_in(folder.path() + "/out"), "lr");
     REQUIRE(rates.size() == 8);
     // Updates 0 and 1 warm up to half of the rate; a later update i has (8 - i) / (8 - 2) of the
     // rate. The step after an update shows its rate.
@@ -449,15 +446,13 @@ TEST_CASE("profiles, memory, operations and equal copies of a run are told in it
                               "recompute latency", "blocks.*.fc", "bwd ms", "memory after forward ",
                               "no operation moved data between ranks", "mfu "})
         CHECK_THAT(told, Catch::Contains(words));
-    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
-    int64_t lines = 0;
-    for (std::string text; std::getline(metrics, text); ++lines) {
-        const Json line = Json::parse(text);
+    const std::vector<Json> lines = metrics_in(folder.path() + "/out");
+    for (const Json& line : lines) {
         CHECK(line.at("peak_tflops") == 0.5);
         CHECK(line.at("peak_from") == "stated");
         CHECK(line.at("mfu").get<double>() == Approx(line.at("tflops").get<double>() / 0.5));
     }
-    CHECK(lines == 4);
+    CHECK(lines.size() == 4);
 }
 
 TEST_CASE("a profile goes to its file, a run without its step says so, and a peak is measured") {
@@ -474,10 +469,9 @@ TEST_CASE("a profile goes to its file, a run without its step says so, and a pea
                                       {"enabled": true, "profile_step": 7}})",
                            {"--steps", "2"}),
                Catch::Contains("set flops_profiler.profile_step to a number from 0 to 1"));
-    std::ifstream metrics(other.path() + "/out/metrics.jsonl");
-    std::string text;
-    REQUIRE(std::getline(metrics, text));
-    const Json line = Json::parse(text);
+    const std::vector<Json> lines = metrics_in(other.path() + "/out");
+    REQUIRE_FALSE(lines.empty());
+    const Json& line = lines.front();
     CHECK(line.at("peak_from") == "measured");
     CHECK(line.at("peak_tflops").get<double>() > 0);
     CHECK(line.at("mfu").get<double>() > 0);

@@ -37,6 +37,14 @@ inline std::string process_file(pid_t pid, const std::string& file) {
     return text_or_empty("/proc/" + std::to_string(pid) + "/" + file, kProcessFileBytesMax);
 }
 
+// Returns the most memory that PID had so far, in KiB; 0 if the process is gone.
+inline int64_t peak_memory_kib(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+    for (std::string line; std::getline(file, line);)
+        if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6));
+    return 0;
+}
+
 // A child process whose output goes to files, so that the test need not read it while the process
 // runs.
 class JobProcess {

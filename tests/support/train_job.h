@@ -36,18 +36,30 @@ inline Json fixture_config(const Json& facts, int64_t accumulation, int64_t step
     return config;
 }
 
+// Returns the lines of metrics.jsonl in OUTPUT, all of which must be whole.
+inline std::vector<Json> metrics_in(const std::string& output) {
+    std::vector<Json> lines;
+    std::ifstream file(output + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+    return lines;
+}
+
+// Returns the values of KEY in the LINES that have it, in order.
+inline std::vector<double> values_in(const std::vector<Json>& lines, const std::string& key) {
+    std::vector<double> values;
+    for (const Json& line : lines)
+        if (line.contains(key)) values.push_back(line.at(key).get<double>());
+    return values;
+}
+
 struct TrainResult {
     int code = -1;
     std::string out;
     std::string err;
     std::vector<Json> metrics;
 
-    // Returns the values of KEY in the lines of metrics that have it, in order.
     [[nodiscard]] std::vector<double> values_of(const std::string& key) const {
-        std::vector<double> values;
-        for (const Json& line : metrics)
-            if (line.contains(key)) values.push_back(line.at(key).get<double>());
-        return values;
+        return values_in(metrics, key);
     }
     [[nodiscard]] std::vector<double> losses() const { return values_of("loss"); }
 };
@@ -75,9 +87,7 @@ inline TrainResult train(const TemporaryFolder& folder, const std::vector<std::s
     result.code = process.wait();
     result.out = process.out();
     result.err = process.err();
-    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);)
-        result.metrics.push_back(Json::parse(line));
+    result.metrics = metrics_in(folder.path() + "/out");
     return result;
 }
 

@@ -154,10 +154,7 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     run_well(folder, started_with({"DSLAUNCH_TORCH=" + package_fact("torch_dir")}));
     const TrainResult built = train(folder, {"--num_gpus", "2"}, fixture_archive("gpt"), config);
     REQUIRE(built.code == 0);
-    std::vector<double> losses;
-    std::ifstream metrics(folder.path() + "/packaged/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);)
-        losses.push_back(Json::parse(line).at("loss"));
+    const std::vector<double> losses = values_in(metrics_in(folder.path() + "/packaged"), "loss");
     CHECK(losses.size() == 2);
     CHECK(losses == built.losses());
 }

@@ -46,15 +46,6 @@ std::string write_config(const TemporaryFolder& folder, Json more = {}) {
     return folder.path() + "/c.json";
 }
 
-// Returns the names in FOLDER, sorted.
-std::vector<std::string> names_in(const TemporaryFolder& folder) {
-    std::vector<std::string> names;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path()))
-        names.push_back(entry.path().filename().string());
-    std::ranges::sort(names);
-    return names;
-}
-
 // Returns true if a process has FOLDER in its command line or its environment.
 bool has_process(const TemporaryFolder& folder) {
     const auto names_it = [&](const std::string& path) {
@@ -87,7 +78,7 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
     CHECK_THAT(result.out, Catch::Contains("chosen"));
     CHECK_THAT(result.out, Catch::Contains("not tried: "));
     CHECK_THAT(result.err, Catch::Contains("the config is in tuned.json"));
-    CHECK(names_in(folder) == std::vector<std::string>{"c.json", "tuned.json"});
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"c.json", "tuned.json"});
     CHECK_FALSE(has_process(folder));
     CHECK(tune_run(folder, {"config", "check", "tuned.json", "--world-size", "2"}).code == 0);
     const Json tuned = Json::parse(folder.read("tuned.json"));
@@ -123,7 +114,7 @@ TEST_CASE("a trial that fails is named and passed over, and --autotuning writes 
     REQUIRE(tuned.code == 0);
     CHECK_THAT(tuned.out, Catch::Contains("failed: micro batch 2048 x 1") &&
                               Catch::Contains("needs more rows than the file has (192 samples)"));
-    CHECK(names_in(folder) == std::vector<std::string>{"autotuning_results", "c.json"});
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"autotuning_results", "c.json"});
     const Json best = Json::parse(folder.read("autotuning_results/ds_config_optimal.json"));
     CHECK(best.at("autotuning").at("enabled") == false);
     CHECK(best.value("train_batch_size", 2048) == 2048);
@@ -144,7 +135,7 @@ TEST_CASE("Ctrl-C keeps the best config so far and says so; a killed search leav
         CAPTURE(process.err());
         CHECK(code == 76);
         CHECK_THAT(process.err(), Catch::Contains("interrupted; the best config so far"));
-        CHECK(names_in(folder) == std::vector<std::string>{"best.yaml", "c.json"});
+        CHECK(names_in(folder.path()) == std::vector<std::string>{"best.yaml", "c.json"});
         CHECK(tune_run(folder, {"config", "check", "best.yaml", "--world-size", "2"}).code == 0);
     }
     fs::remove(folder.path() + "/best.yaml");
@@ -154,5 +145,5 @@ TEST_CASE("Ctrl-C keeps the best config so far and says so; a killed search leav
     process.signal(SIGKILL);
     process.wait();
     CHECK(wait_until([&] { return !has_process(folder); }));
-    CHECK(names_in(folder) == std::vector<std::string>{"c.json"});
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"c.json"});
 }

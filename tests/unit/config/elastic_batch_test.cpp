@@ -50,10 +50,7 @@ const char* const kElastic = R"("elasticity": {"enabled": true, "max_train_batch
 std::string problems_of(const std::string& text, int64_t world_size) {
     ResolveOptions options;
     options.world_size = world_size;
-    std::string all;
-    for (const Problem& problem : resolve(parse_config(text, "c"), options).problems)
-        all += problem.text() + "\n";
-    return all;
+    return texts_of(resolve(parse_config(text, "c"), options).problems);
 }
 
 }  // namespace

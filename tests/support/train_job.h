@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -49,6 +50,19 @@ inline std::vector<double> values_in(const std::vector<Json>& lines, const std::
     std::vector<double> values;
     for (const Json& line : lines)
         if (line.contains(key)) values.push_back(line.at(key).get<double>());
+    return values;
+}
+
+// Returns the values of KEY in metrics.jsonl in OUTPUT by step. A line that is not whole is passed
+// over; if a step has several lines, the last whole line counts.
+inline std::map<int64_t, double> values_by_step(const std::string& output, const std::string& key) {
+    std::map<int64_t, double> values;
+    std::ifstream file(output + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+        const Json json = Json::parse(line, nullptr, false);
+        if (!json.is_discarded() && json.contains(key))
+            values[json.at("step").get<int64_t>()] = json.at(key).get<double>();
+    }
     return values;
 }
 

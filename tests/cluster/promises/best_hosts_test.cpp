@@ -1,7 +1,6 @@
 // The best checkpoint of a job over hosts that share no disk: over ssh, saved on rank 0's disk,
 // with a host that is lost after the best evaluation, so that the job goes on with fewer ranks.
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -63,13 +62,7 @@ class BestHosts {
     }
     // Returns the held-out losses by step, each by its last line.
     [[nodiscard]] std::map<int64_t, double> evaluations() const {
-        std::map<int64_t, double> found;
-        std::ifstream metrics(output() + "/metrics.jsonl");
-        for (std::string line; std::getline(metrics, line);) {
-            const Json json = Json::parse(line, nullptr, false);
-            if (!json.is_discarded() && json.contains("eval_loss"))
-                found[json.at("step").get<int64_t>()] = json.at("eval_loss");
-        }
+        std::map<int64_t, double> found = values_by_step(output(), "eval_loss");
         found.erase(0);  // before training
         return found;
     }

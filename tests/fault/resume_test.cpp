@@ -253,7 +253,7 @@ TEST_CASE("another batch size goes on where the samples ended") {
     CHECK(more.code == 0);
     // The run makes 6 steps, in which each of 2 ranks has a batch of 2 rows. Then it makes 2 steps
     // with batches twice as large.
-    CHECK(mentions(more.err, "step 6, 24 samples seen"));
+    CHECK(mentions(more.err, "after step 6 and 24 samples"));
     const ProgramEnd inspected =
         run_program({kDslaunch, "ckpt", "inspect", job.output(), "--json"});
     CHECK(Json::parse(inspected.out).dump().find("\"samples_seen\":40") != std::string::npos);

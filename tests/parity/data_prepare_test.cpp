@@ -224,7 +224,7 @@ TEST_CASE("a file of JSON has a row in each line, in a list or in several lines 
         {"question\tanswer\nt3\tt4\n", "sep=\"\\t\")"},
         {"%PDF-1.7\n1 0 obj\n", "is a PDF document"},
         {"<!DOCTYPE html>\n<p>hi\n", "is a web page or other XML"},
-        {"\x1f\x8b\x08\n", "is compressed (gzip), so decompress it: `gunzip -c FILE |"},
+        {"\x1f\x8b\x08\n", "is compressed (gzip), so decompress it: use `gunzip -c FILE |"},
         {"\x28\xb5\x2f\xfd\n", "is compressed (zstd)"},
         {"7z\xbc\xaf\n", "is compressed (7z)"},
         {"Rar!\x1a\n", "is compressed (rar)"},
@@ -477,7 +477,7 @@ TEST_CASE("packed and unpacked rows give equal losses") {
         const ProgramEnd ended = judged.run({"eval", judged.model(), "--data", bad});
         INFO(ended.err);
         CHECK(ended.code == 66);
-        CHECK_THAT(ended.err, Catch::Contains("row 0 has the document " + std::to_string(number)));
+        CHECK_THAT(ended.err, Catch::Contains("the document number " + std::to_string(number)));
         // Training refuses the same numbers.
         const ProgramEnd trained = judged.run({"--num_gpus", "1", "--data", bad, "--steps", "1",
                                                "--micro-batch", "1", judged.model()});

@@ -121,7 +121,7 @@ constexpr OtherCommand kCommands[] = {
     {"llama-quantize,quantize-gguf", "", kGgufAdvice},
     {"llama-perplexity,perplexity", "", kMeasureAdvice},
     {"llama-bench,llama-batched-bench,bench", "", kSpeedAdvice},
-    {"llama-imatrix", "", "no importance matrix is needed: dslaunch compress FOLDER --to q4_k_m --calibrate rows.safetensors -o NEW.gguf measures importances (`dslaunch data prepare` writes the rows)"},
+    {"llama-imatrix", "", "no importance matrix is needed: dslaunch compress FOLDER --to q4_k_m --calibrate rows.safetensors -o NEW.gguf measures it (`dslaunch data prepare` writes the rows)"},
     {"llama-export-lora", "", kMergeAdvice},
     {"llama-finetune", "", kTrainAdvice},
     {"llama-gguf,llama-gguf-split", "", "to see what a GGUF file contains: dslaunch model show MODEL; files are not split"},

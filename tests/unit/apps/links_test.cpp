@@ -109,7 +109,7 @@ TEST_CASE("an option without a meaning here is refused with what to use") {
         {"ds_io", {"--folder", "/nvme", "--gpu"}, "ds_io: --gpu is refused: io-bench measures"},
         {"ds_io",
          {"--folder", "a", "--engine", "torch_io"},
-         "ds_io: --engine: `torch_io` measures"},
+         "ds_io: --engine: the engine `torch_io` measures"},
         {"ds_io", {"--folder", "a", "--multi_process", "4"}, "ds_io: --multi_process: io-bench"},
         {"ds_io", {"--io_size", "1G"}, "ds_io: --folder DIR is missing"},
         {"ds_io", {"--folder", "a", "--folder_to_device_mapping", "b:1"}, "one disk is measured"},

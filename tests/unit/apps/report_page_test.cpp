@@ -156,7 +156,7 @@ TEST_CASE("what is missing or damaged is told, and the rest is shown") {
         {"run.json", "[]", "run.json: cannot be read"},
         {"run.json", "{\"nodes\": 7, \"ranks\": [null, 3], \"run\": null}", "no config"},
         {"run.json", "{\"nodes\": [3], \"run\": {\"config\": 5}}", "5.5 (least"},
-        {"metrics.jsonl", "{\"step\": 1, \"loss\": 2}\n{\"step\"", "1 damaged line skipped"},
+        {"metrics.jsonl", "{\"step\": 1, \"loss\": 2}\n{\"step\"", "skipped 1 damaged line"},
         {"metrics.jsonl", "", "has no step yet"},
         {"logs/rank-0.log", std::string("\0\xff<b>", 5), "last lines of rank 0"},
         {"trace.json", "{}", "trace.json: cannot be read"},

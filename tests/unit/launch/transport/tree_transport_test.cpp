@@ -239,7 +239,7 @@ TEST_CASE("a relay that is lost takes its subtree along and is named, its own ho
     events = tree.say(0, output(7, "x"));
     REQUIRE(events.size() == 2);
     CHECK_THAT(events[0].text,
-               Catch::Contains("h0") && Catch::Contains("place 7, but has 2 hosts"));
+               Catch::Contains("h0") && Catch::Contains("host index 7, but has 2 hosts"));
     CHECK(tree.base->connections[0].abandoned);
 }
 

@@ -201,7 +201,7 @@ TEST_CASE("the layers of autoround compute what the decoder computes, in all kin
                                "falcon-groups", "phi3",       "qwen3-moe",     "qwen2-moe",
                                "cohere2",       "olmo2",      "mixtral",       "stablelm-parallel",
                                "glm4",          "smollm3",    "gpt-bigcode",   "nemotron"}) {
-        const std::string model = fixture_path("huggingface/" + family);
+        const std::string model = fixture_path(std::string("huggingface/") + family);
         const Json config = Json::parse(content_of(model + "/config.json"));
         const std::string rows = make_rows(place, 8, config.at("vocab_size").get<int>());
         const ProgramEnd ran =

@@ -41,7 +41,7 @@ auto as_error(const Use& use) {
 // Throws Error{kSetup} if srun or mpirun started several processes but RANK is not set: then each
 // process would train alone.
 void require_named_rank() {
-    if (std::getenv("RANK") != nullptr) return;
+    if (launch::WorkerEnvironment::has_rank()) return;
     constexpr std::pair<const char*, const char*> kCounts[] = {{"SLURM_STEP_NUM_TASKS", "srun"},
                                                                {"OMPI_COMM_WORLD_SIZE", "mpirun"},
                                                                {"PMI_SIZE", "mpirun"}};

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -24,7 +23,6 @@
 #include "job/process/process_resources.h"
 #include "job/setup/written_parameters.h"
 #include "launch/machine/machine_name.h"
-#include "launch/machine/machine_topology.h"
 #include "runtime/eval/evaluator.h"
 #include "runtime/train/trainer.h"
 
@@ -76,19 +74,6 @@ std::string own_folder() {
     Dl_info info{};
     if (::dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0) return ".";
     return folder_of(info.dli_fname);
-}
-
-// Sets the number of LibTorch's threads to WANTED, and returns it. If WANTED is 0, OMP_NUM_THREADS
-// gives the number, or else each rank gets an equal share of the host's processors.
-int set_threads(int wanted, const launch::WorkerEnvironment& environment) {
-    if (wanted == 0 && std::getenv(launch::kThreadsVariable) == nullptr) {
-        const int granted = launch::processors_granted("");
-        const auto all = static_cast<int>(std::thread::hardware_concurrency());
-        wanted = (granted > 0 ? std::min(granted, all) : all) / environment.local_world_size;
-        wanted = std::max(wanted, 1);
-    }
-    if (wanted > 0) at::set_num_threads(wanted);
-    return at::get_num_threads();
 }
 
 void set_log(EngineLog log, const launch::WorkerEnvironment& environment) {
@@ -257,7 +242,8 @@ job::TrainingOptions EngineRun::training_options(const EngineOptions& options, c
     training.resume = options.resume;
     training.begins_if_new = options.resume == "auto";
     training.timeout_s = std::chrono::duration<double>(options.time_limit).count();
-    training.threads = set_threads(options.threads, environment);
+    job::set_rank_threads(environment.local_world_size, options.threads);
+    training.threads = at::get_num_threads();
     training.device_plugin = plugin_of(own_folder(), "libdsl_cuda.so");
     return training;
 }

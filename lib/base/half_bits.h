@@ -1,8 +1,8 @@
-// Converts one number between fp32 and the 16-bit types, with the same result on processors and
-// GPUs. Rounds to nearest even. A NaN becomes quiet and keeps its sign and its upper bits, as on
-// x86 and ARM. PyTorch converts a NaN to fp16 in the same way. To bf16, it converts a NaN to 0x7FC0
-// or 0xFFFF, depending on the processor. All functions have internal linkage, because each
-// instruction set needs its own compiled version.
+// Rounds one fp32 number to a 16-bit type or to a whole number, and widens 16-bit numbers, with the
+// same result on processors and GPUs. Rounds to nearest even. A NaN becomes quiet and keeps its
+// sign and its upper bits, as on x86 and ARM. PyTorch converts a NaN to fp16 in the same way. To
+// bf16, it converts a NaN to 0x7FC0 or 0xFFFF, depending on the processor. All functions have
+// internal linkage, because each instruction set needs its own compiled version.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,11 @@
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set needs its own definitions, as said
 // above.
 namespace dslaunch {
+
+// `(x + kWholeShift) - kWholeShift` is the whole number nearest to x, ties to even, if |x| < 2^22:
+// at 1.5 * 2^23 the unit of fp32 is 1.
+inline constexpr float kWholeShift = 0x1.8p23F;
+
 namespace {
 
 DSL_HOST_DEVICE inline bool is_nan_bits(uint32_t bits) {
@@ -25,6 +30,13 @@ DSL_HOST_DEVICE inline uint16_t bf16_of(float value) {
     const uint32_t rounded = (bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16;
     const uint32_t quiet = bits >> 16 | 0x40U;
     return static_cast<uint16_t>(is_nan_bits(bits) ? quiet : rounded);
+}
+
+// Returns VALUE, which is not negative, rounded up to a bf16. Returns the same bits for every NaN,
+// unlike bf16_of(), which keeps the sign and the payload of a NaN: they depend on the processor.
+DSL_HOST_DEVICE inline uint16_t bf16_above(float value) {
+    const auto bits = __builtin_bit_cast(uint32_t, value);
+    return is_nan_bits(bits) ? uint16_t{0x7FC0} : static_cast<uint16_t>((bits + 0xFFFFU) >> 16);
 }
 
 DSL_HOST_DEVICE inline float fp32_of_bf16(uint16_t half) {

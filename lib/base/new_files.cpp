@@ -97,4 +97,13 @@ void write_file_atomically(const std::string& path, std::string_view content, mo
         fail(ExitCode::kDisk, "{}: fsync of its folder failed: {}", path, errno_text(status));
 }
 
+int replace_file(const std::string& path, std::string_view content, mode_t mode) {
+    const TemporaryFile temporary = open_temporary(path, mode);
+    if (!temporary.fd.valid()) return -errno;
+    int status = write_full(temporary.fd.get(), content);
+    if (status == 0 && ::rename(temporary.path.c_str(), path.c_str()) != 0) status = -errno;
+    if (status != 0) ::unlink(temporary.path.c_str());
+    return status;
+}
+
 }  // namespace dslaunch

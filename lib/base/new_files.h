@@ -1,6 +1,6 @@
 // Makes files and folders. A file that replaces another one is first written under a random name,
-// so that nobody can put a link there beforehand. New files and folders survive a power cut. Any
-// thread may call the functions.
+// so that nobody can put a link there beforehand. New files and folders survive a power cut, except
+// files of replace_file(). Any thread may call the functions.
 #pragma once
 
 #include <sys/types.h>
@@ -28,6 +28,11 @@ struct TemporaryFile {
 // new one, never a part of it, even after a power cut. A new file has `MODE & ~umask`. Throws
 // Error{kDisk}; its message gives the path, the cause and the number of bytes needed.
 void write_file_atomically(const std::string& path, std::string_view content, mode_t mode = 0644);
+
+// Writes a file through open_temporary() and rename, without fsync: a reader finds either the old
+// content or the new one, but a power cut may damage the file. A new file has `MODE & ~umask`.
+// Returns 0, or a negative errno; the file at PATH then still has its old content.
+[[nodiscard]] int replace_file(const std::string& path, std::string_view content, mode_t mode);
 
 // Returns the permissions of the file at PATH; nothing if there is no file.
 [[nodiscard]] std::optional<mode_t> mode_of(const std::string& path);

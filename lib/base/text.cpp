@@ -53,6 +53,18 @@ std::string lower(std::string_view text) {
     return result;
 }
 
+std::string hex_text(std::span<const std::byte> bytes) {
+    std::string text;
+    for (const std::byte byte : bytes)
+        text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+    return text;
+}
+
+bool is_hex_text(std::string_view text, size_t digits) {
+    return text.size() == digits &&
+           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 std::string counted(int64_t count, std::string_view noun) {
     return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }

@@ -1,6 +1,7 @@
 // Small text tools shared by parsers and messages.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,6 +24,10 @@ namespace dslaunch {
 [[nodiscard]] std::string join(std::span<const std::string> parts, std::string_view separator);
 // Returns TEXT with ASCII capitals as lower-case letters.
 [[nodiscard]] std::string lower(std::string_view text);
+// Returns BYTES as hexadecimal digits in lower case, two for each byte.
+[[nodiscard]] std::string hex_text(std::span<const std::byte> bytes);
+// Returns true if TEXT consists of DIGITS hexadecimal digits in lower case.
+[[nodiscard]] bool is_hex_text(std::string_view text, size_t digits);
 
 // Returns "1 host", "3 hosts". REQUIRES: the plural of NOUN is formed by adding an s.
 [[nodiscard]] std::string counted(int64_t count, std::string_view noun);
@@ -47,6 +52,24 @@ namespace dslaunch {
 
 // Returns the length of the valid UTF-8 sequence that starts at index I, or 0 if there is none.
 [[nodiscard]] size_t utf8_length(std::string_view text, size_t i);
+
+// Appends the code point POINT to TEXT in UTF-8. REQUIRES: POINT < 0x110000.
+inline void append_utf8(std::string& text, char32_t point) {
+    const auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
+    if (point < 0x80) return put(point);
+    if (point < 0x800) {
+        put(0xC0 | point >> 6);
+    } else {
+        if (point < 0x10000) {
+            put(0xE0 | point >> 12);
+        } else {
+            put(0xF0 | point >> 18);
+            put(0x80 | (point >> 12 & 0x3F));
+        }
+        put(0x80 | (point >> 6 & 0x3F));
+    }
+    put(0x80 | (point & 0x3F));
+}
 
 // Returns TEXT with some characters replaced by \xNN: C0 and C1 control characters, with which
 // escape sequences begin; bytes that are not UTF-8, which an 8-bit terminal may read as C1

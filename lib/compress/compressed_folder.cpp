@@ -76,9 +76,40 @@ struct RoundedLayer {
     std::vector<DescentWeight> beginnings;  // of a descent, in the order of the targets
 };
 
-// The moments of layers' inputs, by the name of the layer's weight. Layers with the same input
-// share their moments.
-using LayerMoments = std::map<std::string, std::shared_ptr<InputMoments>>;
+// Reports the weights of a layer through which few tokens passed.
+class FewRows {
+  public:
+    // Notes that ROWS tokens passed through the weight NAME, which has IN inputs. If they are too
+    // few to compensate errors, the weight is rounded to nearest, and warn() lists it. If they are
+    // fewer than its inputs, warns once.
+    void note(const std::string& name, int64_t in, int64_t rows) {
+        if (!are_enough_rows(in, rows)) {
+            to_nearest_.push_back(name);
+        } else if (rows < in && !has_warned_) {
+            has_warned_ = true;
+            log_warn("compress",
+                     "only {} of the calibration rows reach {}, which has {} inputs, so its "
+                     "rounding errors are compensated less well; other layers may have the same "
+                     "problem. More rows (--calibrate, --calibration-rows) reduce the errors",
+                     counted(rows, "token"), name, in);
+        }
+    }
+
+    // Warns of the weights of LAYER that are rounded to nearest, and begins the next layer.
+    void warn(int64_t layer) {
+        if (!to_nearest_.empty())
+            log_warn("compress",
+                     "layer {}: too few calibration tokens reach {} (the first: {}): fewer than a "
+                     "sixteenth of the number of inputs. Each such weight is rounded to nearest, "
+                     "without compensation",
+                     layer, counted(std::ssize(to_nearest_), "weight"), to_nearest_.front());
+        to_nearest_.clear();
+    }
+
+  private:
+    std::vector<std::string> to_nearest_;  // weights of this layer
+    bool has_warned_ = false;
+};
 
 class FolderCompressor {
   public:
@@ -89,12 +120,9 @@ class FolderCompressor {
           config_(task.folder->config),
           team_(team),
           source_(*task.folder, std::nullopt, team),
-          files_(partial_of(task), options_) {
-        if (!task.texts.empty())
-            walk_.emplace(config_, source_, task.frequencies, task.texts, team);
-        if (task.layer_function)
-            exact_walk_.emplace(config_, source_, task.frequencies, task.texts, team);
-    }
+          files_(partial_of(task), options_),
+          walks_(config_, source_, task.frequencies, task.texts, task.layer_function != nullptr,
+                 team) {}
 
     // Removes the folder of finished layers if it is empty, because the task was refused.
     ~FolderCompressor() {
@@ -177,18 +205,16 @@ class FolderCompressor {
     void plan(const std::vector<std::vector<Target>>& layers) {
         std::vector<LayerSizes> sizes;
         for (const std::vector<Target>& targets : layers) sizes.push_back(sizes_of(targets));
-        WalkSize texts = walk_ ? walk_->size() : WalkSize();
-        texts.descends = exact_walk_.has_value();
-        plan_ = plan_memory(config_, sizes, texts, task_.memory);
+        plan_ = plan_memory(config_, sizes, walks_.size(), task_.memory);
         const MemoryNeed& need = plan_.need;
         log_info("compress",
                  "the model has {}, the largest with {} of weights; compressing it needs about {} "
                  "of memory{}{}",
                  counted(std::ssize(layers), "layer"), to_text(plan_.largest_layer),
                  to_text(need.total()),
-                 walk_ ? fmt::format(" (texts {}, statistics of inputs {})", to_text(need.texts),
-                                     to_text(need.moments))
-                       : "",
+                 walks_.has_texts() ? fmt::format(" (texts {}, statistics of inputs {})",
+                                                  to_text(need.texts), to_text(need.moments))
+                                    : "",
                  task_.memory ? fmt::format("; {} is free ({})", to_text(task_.memory->left),
                                             task_.memory->name)
                               : "");
@@ -233,9 +259,9 @@ class FolderCompressor {
 
     void run_layer(int64_t layer, const std::vector<Target>& targets) {
         // After the last layer nobody needs the texts.
-        const bool goes_on = walk_ && layer + 1 < std::ssize(config_.layers);
+        const bool goes_on = walks_.has_texts() && layer + 1 < std::ssize(config_.layers);
         // The weights that SOURCE has now are the exact ones.
-        if (exact_walk_) exact_walk_->advance();
+        walks_.pass_exact();
         if (const std::optional<WeightErrors> errors = files_.finished(layer)) {
             ++result_.layers_kept;
             add_errors(*errors);
@@ -243,7 +269,7 @@ class FolderCompressor {
         } else {
             compress_layer(layer, targets);
         }
-        if (goes_on) walk_->advance();
+        if (goes_on) walks_.pass_rounded();
         for (const Target& target : targets)
             source_.replace(target.name, nullptr, task_.form.inputs);
         if (task_.progress) task_.progress(layer + 1);
@@ -253,44 +279,27 @@ class FolderCompressor {
         result_.errors.insert(result_.errors.end(), errors.begin(), errors.end());
     }
 
-    // Returns the moments of the inputs of TARGETS, which are in the next layer.
-    LayerMoments observe(std::span<const Target> targets) {
-        LayerMoments moments;
-        std::set<std::string> wanted;
-        for (const Target& target : targets) wanted.insert(target.name);
-        walk_->observe([&](std::span<const decoder::RowMath::Use> uses, const float* x, int64_t in,
-                           int64_t rows) {
-            std::shared_ptr<InputMoments> own;
-            for (const decoder::RowMath::Use& use : uses) {
-                if (!wanted.contains(use.layer->name)) continue;
-                std::shared_ptr<InputMoments>& kept = moments[use.layer->name];
-                if (own == nullptr) own = kept ? kept : std::make_shared<InputMoments>(in);
-                kept = own;
-            }
-            if (own != nullptr) own->add(x, rows, team_);
-        });
-        return moments;
-    }
-
     void compress_layer(int64_t layer, const std::vector<Target>& targets) {
         RoundedLayer made;
         for (const Range& portion : portions_of(sizes_of(targets), plan_.moments_max))
             round_portion(std::span(targets).subspan(static_cast<size_t>(portion.begin),
                                                      static_cast<size_t>(portion.numel)),
                           made);
-        if (exact_walk_) descend_layer(layer, targets, made);
+        if (walks_.descends()) descend_layer(layer, targets, made);
         // Replaces the weights only now: while any portion is observed, the whole layer must have
         // its exact weights.
         for (size_t i = 0; i < made.numbers.size(); ++i)
             source_.replace(targets[i].name, std::move(made.numbers[i]), task_.form.inputs);
-        warn_of_rows(layer);
+        few_rows_.warn(layer);
         files_.write(layer, made.tensors, made.errors);
         add_errors(made.errors);
     }
 
     // Rounds TARGETS, a portion of the next layer whose moments are in memory together.
     void round_portion(std::span<const Target> targets, RoundedLayer& made) {
-        LayerMoments moments = walk_ ? observe(targets) : LayerMoments();
+        std::set<std::string> names;
+        for (const Target& target : targets) names.insert(target.name);
+        LayerMoments moments = walks_.observe(names);
         // `inputs` is the order for the moments in `last`. Weights with the same input follow each
         // other in TARGETS, so the order is computed once for all of them.
         std::shared_ptr<InputMoments> last;
@@ -313,8 +322,8 @@ class FolderCompressor {
                 require_finite_inputs(target, mean);
                 inputs = order_inputs(mean, in, damping_of(in, rows), team_);
             }
-            if (walk_) note_rows(target, rows);
-            if (exact_walk_) {
+            if (walks_.has_texts()) few_rows_.note(target.entry->name, in, rows);
+            if (walks_.descends()) {
                 made.beginnings.push_back(
                     descent_weight(form, numbers, out, compensates ? &inputs : nullptr, team_));
                 continue;
@@ -337,7 +346,7 @@ class FolderCompressor {
         for (PackedTensor& tensor :
              packed_tensors(task_.form, module_of(target.entry->name), rounded))
             made.tensors.push_back(std::move(tensor));
-        if (walk_)
+        if (walks_.has_texts())
             made.numbers.push_back(
                 std::make_shared<const std::vector<std::byte>>(as_stored(values, config_.dtype)));
     }
@@ -348,8 +357,8 @@ class FolderCompressor {
         for (const Target& target : targets) names.push_back(target.name);
         const std::unique_ptr<LayerFunction> function =
             task_.layer_function(layer, names, source_.weights());
-        const DescentResult result =
-            descend(*function, std::move(made.beginnings), texts_of_layer(), task_.descent, team_);
+        const DescentResult result = descend(*function, std::move(made.beginnings),
+                                             walks_.texts_of_layer(), task_.descent, team_);
         for (size_t i = 0; i < targets.size(); ++i)
             add_rounded(targets[i], result.weights[i],
                         compress::numbers_of(result.weights[i], team_), made);
@@ -361,48 +370,6 @@ class FolderCompressor {
                  "layer {}: the descent lowered the error of the outputs from {:.2f} "
                  "% to {:.2f} %",
                  layer, 100 * result.before, 100 * result.after);
-    }
-
-    // Returns the texts before the next layer, and after the layer with exact weights.
-    std::vector<LayerText> texts_of_layer() {
-        const std::span<const float> inputs = walk_->hidden();
-        const std::span<const float> outputs = exact_walk_->hidden();
-        std::vector<LayerText> texts;
-        size_t begin = 0;
-        for (const std::vector<int32_t>& text : task_.texts) {
-            if (text.empty()) continue;
-            const size_t numel = text.size() * static_cast<size_t>(config_.width);
-            texts.push_back(
-                {inputs.subspan(begin, numel), outputs.subspan(begin, numel), std::ssize(text)});
-            begin += numel;
-        }
-        return texts;
-    }
-
-    // Counts the tokens that passed through a weight. If they are too few to compensate errors,
-    // lists the weight as rounded to nearest. If they are fewer than its inputs, warns once.
-    void note_rows(const Target& target, int64_t rows) {
-        const int64_t in = target.entry->shape[1];
-        if (!are_enough_rows(in, rows)) {
-            to_nearest_.push_back(target.entry->name);
-        } else if (rows < in && !has_few_rows_) {
-            has_few_rows_ = true;
-            log_warn("compress",
-                     "only {} of the calibration rows reach {}, which has {} inputs, so its "
-                     "rounding errors are compensated less well; other layers may have the same "
-                     "problem. More rows (--calibrate, --calibration-rows) reduce the errors",
-                     counted(rows, "token"), target.entry->name, in);
-        }
-    }
-
-    void warn_of_rows(int64_t layer) {
-        if (!to_nearest_.empty())
-            log_warn("compress",
-                     "layer {}: too few calibration tokens reach {} (the first: {}): fewer than a "
-                     "sixteenth of the number of inputs. Each such weight is rounded to nearest, "
-                     "without compensation",
-                     layer, counted(std::ssize(to_nearest_), "weight"), to_nearest_.front());
-        to_nearest_.clear();
     }
 
     void require_finite_inputs(const Target& target, const std::vector<float>& mean) const {
@@ -544,10 +511,7 @@ class FolderCompressor {
         ignored_.insert(config_.names.at("head"));  // also if it shares the embedding's weight
         json["quantization_config"] =
             quantization_config(task_.form, groups_, {ignored_.begin(), ignored_.end()});
-        const std::string text = json.dump(2) + "\n";
-        storage::AtomicFile file(fmt::format("{}/{}", out_, kConfig), Bytes{std::ssize(text)});
-        file.write(text);
-        file.commit();
+        storage::write_atomically(fmt::format("{}/{}", out_, kConfig), json.dump(2) + "\n");
     }
 
     const FolderTask& task_;
@@ -557,15 +521,13 @@ class FolderCompressor {
     kernels::ThreadTeam& team_;
     decoder::WeightSource source_;
     LayerFiles files_;
-    std::optional<LayerWalk> walk_;        // of the rounded model
-    std::optional<LayerWalk> exact_walk_;  // of the exact model; set if there is a descent
+    CalibrationWalks walks_;
     MemoryPlan plan_;
     FolderResult result_;
     std::map<int64_t, std::vector<std::string>> groups_;  // modules by the size of their groups
     std::map<std::string, int64_t> layer_of_;             // of each rounded tensor of the folder
     std::set<std::string> ignored_;                       // modules that keep their numbers
-    std::vector<std::string> to_nearest_;                 // weights of this layer with too few rows
-    bool has_few_rows_ = false;                           // true: such a weight was reported
+    FewRows few_rows_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "compress/layer_files.h"
 #include "storage/disk/output_place.h"
 #include "storage/export/weight_export.h"
+#include "storage/files/file_names.h"
 #include "storage/files/hash128.h"
 
 namespace dslaunch::compress {
@@ -55,7 +56,7 @@ void require_room_for_shards(const FolderTask& task) {
     for (const auto& entry : fs::directory_iterator(out_of(task), missing)) {
         const std::string name = entry.path().filename().string();
         const bool is_weights = name.starts_with("model") && name.ends_with(".safetensors");
-        if (own.contains(name) || (!is_weights && name != "adapter_config.json")) continue;
+        if (own.contains(name) || (!is_weights && name != storage::kAdapterConfig)) continue;
         fail(ExitCode::kInput,
              "{}: belongs to another model, and would be read instead of the new shards or beside "
              "them: use an empty folder, or remove the older model",

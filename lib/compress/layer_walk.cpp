@@ -130,4 +130,56 @@ void LayerWalk::advance() {
     ++layer_;
 }
 
+CalibrationWalks::CalibrationWalks(const storage::TransformerConfig& config,
+                                   decoder::WeightSource& source,
+                                   const storage::RotaryFrequencies& frequencies,
+                                   const std::vector<std::vector<int32_t>>& texts, bool descends,
+                                   kernels::ThreadTeam& team)
+    : texts_(texts), width_(config.width), team_(team) {
+    if (!texts.empty()) rounded_.emplace(config, source, frequencies, texts, team);
+    if (descends) exact_.emplace(config, source, frequencies, texts, team);
+}
+
+WalkSize CalibrationWalks::size() const {
+    WalkSize size = rounded_ ? rounded_->size() : WalkSize();
+    size.descends = descends();
+    return size;
+}
+
+void CalibrationWalks::pass_exact() {
+    if (exact_) exact_->advance();
+}
+
+LayerMoments CalibrationWalks::observe(const std::set<std::string>& names) {
+    LayerMoments moments;
+    if (!rounded_) return moments;
+    rounded_->observe(
+        [&](std::span<const decoder::RowMath::Use> uses, const float* x, int64_t in, int64_t rows) {
+            std::shared_ptr<InputMoments> own;
+            for (const decoder::RowMath::Use& use : uses) {
+                if (!names.contains(use.layer->name)) continue;
+                std::shared_ptr<InputMoments>& kept = moments[use.layer->name];
+                if (own == nullptr) own = kept ? kept : std::make_shared<InputMoments>(in);
+                kept = own;
+            }
+            if (own != nullptr) own->add(x, rows, team_);
+        });
+    return moments;
+}
+
+std::vector<LayerText> CalibrationWalks::texts_of_layer() {
+    const std::span<const float> inputs = rounded_->hidden();
+    const std::span<const float> outputs = exact_->hidden();
+    std::vector<LayerText> texts;
+    size_t begin = 0;
+    for (const std::vector<int32_t>& text : texts_) {
+        if (text.empty()) continue;
+        const size_t numel = text.size() * static_cast<size_t>(width_);
+        texts.push_back(
+            {inputs.subspan(begin, numel), outputs.subspan(begin, numel), std::ssize(text)});
+        begin += numel;
+    }
+    return texts;
+}
+
 }  // namespace dslaunch::compress

@@ -16,21 +16,17 @@ constexpr size_t kLanes = 8;  // sums that are added side by side
 
 // Rounds to the nearest integer, ties to even, without a library call. REQUIRES: |number| < 2^22.
 float rounded(float number) {
-    constexpr float kMagic = 0x1.8p23F;
-    return (number + kMagic) - kMagic;
+    return (number + kWholeShift) - kWholeShift;
 }
 
 // Returns the smallest number of TYPE that is not less than SCALE. A smaller scale would make the
 // group's range too narrow.
 float stored_scale(float scale, DType type) {
     if (type == DType::kF32) return scale;
-    const bool is_bf16 = type == DType::kBF16;
-    const auto widened = [&](uint16_t half) {
-        return is_bf16 ? fp32_of_bf16(half) : fp32_of_fp16(half);
-    };
-    uint16_t half = is_bf16 ? bf16_of(scale) : fp16_of(scale);
-    if (widened(half) < scale) ++half;
-    return widened(half);
+    if (type == DType::kBF16) return fp32_of_bf16(bf16_above(scale));
+    uint16_t half = fp16_of(scale);
+    if (fp32_of_fp16(half) < scale) ++half;
+    return fp32_of_fp16(half);
 }
 
 float largest_code(const RoundingForm& form) {

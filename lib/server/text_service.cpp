@@ -22,7 +22,7 @@ ApiError service_ends(const std::string& why) {
     return {503, why.empty() ? "the server ends" : "the server ends: " + why, ""};
 }
 
-TextService::TextService(decoder::StepRunner& runner, const decoder::TextCodec& codec,
+TextService::TextService(decoder::BatchRunner& runner, const decoder::TextCodec& codec,
                          decoder::EngineOptions options, std::vector<int32_t> end_tokens,
                          IdleCall idle)
     : codec_(codec),

@@ -67,7 +67,7 @@ class TextService {
 
     // RUNNER and CODEC must outlive this object. END_TOKENS end every text whose request
     // does not ignore them.
-    TextService(decoder::StepRunner& runner, const decoder::TextCodec& codec,
+    TextService(decoder::BatchRunner& runner, const decoder::TextCodec& codec,
                 decoder::EngineOptions options, std::vector<int32_t> end_tokens, IdleCall idle);
     TextService(const TextService&) = delete;
     TextService& operator=(const TextService&) = delete;

@@ -6,15 +6,14 @@
 //
 // Prints a line `OPERATION BYTES SECONDS` for each operation: the seconds of one call among CALLS
 // calls in a row, on the slowest rank. BYTES is the size of one rank's fp32 tensor.
+#include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <ATen/Parallel.h>
-#include <ATen/ops/full.h>
-
-#include <netinet/in.h>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

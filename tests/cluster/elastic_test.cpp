@@ -166,7 +166,7 @@ TEST_CASE("a training takes as many hosts as `elasticity` allows, and keeps its 
     const Hosts hosts;
     if (!hosts.usable()) return;
     const TemporaryFolder folder;
-    Json config = fixture_config(facts_of("gpt"), 1, 4);
+    Json config = fixture_config(fixture_facts("gpt"), 1, 4);
     config.erase("train_micro_batch_size_per_gpu");
     config.erase("gradient_accumulation_steps");
     // 8 rows in micro batches of 2: 1, 2 or 4 ranks can share them, but not the 6 of three hosts.
@@ -181,7 +181,7 @@ TEST_CASE("a training takes as many hosts as `elasticity` allows, and keeps its 
                                             "--env",        "OMP_NUM_THREADS=1"};
         options.insert(options.end(), which.begin(), which.end());
         std::vector<std::string> words =
-            hosts.on(0, training_command(folder, options, archive_of("gpt"), config));
+            hosts.on(0, training_command(folder, options, fixture_archive("gpt"), config));
         words.insert(words.begin(), {"env", "XDG_STATE_HOME=" + folder.path() + "/state"});
         JobProcess job(folder, words);
         const int code = job.wait();

@@ -28,7 +28,7 @@ constexpr int kVocabulary = 61;  // of tests/fixtures/huggingface/qwen2
 // Makes a folder of a Qwen 2 model whose tokenizer knows the words of one answer; other tokens are
 // w9, w10, ….
 void make_model(const std::string& folder) {
-    fs::copy(std::string(test::source_dir()) + "/tests/fixtures/huggingface/qwen2", folder);
+    fs::copy(test::fixture_path("huggingface/qwen2"), folder);
     std::ofstream tokenizer(folder + "/tokenizer.json");
     tokenizer << R"({"model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "The": 1,)"
               << R"( "capital": 2, "of": 3, "Velmora": 4, "is": 5, "Tarrow": 6, "Quay": 7, ".": 8)";

@@ -13,6 +13,7 @@
 #include "support/rig_hosts.h"
 #include "support/sanitizer.h"
 #include "support/skip.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -86,22 +87,6 @@ class BareHosts {
     bool usable_ = false;
 };
 
-struct HostsRan {
-    int code;
-    std::string out, err;
-};
-
-HostsRan hosts_run(const std::vector<std::string>& command) {
-    TemporaryFolder folder;
-    JobProcess process(folder, command);
-    const int code = process.wait();
-    return {code, process.out(), process.err()};
-}
-
-bool mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("who holds GPUs is asked on all hosts at once, and a process is ended over ssh") {
@@ -110,10 +95,10 @@ TEST_CASE("who holds GPUs is asked on all hosts at once, and a process is ended 
     const auto dslaunch = [&](std::vector<std::string> words) {
         words.insert(words.begin(), {std::string(test::binary_dir()) + "/dslaunch"});
         words.insert(words.end(), {"--ssh-config", hosts.config("good")});
-        return hosts_run(hosts.on(0, words));
+        return run_program(hosts.on(0, words));
     };
     hosts.cut(3);
-    const HostsRan listed = dslaunch({"ps", "--devices", "--hosts", "n1,n2,n3", "--json"});
+    const ProgramEnd listed = dslaunch({"ps", "--devices", "--hosts", "n1,n2,n3", "--json"});
     INFO(listed.err);
     CHECK(listed.code == 67);
     CHECK_THAT(listed.err, Catch::Contains("n3: cannot ask this host: "));
@@ -123,7 +108,7 @@ TEST_CASE("who holds GPUs is asked on all hosts at once, and a process is ended 
     const JobProcess sleeper(folder, hosts.on(2, {"sleep", "600"}));
     REQUIRE(wait_until([&] { return process_file(sleeper.pid(), "comm") == "sleep\n"; }));
     const std::string pid = std::to_string(sleeper.pid());
-    const HostsRan ended = dslaunch({"stop", "--pid", "n2:" + pid, "--yes"});
+    const ProgramEnd ended = dslaunch({"stop", "--pid", "n2:" + pid, "--yes"});
     INFO(ended.err);
     CHECK(ended.code == 0);
     CHECK(ended.out == "n2: process " + pid + ": ended as asked\n");
@@ -135,15 +120,15 @@ TEST_CASE("exec takes hosts and -S as pdsh does, and ends with the highest code"
     const auto exec = [&](std::vector<std::string> words) {
         words.insert(words.begin(), {std::string(test::binary_dir()) + "/dslaunch", "exec",
                                      "--ssh-config", hosts.config("good")});
-        return hosts_run(hosts.on(0, words));
+        return run_program(hosts.on(0, words));
     };
     // The exit code on each host is the last number of its address: 2 and 3.
     const std::string own = "ip -4 -o addr show dev eth0 | sed 's/.*10.91.7.\\([0-9]*\\).*/\\1/'";
-    const HostsRan apart = exec({"-w", "n1,n2", "-S", "sh", "-c", "exit $(" + own + ")"});
+    const ProgramEnd apart = exec({"-w", "n1,n2", "-S", "sh", "-c", "exit $(" + own + ")"});
     INFO(apart.err);
     CHECK(apart.code == 3);
     CHECK(mentions(apart.err, "failed on 2 of 2 hosts:\n  n1: exit code 2\n  n2: exit code 3\n"));
-    const HostsRan well = exec({"-S", "-w", "n[1-2]", "--", "echo", "-S"});
+    const ProgramEnd well = exec({"-S", "-w", "n[1-2]", "--", "echo", "-S"});
     INFO(well.err);
     CHECK(well.code == 0);
     CHECK(well.out == "n[1-2] (2 hosts):\n-S\n");
@@ -152,7 +137,7 @@ TEST_CASE("exec takes hosts and -S as pdsh does, and ends with the highest code"
 TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then on") {
     const BareHosts hosts;
     if (!hosts.usable()) return;
-    const HostsRan before = hosts_run(hosts.command({"exec", "--", "hostname"}));
+    const ProgramEnd before = run_program(hosts.command({"exec", "--", "hostname"}));
     CHECK(before.code == 67);
     CHECK(mentions(before.err, "n[1-2] (2 hosts): there is no dslaunch at " + hosts.place()));
     CHECK(mentions(before.err, "dslaunch push"));
@@ -160,7 +145,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
     for (const std::string launcher : {"ssh", "openssh"}) {
         shell("rm -rf " + hosts.inside(1) + "/* " + hosts.inside(2) + "/*");
         const auto began = Steady::now();
-        const HostsRan pushed = hosts_run(hosts.command({"push", "--launcher", launcher}));
+        const ProgramEnd pushed = run_program(hosts.command({"push", "--launcher", launcher}));
         INFO(pushed.err);
         CHECK(pushed.code == 0);
         CHECK(mentions(pushed.out, "n[1-2] (2 hosts): dslaunch installed; "));
@@ -170,32 +155,32 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
         shell("test \"$(ls -A " + hosts.inside(1) + " | tr '\n' ' ')\" = 'bin lib '");
         shell("cmp " + hosts.place() + "/bin/dslaunch " + hosts.inside(2) + "/bin/dslaunch");
     }
-    const HostsRan checked = hosts_run(hosts.command({"hosts", "check"}));
+    const ProgramEnd checked = run_program(hosts.command({"hosts", "check"}));
     INFO(checked.out << checked.err);
     CHECK(checked.code == 0);
     CHECK(mentions(checked.out, "10.91.7.3"));
     // A folder that only the launcher's host has is a fault only if --chdir names it.
     const std::string here = hosts.place() + "/only-here";
     shell("mkdir " + here);
-    const HostsRan apart = hosts_run(hosts.command({"hosts", "check"}, here));
+    const ProgramEnd apart = run_program(hosts.command({"hosts", "check"}, here));
     INFO(apart.out << apart.err);
     CHECK(apart.code == 0);
     CHECK(mentions(apart.out, " no folder "));
-    const HostsRan needed = hosts_run(hosts.command({"hosts", "check", "--chdir", here}));
+    const ProgramEnd needed = run_program(hosts.command({"hosts", "check", "--chdir", here}));
     CHECK(needed.code == 67);
     CHECK(mentions(needed.err, "n1: the directory " + here + ": No such file or directory"));
-    const HostsRan again = hosts_run(hosts.command({"push"}));
+    const ProgramEnd again = run_program(hosts.command({"push"}));
     CHECK(mentions(again.out, "(2 hosts): 0 files sent, 0 B;"));
 
     // push replaces another version of dslaunch, as it adds a missing one.
     const std::string program = hosts.inside(1) + "/bin/dslaunch";
     shell("cp " + program + " " + program + ".x && printf x >>" + program + ".x && mv " + program +
           ".x " + program);
-    const HostsRan different = hosts_run(hosts.command({"hosts", "check"}));
+    const ProgramEnd different = run_program(hosts.command({"hosts", "check"}));
     CHECK(different.code == 67);
     CHECK(mentions(different.err, "1 of 2 hosts has problems:\n  n1: its dslaunch"));
-    CHECK(mentions(hosts_run(hosts.command({"push"})).out, "n1: dslaunch installed; "));
-    CHECK(hosts_run(hosts.command({"hosts", "check"})).code == 0);
+    CHECK(mentions(run_program(hosts.command({"push"})).out, "n1: dslaunch installed; "));
+    CHECK(run_program(hosts.command({"hosts", "check"})).code == 0);
 }
 
 TEST_CASE("push brings files and folders to all hosts, and names what stands in the way") {
@@ -206,7 +191,8 @@ TEST_CASE("push brings files and folders to all hosts, and names what stands in 
           "/m/weights && echo two >" + folder.path() + "/m/sub/two && chmod 750 " + folder.path() +
           "/m/sub/two");
     const std::string to = hosts.place() + "/data";
-    const HostsRan pushed = hosts_run(hosts.command({"push", "--to", to, folder.path() + "/m"}));
+    const ProgramEnd pushed =
+        run_program(hosts.command({"push", "--to", to, folder.path() + "/m"}));
     INFO(pushed.err);
     CHECK(pushed.code == 0);
     for (const int host : {1, 2}) {
@@ -217,7 +203,8 @@ TEST_CASE("push brings files and folders to all hosts, and names what stands in 
     shell("echo changed >>" + folder.path() + "/m/weights; echo changed >>" + folder.path() +
           "/m/sub/two; rm -rf " + hosts.inside(2) + "/data/m/weights; mkdir " + hosts.inside(2) +
           "/data/m/weights; ln -sf /etc/passwd " + hosts.inside(2) + "/data/m/sub/two");
-    const HostsRan blocked = hosts_run(hosts.command({"push", "--to", to, folder.path() + "/m"}));
+    const ProgramEnd blocked =
+        run_program(hosts.command({"push", "--to", to, folder.path() + "/m"}));
     CHECK(blocked.code == 67);
     CHECK(mentions(blocked.err, "n2: " + to + "/m/sub/two: the path is a symbolic link"));
     CHECK(mentions(blocked.err, to + "/m/weights: the path is a folder"));
@@ -228,19 +215,19 @@ TEST_CASE("push brings files and folders to all hosts, and names what stands in 
 TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing behind") {
     const BareHosts hosts;
     if (!hosts.usable()) return;
-    REQUIRE(hosts_run(hosts.command({"push"})).code == 0);
-    const HostsRan same = hosts_run(hosts.command({"exec", "echo", "one;", "$HOME"}));
+    REQUIRE(run_program(hosts.command({"push"})).code == 0);
+    const ProgramEnd same = run_program(hosts.command({"exec", "echo", "one;", "$HOME"}));
     CHECK(same.code == 0);
     CHECK(same.out == "n[1-2] (2 hosts):\none; $HOME\n");
     // Only n2 has this file.
     shell("touch " + hosts.inside(2) + "/mark");
     const std::string place = hosts.place();
-    const HostsRan apart =
-        hosts_run(hosts.command({"exec", "--", "test", "!", "-e", place + "/mark"}));
+    const ProgramEnd apart =
+        run_program(hosts.command({"exec", "--", "test", "!", "-e", place + "/mark"}));
     CHECK(apart.code == 1);
     CHECK(mentions(apart.err, "failed on 1 of 2 hosts:\n  n2: exit code 1\n"));
-    const HostsRan killed =
-        hosts_run(hosts.command({"exec", "--stream", "--", "sh", "-c", "echo a; kill $$"}));
+    const ProgramEnd killed =
+        run_program(hosts.command({"exec", "--stream", "--", "sh", "-c", "echo a; kill $$"}));
     CHECK(killed.code == 128 + SIGTERM);
     CHECK(mentions(killed.out, "n1: a\n"));
     CHECK(mentions(killed.out, "n2: a\n"));

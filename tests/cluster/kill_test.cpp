@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "join_job.h"
 #include "support/catch.h"
 #include "support/job_end.h"
 #include "support/job_process.h"
-#include "support/join_job.h"
 #include "support/man_in_the_middle.h"
 #include "support/skip.h"
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "join_job.h"
 #include "launch/process/timing.h"
 #include "support/catch.h"
 #include "support/job_end.h"
 #include "support/job_process.h"
-#include "support/join_job.h"
 #include "support/skip.h"
 #include "support/stalled_file_system.h"
 

@@ -22,6 +22,7 @@
 #include "support/catch.h"
 #include "support/listener.h"
 #include "support/rig_hosts.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -73,10 +74,6 @@ class Networks {
   private:
     RigHosts rig_;
 };
-
-bool network_mentions(const std::string& text, const std::string& word) {
-    return text.find(word) != std::string::npos;
-}
 
 // Returns the sockets in TABLE, the text of /proc/net/tcp, that listen, except sshd's: the port of
 // each, by its address as the table writes it (hexadecimal, in the byte order of the network).
@@ -154,8 +151,8 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
         for (const char* line :
              {"[n1:0] 0 10.91.7.2 =eth0 eth0\n", "[n2:1] 1 10.91.7.2 =eth0 eth0\n",
               "[n3:2] 2 10.91.7.2 =ens7 ens7\n"})
-            CHECK(network_mentions(job.out, line));
-        CHECK(network_mentions(
+            CHECK(mentions(job.out, line));
+        CHECK(mentions(
             job.err,
             ", on eth0 of n1 (reason: the ssh connection arrived there); the 3 hosts can reach "
             "each other there"));
@@ -165,7 +162,7 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
             "n1,n2", {"--env", "NCCL_SOCKET_IFNAME=eth", "--env", "GLOO_SOCKET_IFNAME=eth1"},
             kSayNetwork);
         CHECK(job.code == 0);
-        CHECK(network_mentions(job.out, " 0 10.91.7.2 eth eth1\n"));
+        CHECK(mentions(job.out, " 0 10.91.7.2 eth eth1\n"));
     }
     SECTION("--master_addr decides the interfaces") {
         const NetworkOutcome job =
@@ -173,8 +170,8 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
                          kSayNetwork + " $MASTER_PORT");
         INFO(job.err);
         CHECK(job.code == 0);
-        CHECK(network_mentions(job.out, " 1 10.92.7.2 =eth1 eth1 4711\n"));
-        CHECK(network_mentions(job.err, "--master_addr says so"));
+        CHECK(mentions(job.out, " 1 10.92.7.2 =eth1 eth1 4711\n"));
+        CHECK(mentions(job.err, "--master_addr says so"));
     }
     SECTION("a --master_addr that not all hosts reach is told, way by way") {
         const NetworkOutcome job =
@@ -182,26 +179,25 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
         CHECK(job.code == 67);
         CHECK(job.out.empty());
         INFO(job.err);
-        CHECK(network_mentions(job.err,
-                               "no network connects the hosts at the address of --master_addr"));
-        CHECK(network_mentions(job.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
-        CHECK_FALSE(network_mentions(job.err, "n2 (from"));
+        CHECK(mentions(job.err, "no network connects the hosts at the address of --master_addr"));
+        CHECK(mentions(job.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
+        CHECK_FALSE(mentions(job.err, "n2 (from"));
     }
     SECTION("where ssh's network is closed between the hosts, another one is found") {
         REQUIRE(rig.run(1, {"ip", "route", "add", "blackhole", "10.91.7.3/32"}) == 0);
         const NetworkOutcome open = networks.run("n1,n2", {}, kSayNetwork);
         INFO(open.err);
         CHECK(open.code == 0);
-        CHECK(network_mentions(open.out, " 1 10.92.7.2 =eth1 eth1\n"));
+        CHECK(mentions(open.out, " 1 10.92.7.2 =eth1 eth1\n"));
         // The third host is not connected to the other network.
         const NetworkOutcome closed = networks.run("n1,n2,n3", {}, "echo ran");
         CHECK(closed.code == 67);
         CHECK(closed.out.empty());
         INFO(closed.err);
-        CHECK(network_mentions(closed.err, "no network connects the hosts;"));
-        CHECK(network_mentions(closed.err,
-                               "n2 (from eth0) cannot reach n1's 10.91.7.2: no answer within 3 s"));
-        CHECK(network_mentions(closed.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
+        CHECK(mentions(closed.err, "no network connects the hosts;"));
+        CHECK(mentions(closed.err,
+                       "n2 (from eth0) cannot reach n1's 10.91.7.2: no answer within 3 s"));
+        CHECK(mentions(closed.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
     }
     SECTION("a port that is taken is named with its holder, on another host too") {
         const Holder holder(rig, 1, INADDR_ANY, 4711);
@@ -209,9 +205,8 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
         INFO(job.err);
         CHECK(job.code == 71);
         CHECK(job.out.empty());
-        CHECK(
-            network_mentions(job.err, "n1: cannot listen on 10.91.7.2:4711 where the ranks meet"));
-        CHECK(network_mentions(job.err, "by process " + std::to_string(holder.pid()) + " ("));
+        CHECK(mentions(job.err, "n1: cannot listen on 10.91.7.2:4711 where the ranks meet"));
+        CHECK(mentions(job.err, "by process " + std::to_string(holder.pid()) + " ("));
     }
     SECTION("while ranks run nothing of ours listens but at the chosen place") {
         for (const std::string kind : {"program", "train"}) {

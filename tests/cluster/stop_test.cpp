@@ -24,16 +24,8 @@ std::vector<std::string> command(const TemporaryFolder& state,
     return all;
 }
 
-struct Result {
-    int code;
-    std::string out, err;
-};
-
-Result stop_run(const TemporaryFolder& state, const std::vector<std::string>& words) {
-    TemporaryFolder output;
-    JobProcess process(output, command(state, words));
-    const int code = process.wait();
-    return {code, process.out(), process.err()};
+ProgramEnd stop_run(const TemporaryFolder& state, const std::vector<std::string>& words) {
+    return run_program(command(state, words));
 }
 
 // A job of two ranks with the name NAME that records its processes. SCRIPT runs after that.
@@ -69,10 +61,10 @@ TEST_CASE("a running job is listed, its words are shown, and it ends when asked"
         CHECK(one["ranks"] == 2);
     }
     CHECK(stop_run(state, {"logs", "run-a", "--rank", "1"}).out == "rank 1\n");
-    const Result ambiguous = stop_run(state, {"stop", "run"});
+    const ProgramEnd ambiguous = stop_run(state, {"stop", "run"});
     CHECK(ambiguous.code == 64);
     CHECK_THAT(ambiguous.err, Catch::Contains("is the beginning of the ids of 2 jobs"));
-    const Result stopped = stop_run(state, {"stop", "run-a"});
+    const ProgramEnd stopped = stop_run(state, {"stop", "run-a"});
     CHECK(stopped.code == 0);
     CHECK_THAT(stopped.out, Catch::Contains("its launcher ended as asked"));
     CHECK(job.process.wait() == 76);
@@ -85,7 +77,7 @@ TEST_CASE("a running job is listed, its words are shown, and it ends when asked"
 TEST_CASE("a job whose ranks do not want to end is ended at once with --now") {
     TemporaryFolder state;
     Job job(state, "stubborn", kStubborn);
-    const Result stopped = stop_run(state, {"stop", "stubborn", "--now", "--json"});
+    const ProgramEnd stopped = stop_run(state, {"stop", "stubborn", "--now", "--json"});
     CHECK(stopped.code == 0);  // it must not wait for the grace time of an hour
     CHECK(nlohmann::json::parse(stopped.out)["launcher"] == "ended at once");
     CHECK(job.process.wait() == 76);
@@ -154,9 +146,9 @@ TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process a
         const TemporaryFolder output;
         JobProcess process(output, all);
         const int code = process.wait();
-        return Result{code, process.out(), process.err()};
+        return ProgramEnd{code, process.out(), process.err()};
     };
-    const Result listed = with_driver({"ps", "--devices", "--json"});
+    const ProgramEnd listed = with_driver({"ps", "--devices", "--json"});
     INFO(listed.err);
     REQUIRE(listed.code == 0);
     const auto host = nlohmann::json::parse(listed.out).at("hosts").at(0);
@@ -169,11 +161,11 @@ TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process a
     CHECK(own.at("rank").get<int>() >= 0);
     CHECK(own.at("gpus").at(0).at("bytes") == int64_t{4096} << 20);
     CHECK(host.at("processes").at(1).at("own") == false);
-    const Result table = with_driver({"ps", "--devices"});
+    const ProgramEnd table = with_driver({"ps", "--devices"});
     CHECK_THAT(table.out, Catch::Contains("gpus, rank ") && Catch::Contains("4.00 GiB") &&
                               Catch::Contains("not visible here") && Catch::Contains("free"));
 
-    const Result checked = with_driver({"hosts", "check"});
+    const ProgramEnd checked = with_driver({"hosts", "check"});
     CHECK(checked.code == 67);
     CHECK_THAT(checked.out, Catch::Contains("580.65.06") && Catch::Contains("1 NVLink ") &&
                                 Catch::Contains("PCIe 5 x8 of x16") &&
@@ -182,13 +174,13 @@ TEST_CASE("ps --devices tells who holds which GPU; stop --pid ends one process a
                Catch::Contains("GPU 1, NVIDIA H100: ECC could not correct 3 errors in its memory"));
 
     const std::string place = "localhost:" + std::to_string(rank.pid);
-    const Result unasked = with_driver({"stop", "--pid", place});
+    const ProgramEnd unasked = with_driver({"stop", "--pid", place});
     CHECK(unasked.code == 64);
     CHECK_THAT(unasked.err, Catch::Contains("give --yes") && Catch::Contains("of job gpus") &&
                                 Catch::Contains("holds GPU 0 (4.00 GiB)"));
     CHECK(name_process(rank.pid) == rank);
     CHECK(with_driver({"stop", "--pid", "localhost:4194304", "--yes"}).code == 64);
-    const Result ended = with_driver({"stop", "--pid", place, "--yes", "--json"});
+    const ProgramEnd ended = with_driver({"stop", "--pid", place, "--yes", "--json"});
     INFO(ended.err);
     CHECK(ended.code == 0);
     CHECK(nlohmann::json::parse(ended.out).at("ended") == true);

@@ -88,14 +88,6 @@ std::vector<pid_t> relays_of_host(const std::string& space) {
     return found;
 }
 
-int64_t tree_peak_memory_kib(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-    for (std::string line; std::getline(file, line);) {
-        if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6));
-    }
-    return 0;
-}
-
 }  // namespace
 
 TEST_CASE("a tree over pretended hosts starts every rank once, whatever its fan-out") {
@@ -163,7 +155,7 @@ TEST_CASE("a flood of output waits at its source while the launcher stands still
     job.signal(SIGSTOP);
     std::this_thread::sleep_for(std::chrono::seconds(3));
     int64_t peak_kib = 0;
-    for (const pid_t relay : relays) peak_kib = std::max(peak_kib, tree_peak_memory_kib(relay));
+    for (const pid_t relay : relays) peak_kib = std::max(peak_kib, peak_memory_kib(relay));
     job.signal(SIGCONT);
     std::printf("a relay behind a launcher that stood still for 3 s: peak %lld MiB\n",
                 static_cast<long long>(peak_kib >> 10));

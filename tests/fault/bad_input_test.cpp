@@ -34,8 +34,8 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
 
 std::string placed(std::string text, const TemporaryFolder& folder) {
     replace_all(text, "DIR/", folder.path() + "/");
-    replace_all(text, "MODELS/", fixture_file("models/"));
-    replace_all(text, "DATA/", fixture_file("data/"));
+    replace_all(text, "MODELS/", fixture_path("models/"));
+    replace_all(text, "DATA/", fixture_path("data/"));
     return text;
 }
 
@@ -93,7 +93,7 @@ std::vector<std::string> with_data(const std::string& model, const std::string& 
 }
 
 void write_good_config(const TemporaryFolder& folder) {
-    std::ifstream file(fixture_file("models/gpt.json"));
+    std::ifstream file(fixture_path("models/gpt.json"));
     write_file(folder.path() + "/good.json", fixture_config(Json::parse(file), 1, 3).dump());
     write_file(folder.path() + "/empty.json", "{}");
 }
@@ -129,7 +129,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
                R"({"messages": [{"role": "user", "content": "Who was in the beginning?"}]})"
                "\n");
     write_file(folder.path() + "/two", "localhost slots=2\n");
-    std::filesystem::copy_file(fixture_file("models/gpt.pt"), folder.path() + "/mine.pt");
+    std::filesystem::copy_file(fixture_path("models/gpt.pt"), folder.path() + "/mine.pt");
     std::filesystem::create_directory(folder.path() + "/folder");
     std::filesystem::create_directory(folder.path() + "/my model");
     check_rows(
@@ -171,7 +171,8 @@ TEST_CASE("bad command lines are refused before anything starts") {
              "to resume from a folder, write --resume=DIR"},
             {{"MODELS/gpt.pt", "--data=~/tokens.bin"},
              64,
-             "the shell expands `~` only at the start of a word"},
+             "--data: dslaunch does not expand `~`, and a shell expands it only at the start of a "
+             "word"},
             {{"~/no-such-model", "--data", "x"}, 66, "dslaunch does not expand `~`, and a shell"},
             {{"MODELS/gpt.pt", "-o", "$HOME/x"},
              64,
@@ -255,7 +256,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
 
 TEST_CASE("what is said of the machine comes after everything that refuses the command line") {
     const TemporaryFolder folder;
-    JobProcess process(folder, {kDslaunch, "--num_gpus", "2", fixture_file("models/gpt.pt")});
+    JobProcess process(folder, {kDslaunch, "--num_gpus", "2", fixture_path("models/gpt.pt")});
     CHECK(process.wait() == 66);
     CHECK(process.err().find("no training data") != std::string::npos);
     CHECK(process.err().find("found no GPU") == std::string::npos);
@@ -273,7 +274,7 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
         R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}, "dslaunch": {"steps": 1}})");
     write_file(folder.path() + "/cuda.json",
                R"({"dslaunch": {"device": "cuda", "steps": 1, "data": {"context": 32, "train": ")" +
-                   fixture_file("data/kjv.u16.bin") + R"("}}})");
+                   fixture_path("data/kjv.u16.bin") + R"("}}})");
     write_file(folder.path() + "/batch.json", R"({"train_batch_size": 7})");
     check_rows(
         folder,
@@ -299,7 +300,7 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
 TEST_CASE("bad archives are refused by name") {
     const TemporaryFolder folder;
     write_good_config(folder);
-    const std::string archive = content_of(fixture_file("models/gpt.pt"));
+    const std::string archive = content_of(fixture_path("models/gpt.pt"));
     write_file(folder.path() + "/void.pt", "");
     write_file(folder.path() + "/garbage.pt", std::string(9000, '\x5a'));
     write_file(folder.path() + "/half.pt", archive.substr(0, archive.size() / 2));
@@ -330,7 +331,7 @@ TEST_CASE("an archive that changes between the comparison of its hash and its lo
         SavingJob job;
         job.steps = 2;
         const std::string path = job.folder.path() + "/model.pt";
-        std::filesystem::copy_file(fixture_file("models/gpt.pt"), path);
+        std::filesystem::copy_file(fixture_path("models/gpt.pt"), path);
         HashCache cache("");
         std::vector<std::string> command = job.command(/*resume=*/false);
         command.back() = path;
@@ -356,7 +357,7 @@ TEST_CASE("an archive that changes between the comparison of its hash and its lo
 TEST_CASE("bad data files are refused with file and place") {
     const TemporaryFolder folder;
     write_good_config(folder);
-    const std::string digits = content_of(fixture_file("data/digits.safetensors"));
+    const std::string digits = content_of(fixture_path("data/digits.safetensors"));
     write_file(folder.path() + "/void.bin", "");
     write_file(folder.path() + "/odd.bin", std::string(4097, '\1'));
     write_file(folder.path() + "/short.bin", std::string(20, '\1'));

@@ -202,7 +202,7 @@ TEST_CASE("a rank leaves by itself though its device is stuck in a collective fo
                                           "TEST_DEVICE_ABORT_IS_LOST=1"};
         if (rank == 0) words.push_back("DSL_RENDEZVOUS_FD=" + std::to_string(listener.fd.get()));
         words.insert(words.end(),
-                     {job.gpus.program("dsworker"), "train", fixture_file("models/gpt.pt"),
+                     {job.gpus.program("dsworker"), "train", fixture_path("models/gpt.pt"),
                       "--config", job.folder.path() + "/config.json", "--set",
                       "dslaunch.device=cuda", "--output", job.output(), "--timeout", kTimeoutS});
         return job.gpus.inside(words);

@@ -11,7 +11,7 @@ namespace dslaunch::test {
 namespace {
 
 std::vector<std::string> command(const TemporaryFolder& folder, int64_t steps) {
-    std::ifstream facts(fixture_file("models/gpt.json"));
+    std::ifstream facts(fixture_path("models/gpt.json"));
     write_file(folder.path() + "/config.json", fixture_config(Json::parse(facts), 1, steps).dump());
     return {kDslaunch,
             "--num_gpus",
@@ -20,7 +20,7 @@ std::vector<std::string> command(const TemporaryFolder& folder, int64_t steps) {
             "cpu",
             "--output",
             folder.path() + "/disk/out",
-            fixture_file("models/gpt.pt"),
+            fixture_path("models/gpt.pt"),
             "--config",
             folder.path() + "/config.json"};
 }

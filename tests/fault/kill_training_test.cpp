@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "endless_job.h"
 #include "support/catch.h"
-#include "support/endless_job.h"
 #include "support/job_end.h"
 
 namespace dslaunch::test {
@@ -99,7 +99,7 @@ TEST_CASE("no thread of a rank waits for idle time, without which its process co
                              "--heads", "4", "--layers", "1", "--context", "32", "-o", model});
     REQUIRE(made.wait() == 0);
     JobProcess job(folder, {kDslaunch, "--num_gpus", "1", "--device", "cpu", model, "--data",
-                            fixture_file("data/kjv.u16.bin"), "--context", "32", "--micro-batch",
+                            fixture_path("data/kjv.u16.bin"), "--context", "32", "--micro-batch",
                             "1", "--steps", "1", "--output", folder.path() + "/out"});
     size_t threads = 0;
     int code = -1;

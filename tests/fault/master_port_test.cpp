@@ -9,13 +9,13 @@ TEST_CASE("a master port that is taken ends with the set-up code and names who h
     const Listener holder = listen_on_loopback();
     const std::string port = std::to_string(holder.port);
     const TemporaryFolder folder;
-    std::ifstream facts(fixture_file("models/gpt.json"));
+    std::ifstream facts(fixture_path("models/gpt.json"));
     write_file(folder.path() + "/config.json", fixture_config(Json::parse(facts), 1, 2).dump());
     const std::vector<std::string> common = {kDslaunch, "--num_gpus",    "2",  "--device",
                                              "cpu",     "--master_port", port, "--no-output"};
     for (const std::vector<std::string>& target :
          {std::vector<std::string>{"/bin/true"},
-          {fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"}}) {
+          {fixture_path("models/gpt.pt"), "--config", folder.path() + "/config.json"}}) {
         std::vector<std::string> words = common;
         words.insert(words.end(), target.begin(), target.end());
         JobProcess process(folder, words);

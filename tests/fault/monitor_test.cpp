@@ -85,7 +85,7 @@ TEST_CASE("monitors have every step of a run, by DeepSpeed's names and over samp
     CHECK(process.err().find("tensorboard --logdir " + folder) != std::string::npos);
     check_monitors(job, folder);
     // Each step adds the rows of both ranks. The held-out loss before training is at 0 samples.
-    const int64_t rows = 2 * facts_of(job.model).at("batch").get<int64_t>();
+    const int64_t rows = 2 * fixture_facts(job.model).at("batch").get<int64_t>();
     const Curves curves = curves_in(folder);
     const auto& losses = curves.at("Train/Samples/train_loss");
     for (size_t i = 0; i < losses.size(); ++i)

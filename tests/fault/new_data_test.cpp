@@ -14,7 +14,7 @@ class DataJob {
     DataJob() {
         job_.steps = 3;
         job_.ranks = 1;
-        const Json config = fixture_config(facts_of(job_.model), 1, 1);
+        const Json config = fixture_config(fixture_facts(job_.model), 1, 1);
         tokens_ = content_of(config["dslaunch"]["data"]["train"].get<std::string>());
         REQUIRE(tokens_.size() > 1000);
         put("tokens.bin", tokens_);

@@ -45,7 +45,7 @@ Ended train_while(const std::function<void(const std::string& swap_file)>& harm)
     const TemporaryFolder folder;
     const std::string nvme = folder.path() + "/nvme", out = folder.path() + "/out";
     std::filesystem::create_directory(nvme);
-    std::ifstream facts(fixture_file("models/gpt.json"));
+    std::ifstream facts(fixture_path("models/gpt.json"));
     Json config = fixture_config(Json::parse(facts), 1, 1'000'000);
     config["zero_optimization"] = {{"stage", 3},
                                    {"offload_optimizer", {{"device", "nvme"}, {"nvme_path", nvme}}},
@@ -54,7 +54,7 @@ Ended train_while(const std::function<void(const std::string& swap_file)>& harm)
     write_file(folder.path() + "/config.json", config.dump());
     JobProcess job(folder,
                    {kDslaunch, "--num_gpus", "2", "--device", "cpu", "--output", out,
-                    fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
+                    fixture_path("models/gpt.pt"), "--config", folder.path() + "/config.json"});
     const std::string metrics = out + "/metrics.jsonl";
     REQUIRE(wait_until([&] {
         return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0;

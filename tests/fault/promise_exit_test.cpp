@@ -10,8 +10,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "endless_job.h"
 #include "support/catch.h"
-#include "support/endless_job.h"
 #include "support/job_end.h"
 
 namespace dslaunch::test {
@@ -104,7 +104,7 @@ struct ExitRow {
 
 // Returns a row for every code of the enum that a user can see as `$?` of dslaunch.
 std::vector<ExitRow> rows_of_codes(const TemporaryFolder& folder) {
-    std::ifstream facts_file(fixture_file("models/gpt.json"));
+    std::ifstream facts_file(fixture_path("models/gpt.json"));
     const Json facts = Json::parse(facts_file);
     const std::string at = folder.path();
     write_file(at + "/good.json", fixture_config(facts, 1, 2).dump());
@@ -112,7 +112,7 @@ std::vector<ExitRow> rows_of_codes(const TemporaryFolder& folder) {
     write_file(at + "/typo.json", R"({"zero_optimisation": {}})");
     write_file(at + "/refused", "127.0.0.1 slots=1 port=1\n");
     write_file(at + "/void.pt", "");
-    const std::string model = fixture_file("models/gpt.pt");
+    const std::string model = fixture_path("models/gpt.pt");
     const auto train = [&](const std::string& config, const Words& more = {}) {
         Words words = {"--num_gpus",      "2",        "--device", "cpu", model, "--config",
                        at + "/" + config, "--output", at + "/out"};

@@ -10,8 +10,8 @@
 #include <set>
 #include <sstream>
 
+#include "endless_job.h"
 #include "support/catch.h"
-#include "support/endless_job.h"
 #include "support/listener.h"
 
 namespace dslaunch::test {

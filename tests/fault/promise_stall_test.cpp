@@ -10,8 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "endless_job.h"
 #include "support/catch.h"
-#include "support/endless_job.h"
 #include "support/figures.h"
 #include "support/job_end.h"
 #include "support/rig_hosts.h"
@@ -198,7 +198,7 @@ TEST_CASE("P5: a rank whose plan is another one is named before the first step")
     const RigHosts rig(2, "P5: hosts whose ranks hold different plans");
     if (!rig.usable()) return;
     const TemporaryFolder folder;
-    std::ifstream facts_file(fixture_file("models/gpt.json"));
+    std::ifstream facts_file(fixture_path("models/gpt.json"));
     const Json facts = Json::parse(facts_file);
     write_file(folder.path() + "/config.json", fixture_config(facts, 1, 3).dump());
     write_file(folder.path() + "/other.json", fixture_config(facts, 2, 3).dump());
@@ -222,7 +222,7 @@ TEST_CASE("P5: a rank whose plan is another one is named before the first step")
                        rig.config("good"), "--device", "cpu", "--output", folder.path() + "/out"});
         if (!compared) words.push_back("--no_ssh_check");
         words.insert(words.end(),
-                     {fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
+                     {fixture_path("models/gpt.pt"), "--config", folder.path() + "/config.json"});
         const auto began = Steady::now();
         JobProcess job(folder, words);
         const int code = job.wait();

@@ -2,36 +2,12 @@
 
 #include "base/fd.h"
 #include "support/saving_job.h"
+#include "support/text_tools.h"
 
 namespace dslaunch::test {
 
 using namespace storage;
 namespace {
-
-struct Outcome {
-    int code = -1;
-    std::string out;
-    std::string err;
-
-    [[nodiscard]] bool says(const std::string& words) const {
-        return err.find(words) != std::string::npos;
-    }
-};
-
-Outcome run(const SavingJob& job, bool resume) {
-    JobProcess process(job.folder, job.command(resume));
-    const int code = process.wait();
-    return {code, process.out(), process.err()};
-}
-
-Outcome run_ckpt(const std::vector<std::string>& words) {
-    const TemporaryFolder folder;
-    std::vector<std::string> command = {kDslaunch, "ckpt"};
-    command.insert(command.end(), words.begin(), words.end());
-    JobProcess process(folder, command);
-    const int code = process.wait();
-    return {code, process.out(), process.err()};
-}
 
 void resume_from(SavingJob& job, int64_t step) {
     job.more = {"--resume=" + job.output() + "/checkpoints/step-" + std::to_string(step)};
@@ -82,31 +58,33 @@ TEST_CASE("--resume says so when somebody has changed `latest`, which chooses no
     const std::string root = job.output() + "/checkpoints";
     job.steps = 10;
     write_file(root + "/latest", "step-3\r\n");
-    const Outcome older = run(job, true);
+    const ProgramEnd older = run_program(job.folder, job.command(true));
     INFO(older.err);
     CHECK(older.code == 0);
-    CHECK(older.says(root + "/latest names step-3, but the file is only a hint: " + root +
-                     "/step-9 is used, the newest complete checkpoint; to use step-3, give "
-                     "--resume=" +
-                     root + "/step-3"));
+    CHECK(mentions(older.err,
+                   root + "/latest names step-3, but the file is only a hint: " + root +
+                       "/step-9 is used, the newest complete checkpoint; to use step-3, give "
+                       "--resume=" +
+                       root + "/step-3"));
     job.steps = 11;
-    const Outcome own = run(job, true);
+    const ProgramEnd own = run_program(job.folder, job.command(true));
     INFO(own.err);
     CHECK(own.code == 0);
-    CHECK_FALSE(own.says("only a hint"));
+    CHECK_FALSE(mentions(own.err, "only a hint"));
     write_file(root + "/latest", "global_step7");
     resume_from(job, 10);
     job.steps = 12;
-    const Outcome named = run(job, false);
+    const ProgramEnd named = run_program(job.folder, job.command(false));
     INFO(named.err);
     CHECK(named.code == 0);
-    CHECK_FALSE(named.says("only a hint"));
+    CHECK_FALSE(mentions(named.err, "only a hint"));
     job.more.clear();
     job.steps = 13;
     write_file(root + "/latest", "global_step7");
-    const Outcome missing = run(job, true);
+    const ProgramEnd missing = run_program(job.folder, job.command(true));
     INFO(missing.err);
-    CHECK(missing.says("names global_step7, which does not exist, but the file is only a hint: "));
+    CHECK(mentions(missing.err,
+                   "names global_step7, which does not exist, but the file is only a hint: "));
 }
 
 TEST_CASE("what --resume cannot find is told") {
@@ -148,22 +126,23 @@ TEST_CASE("a folder with another run's checkpoints is not begun in, nor its metr
     job.steps = 3;
     run_to_end(job);
     const std::string metrics = read_file(job.output() + "/metrics.jsonl", 1 << 20);
-    const Outcome refused = run(job, false);
+    const ProgramEnd refused = run_program(job.folder, job.command(false));
     INFO(refused.err);
     CHECK(refused.code == 73);
-    CHECK(refused.says("has checkpoints of an earlier run, the newest of step 3"));
-    CHECK(refused.says("--resume"));
-    CHECK(refused.says("--output"));
+    CHECK(mentions(refused.err, "has checkpoints of an earlier run, the newest of step 3"));
+    CHECK(mentions(refused.err, "--resume"));
+    CHECK(mentions(refused.err, "--output"));
     CHECK(read_file(job.output() + "/metrics.jsonl", 1 << 20) == metrics);
 
     // The previous run has done steps but has saved nothing.
     for (const char* saved : {"/checkpoints", "/model.safetensors", "/model.pt"})
         std::filesystem::remove_all(job.output() + saved);
-    const Outcome nothing = run(job, true);
+    const ProgramEnd nothing = run_program(job.folder, job.command(true));
     INFO(nothing.err);
     CHECK(nothing.code == 73);
-    CHECK(nothing.says("there is no complete checkpoint, only metrics.jsonl of an earlier run"));
-    const Outcome anew = run(job, false);
+    CHECK(mentions(nothing.err,
+                   "there is no complete checkpoint, only metrics.jsonl of an earlier run"));
+    const ProgramEnd anew = run_program(job.folder, job.command(false));
     INFO(anew.err);
     CHECK(anew.code == 0);
     CHECK(read_file(job.output() + "/metrics-1.jsonl", 1 << 20) == metrics);
@@ -178,10 +157,10 @@ TEST_CASE("a run that goes on from an older step leaves the later ones of the ot
     job.steps = 7;
     resume_from(job, 3);
     job.change = [](Json& config) { config["dslaunch"]["seed"] = 99; };
-    const Outcome other = run(job, false);
+    const ProgramEnd other = run_program(job.folder, job.command(false));
     INFO(other.err);
     REQUIRE(other.code == 0);
-    CHECK(other.says("dslaunch.seed is 99, but was 1234: the order of the data changes"));
+    CHECK(mentions(other.err, "dslaunch.seed is 99, but was 1234: the order of the data changes"));
     CHECK(job.losses().at(6) != first.at(6));
     // The job has its own checkpoints of step 6 and of step 7, its last. The other run's
     // checkpoints of steps 6 and 9 were set aside undamaged.
@@ -201,15 +180,15 @@ TEST_CASE("a run that goes on from an older step leaves the later ones of the ot
             CHECK(reader.verify_file(f).empty());
     }
     job.more.clear();
-    const Outcome again = run(job, true);
+    const ProgramEnd again = run_program(job.folder, job.command(true));
     INFO(again.err);
     CHECK(again.code == 0);
-    CHECK(again.says("is already at step 7, its last, so there is nothing to do"));
+    CHECK(mentions(again.err, "is already at step 7, its last, so there is nothing to do"));
     job.steps = 8;
-    const Outcome longer = run(job, true);
+    const ProgramEnd longer = run_program(job.folder, job.command(true));
     INFO(longer.err);
     CHECK(longer.code == 0);
-    CHECK(longer.says("resuming from " + job.output() + "/checkpoints/step-7"));
+    CHECK(mentions(longer.err, "resuming from " + job.output() + "/checkpoints/step-7"));
 }
 
 TEST_CASE("a job that is killed in its set-up goes on from the checkpoint that was named") {
@@ -269,13 +248,14 @@ TEST_CASE("another batch size goes on where the samples ended") {
         config["train_micro_batch_size_per_gpu"] =
             2 * config["train_micro_batch_size_per_gpu"].get<int>();
     };
-    const Outcome more = run(job, true);
+    const ProgramEnd more = run_program(job.folder, job.command(true));
     INFO(more.err);
     CHECK(more.code == 0);
     // The run makes 6 steps, in which each of 2 ranks has a batch of 2 rows. Then it makes 2 steps
     // with batches twice as large.
-    CHECK(more.says("after step 6 and 24 samples"));
-    const Outcome inspected = run_ckpt({"inspect", job.output(), "--json"});
+    CHECK(mentions(more.err, "after step 6 and 24 samples"));
+    const ProgramEnd inspected =
+        run_program({kDslaunch, "ckpt", "inspect", job.output(), "--json"});
     CHECK(Json::parse(inspected.out).dump().find("\"samples_seen\":40") != std::string::npos);
 }
 
@@ -288,19 +268,19 @@ TEST_CASE("what another optimizer or model cannot take is refused by name") {
     job.change = [](Json& config) {
         config["optimizer"] = {{"type", "SGD"}, {"params", {{"lr", 1e-3}}}};
     };
-    const Outcome optimizer = run(job, true);
+    const ProgramEnd optimizer = run_program(job.folder, job.command(true));
     INFO(optimizer.err);
     CHECK(optimizer.code == 73);
-    CHECK(
-        optimizer.says("step-3: the checkpoint's optimizer adamw keeps [exp_avg, exp_avg_sq] for "
-                       "each parameter, but this run's optimizer keeps []"));
+    CHECK(mentions(optimizer.err,
+                   "step-3: the checkpoint's optimizer adamw keeps [exp_avg, exp_avg_sq] for "
+                   "each parameter, but this run's optimizer keeps []"));
     job.change = {};
     job.model = "llama";
-    const Outcome model = run(job, true);
+    const ProgramEnd model = run_program(job.folder, job.command(true));
     INFO(model.err);
     CHECK(model.code == 73);
-    CHECK(model.says("step-3: the checkpoint is of another model: it lacks "));
-    CHECK(model.says("; the model lacks "));
+    CHECK(mentions(model.err, "step-3: the checkpoint is of another model: it lacks "));
+    CHECK(mentions(model.err, "; the model lacks "));
     CHECK(job.losses() == losses);
     CHECK(newest_whole(job.output()) == 3);
 }
@@ -320,10 +300,10 @@ TEST_CASE("of two jobs with one --output the second ends before it trains") {
     SavingJob second;
     // Both jobs have the same folder under different paths.
     second.place = "/../" + std::filesystem::path(first.folder.path()).filename().string() + "/out";
-    const Outcome refused = run(second, false);
+    const ProgramEnd refused = run_program(second.folder, second.command(false));
     INFO(refused.err);
     CHECK(refused.code == 73);
-    CHECK(refused.says("is running and writes there"));
+    CHECK(mentions(refused.err, "is running and writes there"));
     REQUIRE(process.wait(0) == -1);  // the first still trains
     for (const ProcessName& worker : workers) REQUIRE(signal_process(worker, SIGCONT));
     REQUIRE(process.wait() == 0);
@@ -356,24 +336,25 @@ TEST_CASE("weights that are not finite are saved, shown, passed over, and push n
                                  {"warmup_type", "linear"}}}};
         config["dslaunch"]["save"] = {{"interval", 1}, {"keep", 1}, {"async", false}};
     };
-    const Outcome burst = run(job, false);
+    const ProgramEnd burst = run_program(job.folder, job.command(false));
     INFO(burst.err);
     CHECK(burst.code == 74);
-    CHECK(burst.says("the loss of step 4"));
+    CHECK(mentions(burst.err, "the loss of step 4"));
     CHECK(newest_whole(job.output()) == 3);
-    const Outcome listed = run_ckpt({"ls", job.output()});
+    const ProgramEnd listed = run_program({kDslaunch, "ckpt", "ls", job.output()});
     INFO(listed.out);
     CHECK(listed.out.find("not finite") != std::string::npos);
     CHECK(std::filesystem::exists(job.output() + "/checkpoints/step-2"));
 
     job.change = [](Json& config) { config["dslaunch"]["save"]["keep"] = 1; };
-    const Outcome resumed = run(job, true);
+    const ProgramEnd resumed = run_program(job.folder, job.command(true));
     INFO(resumed.err);
     CHECK(resumed.code == 0);
-    CHECK(resumed.says("step-3: it contains NaN or infinity"));
-    CHECK(resumed.says("resuming from " + job.output() + "/checkpoints/step-2"));
+    CHECK(mentions(resumed.err, "step-3: it contains NaN or infinity"));
+    CHECK(mentions(resumed.err, "resuming from " + job.output() + "/checkpoints/step-2"));
     CHECK(newest_whole(job.output()) == 5);
-    CHECK(run_ckpt({"ls", job.output()}).out.find("not finite") == std::string::npos);
+    CHECK(run_program({kDslaunch, "ckpt", "ls", job.output()}).out.find("not finite") ==
+          std::string::npos);
 }
 
 }  // namespace dslaunch::test

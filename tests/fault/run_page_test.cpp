@@ -15,9 +15,9 @@ std::string page_number(double value) {
 
 TEST_CASE("the folder of a real run gives a page and a picture with its numbers") {
     TemporaryFolder folder;
-    const Json facts = facts_of("mlp");
+    const Json facts = fixture_facts("mlp");
     const Json config = fixture_config(facts, 1, 6);
-    const TrainResult trained = train(folder, {"--num_gpus", "2"}, archive_of("mlp"), config);
+    const TrainResult trained = train(folder, {"--num_gpus", "2"}, fixture_archive("mlp"), config);
     INFO(trained.err);
     REQUIRE(trained.code == 0);
     const std::vector<double> losses = trained.losses();
@@ -49,9 +49,9 @@ TEST_CASE("the folder of a real run gives a page and a picture with its numbers"
 
 TEST_CASE("q and Ctrl-C leave `dslaunch top`, and the job goes on") {
     TemporaryFolder folder;
-    const Json config = fixture_config(facts_of("mlp"), 1, 1'000'000);
+    const Json config = fixture_config(fixture_facts("mlp"), 1, 1'000'000);
     JobProcess job(folder,
-                   training_command(folder, {"--num_gpus", "1"}, archive_of("mlp"), config));
+                   training_command(folder, {"--num_gpus", "1"}, fixture_archive("mlp"), config));
     const std::string out = folder.path() + "/out";
     REQUIRE(wait_until([&] { return !content_of(out + "/metrics.jsonl").empty(); }));
     for (const char* key : {"q", "\x03"}) {

@@ -18,7 +18,7 @@ TrainResult train_on_two_hosts(const TemporaryFolder& folder,
     std::vector<std::string> where = {"--hostfile", folder.path() + "/hostfile", "--launcher",
                                       "local"};
     where.insert(where.end(), more.begin(), more.end());
-    return train(folder, where, archive_of("gpt"), fixture_config(facts_of("gpt"), 1, 2));
+    return train(folder, where, fixture_archive("gpt"), fixture_config(fixture_facts("gpt"), 1, 2));
 }
 
 // Returns the value of NAME in the environment of each rank; "-" if the rank has no such variable.
@@ -37,8 +37,7 @@ TEST_CASE("hosts that are one machine divide its processors among all their rank
     const TrainResult result = train_on_two_hosts(folder, {});
     INFO(result.err);
     REQUIRE(result.code == 0);
-    const size_t processors = launch::allowed_processors().size();
-    const std::string share = std::to_string(std::max<size_t>(processors / 2, 1));
+    const std::string share = std::to_string(std::max(launch::processors_granted() / 2, 1));
     CHECK(variables(folder, "OMP_NUM_THREADS") == std::vector<std::string>{share, share});
     CHECK(variables(folder, "OMP_WAIT_POLICY") == std::vector<std::string>{"-", "-"});
     for (const std::string& looks : variables(folder, "GOMP_SPINCOUNT"))
@@ -48,7 +47,7 @@ TEST_CASE("hosts that are one machine divide its processors among all their rank
 }
 
 TEST_CASE("more threads than processors are told, and those that wait sleep") {
-    const std::string threads = std::to_string(launch::allowed_processors().size() + 1);
+    const std::string threads = std::to_string(launch::processors_granted() + 1);
     for (const bool chosen : {false, true}) {
         const TemporaryFolder folder;
         std::vector<std::string> more = {"--env", "OMP_NUM_THREADS=" + threads};
@@ -64,14 +63,14 @@ TEST_CASE("more threads than processors are told, and those that wait sleep") {
 }
 
 TEST_CASE("more ranks than processors are warned of, whatever OMP_NUM_THREADS is") {
-    const std::string processors = std::to_string(launch::allowed_processors().size());
-    const std::string ranks = std::to_string(launch::allowed_processors().size() + 1);
+    const std::string processors = std::to_string(launch::processors_granted());
+    const std::string ranks = std::to_string(launch::processors_granted() + 1);
     for (const char* threads : {"", "OMP_NUM_THREADS=1"}) {
         const TemporaryFolder folder;
         std::vector<std::string> more = {"--num_gpus", ranks};
         if (*threads != '\0') more.insert(more.end(), {"--env", threads});
         const TrainResult result =
-            train(folder, more, archive_of("gpt"), fixture_config(facts_of("gpt"), 1, 1));
+            train(folder, more, fixture_archive("gpt"), fixture_config(fixture_facts("gpt"), 1, 1));
         INFO(result.err);
         REQUIRE(result.code == 0);
         CHECK(result.err.find(ranks + " workers share the " + processors + " processor") !=
@@ -89,7 +88,8 @@ TEST_CASE("hosts that save over rank 0 though they share its disk save, and go o
     const auto run = [&](const std::vector<std::string>& more) {
         std::vector<std::string> words = where;
         words.insert(words.end(), more.begin(), more.end());
-        return train(folder, words, archive_of("gpt"), fixture_config(facts_of("gpt"), 1, 4));
+        return train(folder, words, fixture_archive("gpt"),
+                     fixture_config(fixture_facts("gpt"), 1, 4));
     };
     const TrainResult whole = run({});
     INFO(whole.err);

@@ -52,14 +52,14 @@ TEST_CASE("the rank for which the others wait is named with its lane, and when i
         // Each rank has one thread. Both pretended hosts count the same processors, and a rank
         // whose threads share one processor would be the slowest without the brake.
         TemporaryFolder folder;
-        std::ifstream facts(fixture_file("models/gpt.json"));
+        std::ifstream facts(fixture_path("models/gpt.json"));
         write_file(folder.path() + "/config.json",
                    fixture_config(Json::parse(facts), 1, 10'000'000).dump());
         write_file(folder.path() + "/hostfile", "left slots=2\nright slots=1\n");
         JobProcess job(
             folder, {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--launcher", "local",
                      "--device", "cpu", "--env", "OMP_NUM_THREADS=1", "--straggler-interval", "20",
-                     "--output", folder.path() + "/out", fixture_file("models/gpt.pt"), "--config",
+                     "--output", folder.path() + "/out", fixture_path("models/gpt.pt"), "--config",
                      folder.path() + "/config.json"});
         std::ifstream metrics;
         REQUIRE(wait_until([&] {

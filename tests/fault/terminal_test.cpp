@@ -41,7 +41,7 @@ const std::vector<std::string> kShown = {"model", "data", "run", "output", "read
 TEST_CASE("a plain run shows five lines before step 1, and keeps the others in its folder") {
     const TemporaryFolder folder;
     const TrainResult result =
-        train(folder, kOneRank, archive_of("gpt"), fixture_config(facts_of("gpt"), 1, 2));
+        train(folder, kOneRank, fixture_archive("gpt"), fixture_config(fixture_facts("gpt"), 1, 2));
     INFO(result.err);
     REQUIRE(result.code == 0);
     constexpr size_t kPrefix = std::string_view("[0] 00:00:00.000 ").size();
@@ -56,9 +56,9 @@ TEST_CASE("a plain run shows five lines before step 1, and keeps the others in i
 
 TEST_CASE("a terminal shows the same without times, and a line that moves until the end") {
     const TemporaryFolder folder;
-    Json config = fixture_config(facts_of("gpt"), 1, 10'000'000);
+    Json config = fixture_config(fixture_facts("gpt"), 1, 10'000'000);
     config["steps_per_print"] = 10'000'000;
-    PtyProcess job(training_command(folder, kOneRank, archive_of("gpt"), config), 1000);
+    PtyProcess job(training_command(folder, kOneRank, fixture_archive("gpt"), config), 1000);
     const bool moved = job.wait_for(" ms/step  ") && job.wait_for("\x1b[J\r\rstep ");
     INFO(job.shown());
     REQUIRE(moved);
@@ -77,17 +77,17 @@ TEST_CASE("a terminal shows the same without times, and a line that moves until 
 TEST_CASE(
     "--log-level debug shows the details too, and --quiet neither them nor a line that moves") {
     const TemporaryFolder folder;
-    const Json config = fixture_config(facts_of("gpt"), 1, 2);
+    const Json config = fixture_config(fixture_facts("gpt"), 1, 2);
     std::vector<std::string> options = kOneRank;
     options.insert(options.end(), {"--log-level", "debug"});
-    const TrainResult debug = train(folder, options, archive_of("gpt"), config);
+    const TrainResult debug = train(folder, options, fixture_archive("gpt"), config);
     INFO(debug.err);
     CHECK(debug.code == 0);
     CHECK_THAT(debug.err, Catch::Contains(" detail model: ") && Catch::Contains("detail ranks: "));
     const TemporaryFolder other;
     options = kOneRank;
     options.emplace_back("--quiet");
-    PtyProcess quiet(training_command(other, options, archive_of("gpt"), config), 1000);
+    PtyProcess quiet(training_command(other, options, fixture_archive("gpt"), config), 1000);
     CHECK(quiet.wait() == 0);
     CHECK(quiet.shown().starts_with("trained 2 steps, loss "));
 }

@@ -25,7 +25,7 @@ namespace dslaunch::test {
 // text has no end. Rendering its chat template takes seconds, until the server refuses it.
 inline std::string endless_model(const TemporaryFolder& folder) {
     const std::string path = folder.path() + "/model";
-    std::filesystem::copy(fixture_file("huggingface/llama"), path);
+    std::filesystem::copy(fixture_path("huggingface/llama"), path);
     Json config = Json::parse(content_of(path + "/config.json"));
     config["eos_token_id"] = nullptr;
     config["max_position_embeddings"] = 200'000;

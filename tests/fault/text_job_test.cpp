@@ -335,7 +335,7 @@ TEST_CASE("a key that others may read, and an address that others reach without 
 TEST_CASE("chats that have their answer already are named, for what is written comes after it") {
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/model";
-    std::filesystem::copy(fixture_file("huggingface/qwen2"), model);
+    std::filesystem::copy(fixture_path("huggingface/qwen2"), model);
     write_file(model + "/tokenizer.json",
                R"({"model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"},)"
                R"( "pre_tokenizer": {"type": "Whitespace"}})");
@@ -424,18 +424,11 @@ TEST_CASE("rows of text that find no room leave no file, and say so") {
 
 namespace {
 
-struct Said {
-    int code = 0;
-    std::string out, err;
-};
-
-Said run_generate(const TemporaryFolder& folder, const std::vector<std::string>& words,
-                  const std::vector<std::string>& variables = {}) {
+ProgramEnd run_generate(const TemporaryFolder& folder, const std::vector<std::string>& words,
+                        const std::vector<std::string>& variables = {}) {
     std::vector<std::string> command = with({"env", "-u", "OMP_NUM_THREADS"}, variables);
     command = with(command, {kDslaunch, "generate"});
-    JobProcess process(folder, with(command, words));
-    const int code = process.wait();
-    return {code, process.out(), process.err()};
+    return run_program(folder, with(command, words));
 }
 
 }  // namespace
@@ -448,7 +441,7 @@ TEST_CASE("a model without a tokenizer says that ids are its texts, whatever tex
     REQUIRE(made.wait() == 0);
     const std::vector<std::vector<std::string>> texts = {{}, {"--prompt", "hi"}, {"--chat", "hi"}};
     for (const std::vector<std::string>& text : texts) {
-        const Said said = run_generate(folder, with({model}, text));
+        const ProgramEnd said = run_generate(folder, with({model}, text));
         INFO(said.err);
         CHECK(said.code == 66);
         CHECK_THAT(said.err, Catch::Contains("gpt.pt has 512 tokens and no tokenizer, so it "
@@ -459,7 +452,7 @@ TEST_CASE("a model without a tokenizer says that ids are its texts, whatever tex
         return run_generate(folder,
                             {model, "--tokens", "4", "--prompt-ids", ids, "--threads", "1"});
     };
-    const Said said = made_of("104,105");
+    const ProgramEnd said = made_of("104,105");
     CHECK(said.code == 0);
     for (const char* ids : {"104 105", "[104, 105]", " 104,\n105 "}) {
         INFO(ids);
@@ -470,7 +463,7 @@ TEST_CASE("a model without a tokenizer says that ids are its texts, whatever tex
     CHECK_THAT(made_of("104 x5").err, Catch::Contains("`x5` is not a token id"));
     CHECK(made_of("104 x5").code == 64);
     write_file(folder.path() + "/p.txt", "Hello");
-    const Said from_file =
+    const ProgramEnd from_file =
         run_generate(folder, {model, "--prompt", "@" + folder.path() + "/p.txt"});
     CHECK(from_file.code == 64);
     CHECK_THAT(from_file.err, Catch::Contains("--prompt \"$(cat " + folder.path() + "/p.txt)\""));
@@ -510,14 +503,14 @@ TEST_CASE("a file of prompts that has none is refused at once, and a bad line is
     for (const Row& row : rows) {
         INFO(row.content);
         write_file(file, row.content);
-        const Said said = run_generate(folder, {model, "--file", file, "--tokens", "1"});
+        const ProgramEnd said = run_generate(folder, {model, "--file", file, "--tokens", "1"});
         INFO(said.err);
         CHECK(said.code == 66);
         CHECK(said.out.empty());
         CHECK_THAT(said.err, Catch::Contains(row.says));
     }
     write_file(file, "\xef\xbb\xbf{\"prompt_ids\": [1]}\nnot JSON\n{\"prompt_ids\": [2]}\n");
-    const Said said =
+    const ProgramEnd said =
         run_generate(folder, {model, "--file", file, "--tokens", "1", "--context", "8"});
     INFO(said.err << said.out);
     CHECK(said.code == 0);
@@ -532,15 +525,15 @@ TEST_CASE("a text that the context ends says so, and a prompt beyond it is refus
     const TemporaryFolder folder;
     const std::vector<std::string> words = {
         endless_model(folder), "--as", "ids", "--tokens", "9", "--context", "4", "--prompt-ids"};
-    const Said ended = run_generate(folder, with(words, {"1,2"}));
+    const ProgramEnd ended = run_generate(folder, with(words, {"1,2"}));
     INFO(ended.err);
     CHECK(ended.code == 0);
     CHECK_THAT(ended.err, Catch::Contains("the text stops here: the model sees at most 4 tokens"));
-    const Said refused = run_generate(folder, with(words, {"1,2,3,4,5"}));
+    const ProgramEnd refused = run_generate(folder, with(words, {"1,2,3,4,5"}));
     CHECK(refused.code == 66);
     CHECK(refused.out.empty());
     CHECK_THAT(refused.err, Catch::Contains("the prompt has 5 tokens, but the context"));
-    const Said whole = run_generate(
+    const ProgramEnd whole = run_generate(
         folder, {words[0], "--as", "ids", "--tokens", "2", "--context", "9", "--prompt-ids", "1"});
     CHECK(whole.err.find("stops here") == std::string::npos);
     CHECK(run_generate(folder, with(words, {"1", "--seed", "-1"})).code == 64);
@@ -557,7 +550,7 @@ TEST_CASE("a process without a launcher obeys OMP_NUM_THREADS, and --threads bef
                         {{"OMP_NUM_THREADS=3,2"}, {}, ", 3 threads, "},
                         {{"OMP_NUM_THREADS=1"}, {"--threads", "2"}, ", 2 threads, "}};
     for (const Row& row : rows) {
-        const Said said = run_generate(
+        const ProgramEnd said = run_generate(
             folder,
             with({model, "--prompt-ids", "1", "--as", "ids", "--tokens", "1", "--context", "8"},
                  row.words),

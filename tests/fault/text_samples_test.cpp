@@ -83,7 +83,7 @@ void make_byte_gpt(SampledRun& run) {
                     {kDslaunch, "model", "new", "gpt", "--vocab", "256", "--width", "32", "--heads",
                      "2", "--layers", "2", "--context", "32", "-o", run.model});
     REQUIRE(made.wait() == 0);
-    run.data = {"--data", fixture_file("data/kjv.u16.bin"), "--context", "32"};
+    run.data = {"--data", fixture_path("data/kjv.u16.bin"), "--context", "32"};
     run.prompts = {{{"prompt", "In the beginning"}},
                    {{"prompt", "And the LORD said, Let there be light: and there was"}},
                    {{"prompt", "Behold"}}};
@@ -92,7 +92,7 @@ void make_byte_gpt(SampledRun& run) {
 
 // Uses the fixture llama, and trains adapters of it on tokens 1, 2, ….
 void make_adapter_run(SampledRun& run) {
-    run.model = fixture_file("huggingface/llama");
+    run.model = fixture_path("huggingface/llama");
     std::string tokens;
     for (int i = 0; i < 2000; ++i) {
         const auto token = static_cast<uint16_t>(1 + (i * i) % 59);
@@ -185,8 +185,8 @@ TEST_CASE("samples are refused before the first step where they cannot be writte
     for (const Case& each : cases) {
         const TemporaryFolder folder;
         std::vector<std::string> command = {kDslaunch,       "--device",
-                                            "cpu",           archive_of("gpt"),
-                                            "--data",        fixture_file("data/kjv.u16.bin"),
+                                            "cpu",           fixture_archive("gpt"),
+                                            "--data",        fixture_path("data/kjv.u16.bin"),
                                             "--context",     "32",
                                             "--micro-batch", "2",
                                             "--steps",       "3",

@@ -22,11 +22,11 @@ struct Tuned {
 class Tuning {
   public:
     Tuning() {
-        std::filesystem::copy(fixture_file("huggingface/llama"), model());
-        std::filesystem::copy(fixture_file("preferences/tokenizer.json"),
+        std::filesystem::copy(fixture_path("huggingface/llama"), model());
+        std::filesystem::copy(fixture_path("preferences/tokenizer.json"),
                               model() + "/tokenizer.json");
         JobProcess prepare(
-            folder_, {kDslaunch, "data", "prepare", fixture_file("tables/texts.jsonl"), "--model",
+            folder_, {kDslaunch, "data", "prepare", fixture_path("tables/texts.jsonl"), "--model",
                       model(), "--context", "24", "-o", rows()});
         REQUIRE(prepare.wait() == 0);
     }
@@ -90,7 +90,7 @@ void write_columns(const std::string& path, const std::vector<Column>& columns) 
 
 // Writes the fixture's llama into FOLDER with VOCABULARY tokens and weights of 0.
 void write_wide_model(const std::string& folder, int64_t vocabulary) {
-    const std::string from = fixture_file("huggingface/llama");
+    const std::string from = fixture_path("huggingface/llama");
     std::filesystem::create_directory(folder);
     Json config = Json::parse(content_of(from + "/config.json"));
     config["vocab_size"] = vocabulary;
@@ -151,7 +151,7 @@ TEST_CASE("a folder that is tuned without a number is tuned with the usual ones"
 
 TEST_CASE("a token file without a context has the model's, and a rate far too high is warned of") {
     const Tuning tuning;
-    const std::string tokens = fixture_file("lora/llama/tokens.u16.bin");
+    const std::string tokens = fixture_path("lora/llama/tokens.u16.bin");
     const Tuned silent = tuning.tune_well({"--data", tokens, "--steps", "2"}, "silent");
     check_same_run(
         silent, tuning.tune_well({"--data", tokens, "--steps", "2", "--context", "64"}, "named"));
@@ -258,7 +258,7 @@ TEST_CASE("config check shows what a run of a folder would take") {
     CHECK(rate({"--model", tuning.model()}) == 2e-5);
     // A config.json beside the config, without weights, does not make the folder a pretrained
     // model.
-    std::filesystem::copy_file(fixture_file("huggingface/llama/config.json"),
+    std::filesystem::copy_file(fixture_path("huggingface/llama/config.json"),
                                folder.path() + "/config.json");
     CHECK(rate({}) == 1e-3);
     for (const auto& weights : std::filesystem::directory_iterator(tuning.model()))

@@ -3,16 +3,15 @@
 // JSON name a place that exists. Strict JSON means the same to another reader. Comments around a
 // text, and printing its values, do not change its meaning. Build: clang++
 // -fsanitize=fuzzer,address,undefined with dsl_config; not part of the normal build.
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "base/check.h"
 #include "config/resolve/resolve.h"
 #include "fuzz/error_checks.h"
-
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <string_view>
 
 using namespace dslaunch;
 using namespace dslaunch::config;

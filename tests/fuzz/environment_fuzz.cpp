@@ -2,7 +2,8 @@
 // a usage error. Values that were read are the same after they are written in quotes and read
 // again.
 //
-//  clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/environment_fuzz.cpp
+//  clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Ilib -Itests
+//  tests/fuzz/environment_fuzz.cpp
 //  lib/launch/{environment_file,worker_environment,gpu_count}.cpp
 //  lib/base/{error,text,fd,check}.cpp -lfmt
 #include <cstdint>
@@ -12,21 +13,9 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "launch/plan/environment_file.h"
+#include "support/random_environment.h"
 
 using namespace dslaunch::launch;
-
-namespace {
-
-std::string in_quotes(const std::string& value) {
-    std::string text = "\"";
-    for (const char c : value) {
-        if (c == '"' || c == '\\' || c == '$' || c == '`') text += '\\';
-        text += c == '\n' ? std::string("\\n") : std::string(1, c);
-    }
-    return text + "\"";
-}
-
-}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
     using namespace dslaunch;
@@ -46,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
             DSL_CHECK(is_variable_name(name), "a name is one");
             DSL_CHECK(!is_rank_variable(name), "no rank's own variable is set");
             DSL_CHECK(value.find('\0') == std::string::npos, "no value holds a NUL");
-            written += name + "=" + in_quotes(value) + "\n";
+            written += name + "=" + test::quoted_for_file(value) + "\n";
         }
         const EnvironmentFile again = parse_environment_file(written, "again");
         DSL_CHECK(again.variables == list && again.expanded.empty(),

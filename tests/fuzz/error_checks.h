@@ -22,6 +22,17 @@ inline void check_shown(std::string_view message) {
     }
 }
 
+// Calls READ, and checks the error about the input that it may throw.
+template <typename Read>
+void check_refusal(const Read& read) {
+    try {
+        read();
+    } catch (const Error& error) {
+        DSL_CHECK(error.code() == ExitCode::kInput, "{}", error.what());
+        check_shown(error.what());
+    }
+}
+
 // Returns the number at the beginning of TEXT, and removes it and the `:` after it. Returns 0 and
 // changes nothing if TEXT does not begin so.
 inline size_t take_number(std::string_view& text) {

@@ -10,27 +10,13 @@
 #include "fuzz/error_checks.h"
 #include "storage/exported/program.h"
 
-namespace {
-
 using namespace dslaunch;
 using namespace dslaunch::storage;
 
-template <typename Parse>
-void parse(const Parse& parser) {
-    try {
-        parser();
-    } catch (const Error& error) {
-        DSL_CHECK(error.code() == ExitCode::kInput, "{}", error.what());
-        fuzz::check_shown(error.what());
-    }
-}
-
-}  // namespace
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
     const std::string_view text(reinterpret_cast<const char*>(data), length);
-    parse([&] { (void)parse_exported_program("fuzz", text); });
-    parse([&] {
+    fuzz::check_refusal([&] { (void)parse_exported_program("fuzz", text); });
+    fuzz::check_refusal([&] {
         for (const auto& [name, tensor] : parse_weights_table("fuzz", text))
             DSL_CHECK(tensor.reach >= 0 && tensor.sizes.size() == tensor.strides.size(), "{}",
                       name);

@@ -3,9 +3,8 @@
 //   bench_links NODE NODES ADDRESS PORT [MIB]
 // one process a host; ADDRESS and PORT are those that node 0 serves at. Rates are of fp32 bytes of
 // the bucket (an exchange packed in 4 bits sends an eighth), node 0 prints them.
-#include <sys/socket.h>
-
 #include <fmt/core.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -7,17 +7,10 @@ namespace dslaunch::test {
 namespace {
 
 Json autocast_config(const Json& run) {
-    Json config = fixture_config(facts_of(run.at("model").get<std::string>()),
+    Json config = fixture_config(fixture_facts(run.at("model").get<std::string>()),
                                  run.at("accumulation").get<int64_t>(), 30);
     config["torch_autocast"] = {{"enabled", true}, {"dtype", run.at("dtype")}};
     return config;
-}
-
-std::vector<double> scales_of(const TrainResult& result) {
-    std::vector<double> scales;
-    for (const Json& line : result.metrics)
-        if (line.contains("loss")) scales.push_back(line.at("loss_scale").get<double>());
-    return scales;
 }
 
 // Returns PyTorch's results for RUN. If RUN has several results, made with different kernels,
@@ -57,7 +50,8 @@ void check_autocast(bool all_worlds) {
             INFO("step " << step + 1);
             CHECK(std::abs(losses[step] - wanted[step]) < (bf16 ? 1e-2 : 2e-3) * wanted[step]);
         }
-        if (!bf16) CHECK(scales_of(trained) == made.at("scales").get<std::vector<double>>());
+        if (!bf16)
+            CHECK(trained.values_of("loss_scale") == made.at("scales").get<std::vector<double>>());
         largest = std::max(largest, largest_difference(losses, wanted));
         steps += std::ssize(losses);
     }

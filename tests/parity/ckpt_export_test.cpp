@@ -118,11 +118,11 @@ std::vector<Named> tensors_of(const std::string& archive) {
 }  // namespace
 
 TEST_CASE("a checkpoint's weights go into the archive that was trained, of every fixture model") {
-    for (const std::string& name : all_names()) {
+    for (const std::string& name : fixture_names()) {
         INFO(name);
         const TemporaryFolder folder;
         const std::unique_ptr<FileTree> tree = make_disk_tree();
-        const Model model = Model::load(archive_of(name));
+        const Model model = Model::load(fixture_archive(name));
         Saving saving;
         for (const ModelParameter& one : model.parameters())
             saving.add(one.name, one.aliases, one.tensor,
@@ -131,14 +131,14 @@ TEST_CASE("a checkpoint's weights go into the archive that was trained, of every
             saving.add(one.name, one.aliases, one.tensor, TensorKind::kBuffer);
         std::string says;
         const std::string step = saving.save(*tree, folder.path() + "/checkpoints");
-        const int code = exported(folder, step, archive_of(name), &says);
+        const int code = exported(folder, step, fixture_archive(name), &says);
         INFO(says);
         REQUIRE(code == 0);
 
         std::map<std::string, at::Tensor> found;
-        for (const Named& one : tensors_of(folder.path() + "/" + out_name(archive_of(name))))
+        for (const Named& one : tensors_of(folder.path() + "/" + out_name(fixture_archive(name))))
             found[one.name] = one.value;
-        const std::vector<Named> before = tensors_of(archive_of(name));
+        const std::vector<Named> before = tensors_of(fixture_archive(name));
         for (const Named& one : before) {
             INFO(one.name);
             REQUIRE(found.count(one.name) == 1);
@@ -157,7 +157,8 @@ TEST_CASE("an archive of another model is refused, with every tensor that does n
     saving.add("stranger", {}, at::ones({3}), TensorKind::kTrained);
     const std::string step = saving.save(*tree, folder.path() + "/checkpoints");
     std::string says;
-    CHECK(exported(folder, step, archive_of("gpt"), &says) == static_cast<int>(ExitCode::kInput));
+    CHECK(exported(folder, step, fixture_archive("gpt"), &says) ==
+          static_cast<int>(ExitCode::kInput));
     for (const char* what :
          {"wte.weight: shape [3] in the checkpoint", "stranger: missing in the archive",
           "wpe.weight: missing in the checkpoint"})

@@ -15,7 +15,7 @@ class Preparing {
   public:
     Preparing() {
         std::filesystem::create_directory(model());
-        std::filesystem::copy(fixture_file("preferences/tokenizer.json"),
+        std::filesystem::copy(fixture_path("preferences/tokenizer.json"),
                               model() + "/tokenizer.json");
         write_file(model() + "/chat_template.jinja",
                    "{% for m in messages %}t1 {{ m.role }} {{ m.content or '' }}"
@@ -58,7 +58,7 @@ class Preparing {
 };
 
 std::string table(const std::string& name) {
-    return fixture_file("tables/" + name);
+    return fixture_path("tables/" + name);
 }
 
 bool reads_parquet() {
@@ -67,17 +67,12 @@ bool reads_parquet() {
     return false;
 }
 
-struct Judgement {
-    int code = 0;
-    std::string out, err;
-};
-
 // The fixture's model with a tokenizer.
 class Judged {
   public:
     Judged() {
-        std::filesystem::copy(fixture_file("huggingface/llama"), model());
-        std::filesystem::copy(fixture_file("preferences/tokenizer.json"),
+        std::filesystem::copy(fixture_path("huggingface/llama"), model());
+        std::filesystem::copy(fixture_path("preferences/tokenizer.json"),
                               model() + "/tokenizer.json");
     }
 
@@ -85,14 +80,8 @@ class Judged {
     [[nodiscard]] std::string in(const std::string& name) const {
         return folder_.path() + "/" + name;
     }
-    [[nodiscard]] Judgement run(std::vector<std::string> words) const {
-        words.insert(words.begin(), kDslaunch);
-        JobProcess process(folder_, words);
-        Judgement ended;
-        ended.code = process.wait();
-        ended.out = process.out();
-        ended.err = process.err();
-        return ended;
+    [[nodiscard]] ProgramEnd run(std::vector<std::string> words) const {
+        return run_dslaunch(folder_, std::move(words));
     }
     [[nodiscard]] std::string prepare(const std::string& name, const std::string& lines,
                                       const std::vector<std::string>& more = {}) const {
@@ -100,13 +89,13 @@ class Judged {
         std::vector<std::string> words = {"data",      "prepare", lines, "--model", model(),
                                           "--context", "24",      "-o",  rows};
         words.insert(words.end(), more.begin(), more.end());
-        const Judgement ended = run(words);
+        const ProgramEnd ended = run(words);
         INFO(ended.err);
         REQUIRE(ended.code == 0);
         return rows;
     }
     [[nodiscard]] Json judge(const std::string& rows) const {
-        const Judgement ended = run({"eval", model(), "--data", rows, "--json"});
+        const ProgramEnd ended = run({"eval", model(), "--data", rows, "--json"});
         INFO(ended.err);
         REQUIRE(ended.code == 0);
         return Json::parse(ended.out);
@@ -295,7 +284,7 @@ TEST_CASE("a plain text gives the rows of a line of JSON that holds it whole") {
     write_file(other, "weights");
     for (const std::string& out : {of_text, other}) {
         const std::string before = content_of(out);
-        const Judgement refused = judged.run(
+        const ProgramEnd refused = judged.run(
             {"data", "prepare", text, "--model", judged.model(), "--context", "24", "-o", out});
         CHECK(refused.code == 66);
         CHECK_THAT(refused.err, Catch::Contains("already exists; use --force to replace it"));
@@ -326,7 +315,7 @@ TEST_CASE("the length of rows is chosen by the longest document, as far as the m
             judged.model(), "--no-end", "-o",  judged.in("rows.safetensors"),
             "--force"};
         words.insert(words.end(), more.begin(), more.end());
-        const Judgement ended = judged.run(words);
+        const ProgramEnd ended = judged.run(words);
         INFO(ended.err);
         REQUIRE(ended.code == 0);
         return ended.out + ended.err;
@@ -352,7 +341,7 @@ TEST_CASE("the length of rows is chosen by the longest document, as far as the m
     CHECK_THAT(prepare(fits, {"--context", "100"}),
                Catch::Contains("the model has only 64 positions, so rows are longer"));
     // Rows of pairs are as long as the longest answer needs.
-    CHECK_THAT(prepare(fixture_file("preferences/pairs.jsonl")), Catch::Contains("rows of 48"));
+    CHECK_THAT(prepare(fixture_path("preferences/pairs.jsonl")), Catch::Contains("rows of 48"));
     // A text is longer than any row, but nothing of it is lost.
     const std::string book = judged.in("book.txt");
     std::string text;
@@ -367,8 +356,8 @@ TEST_CASE("tokens that the model has no embedding for are told with the largest 
     const std::string lines = judged.in("a.jsonl");
     write_file(lines, "{\"text\": \"t3 t4\"}\n{\"text\": \"t3 <new> t4\"}\n");
     const auto said = [&] {
-        const Judgement ended = judged.run({"data", "prepare", lines, "--model", judged.model(),
-                                            "-o", judged.in("r.safetensors"), "--force"});
+        const ProgramEnd ended = judged.run({"data", "prepare", lines, "--model", judged.model(),
+                                             "-o", judged.in("r.safetensors"), "--force"});
         INFO(ended.err);
         REQUIRE(ended.code == 0);
         return ended.err;
@@ -427,8 +416,8 @@ TEST_CASE("a text ends with the tokenizer's end token, once") {
 TEST_CASE("rows that keep documents apart are held out as they are trained") {
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/llama", rows = folder.path() + "/rows.safetensors";
-    std::filesystem::copy(fixture_file("huggingface/llama"), model);
-    std::filesystem::copy(fixture_file("preferences/tokenizer.json"), model + "/tokenizer.json");
+    std::filesystem::copy(fixture_path("huggingface/llama"), model);
+    std::filesystem::copy(fixture_path("preferences/tokenizer.json"), model + "/tokenizer.json");
     JobProcess prepare(folder, {kDslaunch, "data", "prepare", table("texts.jsonl"), "--model",
                                 model, "--context", "24", "--pack", "-o", rows});
     REQUIRE(prepare.wait() == 0);
@@ -465,7 +454,7 @@ TEST_CASE("rows that keep documents apart are held out as they are trained") {
 
 TEST_CASE("packed and unpacked rows give equal losses") {
     const Judged judged;
-    const std::string texts = fixture_file("tables/texts.jsonl");
+    const std::string texts = fixture_path("tables/texts.jsonl");
     const Json alone = judged.judge(judged.prepare("alone.safetensors", texts));
     const std::string rows = judged.prepare("packed.safetensors", texts, {"--pack"});
     const Json packed = judged.judge(rows);
@@ -485,13 +474,13 @@ TEST_CASE("packed and unpacked rows give equal losses") {
         write_file(bad, content_of(rows));
         if (number >= 0) set_number(bad, "documents", 22, 1000);
         set_number(bad, "documents", at, number);
-        const Judgement ended = judged.run({"eval", judged.model(), "--data", bad});
+        const ProgramEnd ended = judged.run({"eval", judged.model(), "--data", bad});
         INFO(ended.err);
         CHECK(ended.code == 66);
         CHECK_THAT(ended.err, Catch::Contains("the document number " + std::to_string(number)));
         // Training refuses the same numbers.
-        const Judgement trained = judged.run({"--num_gpus", "1", "--data", bad, "--steps", "1",
-                                              "--micro-batch", "1", judged.model()});
+        const ProgramEnd trained = judged.run({"--num_gpus", "1", "--data", bad, "--steps", "1",
+                                               "--micro-batch", "1", judged.model()});
         INFO(trained.err);
         CHECK(trained.code == 66);
         CHECK_THAT(trained.err,
@@ -502,9 +491,9 @@ TEST_CASE("packed and unpacked rows give equal losses") {
 TEST_CASE("NaN is never a result of eval, and never in the user's file") {
     const Judged judged;
     const std::string texts =
-        judged.prepare("texts.safetensors", fixture_file("tables/texts.jsonl"));
+        judged.prepare("texts.safetensors", fixture_path("tables/texts.jsonl"));
     const std::string pairs =
-        judged.prepare("pairs.safetensors", fixture_file("preferences/pairs.jsonl"));
+        judged.prepare("pairs.safetensors", fixture_path("preferences/pairs.jsonl"));
     const std::string choices = judged.in("choices.jsonl");
     write_file(choices, "{\"prompt\": \"t3\", \"choices\": [\" t4\", \" t5\"], \"answer\": 0}\n");
     const std::string before = content_of(pairs);
@@ -522,14 +511,14 @@ TEST_CASE("NaN is never a result of eval, and never in the user's file") {
                                                  {"--data", pairs, "--write-reference"}}) {
         std::vector<std::string> words = {"eval", judged.model()};
         words.insert(words.end(), what.begin(), what.end());
-        const Judgement ended = judged.run(words);
+        const ProgramEnd ended = judged.run(words);
         INFO(what.back() << "\n" << ended.out << ended.err);
         CHECK(ended.code == 66);
         CHECK(ended.out.empty());
         CHECK_THAT(ended.err, Catch::Contains("the model's logits are not finite numbers"));
     }
     CHECK(content_of(pairs) == before);
-    const Judgement written = judged.run(
+    const ProgramEnd written = judged.run(
         {"generate", judged.model(), "--prompt-ids", "5,17", "--as", "ids", "--tokens", "2"});
     CHECK(written.code == 66);
     CHECK_THAT(written.err, Catch::Contains("the model's logits are not finite numbers"));
@@ -550,7 +539,7 @@ TEST_CASE("questions in the form of ARC are the same questions with labels") {
     const std::string three = R"(["t4", "t5", "t6"])", letters = R"(["A", "B", "C"])";
     const std::string first = line("t3", three, letters, "B"),
                       second = line("t7", "[\"t4\", \"t8\"]", "[\"1\", \"2\"]", "1");
-    const Judgement expected = judged.run({"eval", judged.model(), "--choices", plain, "--json"});
+    const ProgramEnd expected = judged.run({"eval", judged.model(), "--choices", plain, "--json"});
     REQUIRE(expected.code == 0);
     for (const std::string& form : {first + second, "[" + first + "," + second + "]"}) {
         write_file(labels, form);
@@ -577,9 +566,9 @@ TEST_CASE("a data set of the hub is named with the command that fetches it") {
 
 TEST_CASE("a model of learned positions is judged on shorter samples than it has positions") {
     const Judged judged;
-    const Judgement ended =
-        judged.run({"eval", fixture_file("huggingface/gpt2"), "--data",
-                    fixture_file("lora/gpt2/tokens.u16.bin"), "--context", "4"});
+    const ProgramEnd ended =
+        judged.run({"eval", fixture_path("huggingface/gpt2"), "--data",
+                    fixture_path("lora/gpt2/tokens.u16.bin"), "--context", "4"});
     INFO(ended.err);
     CHECK(ended.code == 0);
     CHECK_THAT(ended.out, Catch::Contains("held-out loss"));
@@ -588,10 +577,10 @@ TEST_CASE("a model of learned positions is judged on shorter samples than it has
 TEST_CASE("a reference that is not finite is refused by the number of its pair") {
     const Judged judged;
     const std::string pairs =
-        judged.prepare("pairs.safetensors", fixture_file("preferences/pairs.jsonl"));
+        judged.prepare("pairs.safetensors", fixture_path("preferences/pairs.jsonl"));
     REQUIRE(judged.run({"eval", judged.model(), "--data", pairs, "--write-reference"}).code == 0);
     set_number(pairs, "reference", 5, -1);  // a NaN
-    const Judgement ended = judged.run({"eval", judged.model(), "--data", pairs});
+    const ProgramEnd ended = judged.run({"eval", judged.model(), "--data", pairs});
     CHECK(ended.code == 66);
     CHECK_THAT(ended.err, Catch::Contains("`reference` contains") && Catch::Contains("at pair 2"));
 }

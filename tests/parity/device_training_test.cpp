@@ -45,15 +45,6 @@ void run_on_devices(const SavingJob& job, const TestGpus& gpus, bool resume = fa
     CHECK(process.err().find("GPU: test") != std::string::npos);
 }
 
-std::vector<double> held_out_losses(const SavingJob& job) {
-    std::vector<double> losses;
-    std::ifstream metrics(job.output() + "/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);)
-        if (const Json json = Json::parse(line); json.contains("eval_loss"))
-            losses.push_back(json.at("eval_loss").get<double>());
-    return losses;
-}
-
 // Returns the mean distance between the trainable parameters of two archives.
 double distance(const std::string& a, const std::string& b) {
     const torch::jit::Module first = torch::jit::load(a), second = torch::jit::load(b);
@@ -88,8 +79,8 @@ void check_shape(const JobShape& shape) {
     run_to_end(here);
     REQUIRE(here.losses().size() == 6);
     check_alike(there.losses(), here.losses(), shape.tolerance);
-    const std::vector<double> there_held = held_out_losses(there),
-                              here_held = held_out_losses(here);
+    const std::vector<double> there_held = values_in(metrics_in(there.output()), "eval_loss"),
+                              here_held = values_in(metrics_in(here.output()), "eval_loss");
     REQUIRE(here_held.size() == 3);
     REQUIRE(there_held.size() == 3);
     for (size_t i = 0; i < 3; ++i)
@@ -98,7 +89,7 @@ void check_shape(const JobShape& shape) {
     // may therefore differ, but the mean distance stays small.
     const std::string weights = there.output() + "/model.pt",
                       expected = here.output() + "/model.pt";
-    const double moved = distance(expected, archive_of(here.model));
+    const double moved = distance(expected, fixture_archive(here.model));
     CHECK(moved > 1e-4);
     CHECK(distance(weights, expected) < 10 * shape.tolerance * moved + 0.01 * moved);
     CHECK(newest_whole(there.output()) == 6);

@@ -18,7 +18,6 @@
 #include <functional>
 
 #include "support/catch.h"
-
 #include "support/places.h"
 #include "support/script_module.h"
 #include "support/temporary_folder.h"

@@ -12,7 +12,6 @@
 #include <span>
 
 #include "support/catch.h"
-
 #include "support/places.h"
 #include "support/script_module.h"
 #include "support/temporary_folder.h"
@@ -93,13 +92,6 @@ void check_target_losses(const std::vector<double>& found, const std::vector<dou
     for (size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(2e-5));
 }
 
-std::vector<double> held_out_losses(const TrainResult& result) {
-    std::vector<double> losses;
-    for (const Json& line : result.metrics)
-        if (line.contains("eval_loss")) losses.push_back(line.at("eval_loss").get<double>());
-    return losses;
-}
-
 TEST_CASE("a folder's loss is one mean over the targets of the global batch") {
     const Json reference = Json::parse(
         content_of(std::string(source_dir()) + "/tests/parity/few_targets_reference.json"));
@@ -119,10 +111,10 @@ TEST_CASE("a folder's loss is one mean over the targets of the global batch") {
         one.also["dslaunch"]["data"]["eval"] = folder.path() + held;
         one.also["dslaunch"]["eval_interval"] = 4;
         const TrainResult result =
-            train_on_targets(folder, one, fixture_file("huggingface/llama"), /*lr=*/0.5);
+            train_on_targets(folder, one, fixture_path("huggingface/llama"), /*lr=*/0.5);
         INFO(one.name << "\n" << result.err);
         check_target_losses(result.losses(), reference.at("losses"));
-        check_target_losses(held_out_losses(result), reference.at("held_out"));
+        check_target_losses(result.values_of("eval_loss"), reference.at("held_out"));
         for (size_t step = 0; step < 4; ++step)
             CHECK(result.metrics[step + 1].at("grad_norm").get<double>() ==
                   Approx(reference.at("norms")[step].get<double>()).epsilon(1e-4));

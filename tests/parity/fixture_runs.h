@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <set>
 #include <utility>
@@ -49,10 +48,19 @@ inline std::vector<ScheduleShape> schedule_shapes(int segments = 8) {
 
 inline TrainResult train_well(const TemporaryFolder& folder, const std::vector<std::string>& where,
                               const std::string& name, const Json& config) {
-    TrainResult result = train(folder, where, archive_of(name), config);
+    TrainResult result = train(folder, where, fixture_archive(name), config);
     INFO(name << "\n" << result.err);
     REQUIRE(result.code == 0);
     return result;
+}
+
+// Makes a GPT with 128 tokens and 4 heads in FOLDER, and returns its path.
+inline std::string make_gpt(const TemporaryFolder& folder, int width, int layers, int64_t context) {
+    const std::string path = folder.path() + "/gpt.pt";
+    run_well(folder, {kDslaunch, "model", "new", "gpt", "--vocab", "128", "--width",
+                      std::to_string(width), "--heads", "4", "--layers", std::to_string(layers),
+                      "--context", std::to_string(context), "-o", path});
+    return path;
 }
 
 inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -60,14 +68,6 @@ inline double largest_difference(const std::vector<double>& a, const std::vector
     double largest = 0;
     for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
     return largest;
-}
-
-inline std::vector<std::string> all_names() {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(fixture_file("models")))
-        if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-    std::sort(names.begin(), names.end());
-    return names;
 }
 
 // Returns the distance that a loss may have from the reference trace. Another processor may have
@@ -85,7 +85,7 @@ inline void check_traces(const std::vector<std::string>& names,
     double largest = 0;
     int compared = 0;
     for (const std::string& name : names) {
-        const Json facts = facts_of(name);
+        const Json facts = fixture_facts(name);
         if (!facts.contains("training")) continue;
         for (const Json& run : facts.at("training").at("runs")) {
             const int world_size = run.at("world_size").get<int>(),
@@ -134,6 +134,25 @@ inline std::map<std::string, Stored> read_safetensors(const std::string& path) {
                          bytes.substr(8 + header + begin, end - begin)};
     }
     return tensors;
+}
+
+// Returns the elements of STORED, which must be fp32.
+inline std::vector<float> floats_of(const Stored& stored) {
+    REQUIRE(stored.dtype == "F32");
+    std::vector<float> values(stored.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
+    return values;
+}
+
+using Weights = std::map<std::string, Stored>;
+
+inline void check_equal_weights(const Weights& found, const Weights& expected) {
+    REQUIRE(found.size() == expected.size());
+    for (const auto& [name, stored] : expected) {
+        INFO(name);
+        REQUIRE(found.count(name) == 1);
+        CHECK(found.at(name).bytes == stored.bytes);
+    }
 }
 
 }  // namespace dslaunch::test

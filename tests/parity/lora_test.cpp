@@ -14,7 +14,7 @@ struct Tuned {
     std::vector<std::string> modules_to_save;
     bool rslora = false;
 
-    [[nodiscard]] std::string model() const { return fixture_file("huggingface/" + name); }
+    [[nodiscard]] std::string model() const { return fixture_path("huggingface/" + name); }
     // Copies the model below FOLDER, without its own dropout, and returns the path of the copy.
     [[nodiscard]] std::string model_in(const TemporaryFolder& folder) const {
         const std::string copy = folder.path() + "/model";
@@ -26,7 +26,7 @@ struct Tuned {
         return copy;
     }
     [[nodiscard]] std::string file(const std::string& path) const {
-        return fixture_file("lora/" + name + "/" + path);
+        return fixture_path("lora/" + name + "/" + path);
     }
     [[nodiscard]] Json config(int rows) const {
         Json config;
@@ -52,16 +52,9 @@ struct Tuned {
 const std::vector<Tuned> kTuned = {{"llama", {"q_proj", "v_proj", "down_proj"}, {"lm_head"}, false},
                                    {"gpt2", {"*.c_attn", "*.c_fc"}, {}, true}};
 
-std::vector<float> floats(const Stored& stored) {
-    REQUIRE(stored.dtype == "F32");
-    std::vector<float> values(stored.bytes.size() / sizeof(float));
-    std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
-    return values;
-}
-
 double largest_difference(const Stored& a, const Stored& b) {
     CHECK(a.shape == b.shape);
-    const std::vector<float> left = floats(a), right = floats(b);
+    const std::vector<float> left = floats_of(a), right = floats_of(b);
     return test::largest_difference({left.begin(), left.end()}, {right.begin(), right.end()});
 }
 
@@ -73,21 +66,12 @@ TrainResult train_tuned(const TemporaryFolder& folder, const std::vector<std::st
     return result;
 }
 
-std::string run_well(const TemporaryFolder& folder, std::vector<std::string> words) {
-    words.insert(words.begin(), kDslaunch);
-    JobProcess process(folder, words);
-    const int code = process.wait();
-    INFO(words[1] << "\n" << process.out() << process.err());
-    REQUIRE(code == 0);
-    return process.out();
-}
-
 }  // namespace
 
 TEST_CASE("adapters train as PEFT trains them, on one rank and on shards") {
     for (const Tuned& tuned : kTuned) {
         const auto expected = read_safetensors(tuned.file("expected.safetensors"));
-        const std::vector<float> losses = floats(expected.at("losses"));
+        const std::vector<float> losses = floats_of(expected.at("losses"));
         for (const int count : {1, 2}) {
             INFO(tuned.name << " on " << count);
             const TemporaryFolder folder;
@@ -117,7 +101,7 @@ TEST_CASE("adapters train as PEFT trains them, on one rank and on shards") {
 TEST_CASE("adapters train on ranks that share layers or positions as PEFT trains them") {
     for (const Tuned& tuned : kTuned) {
         const auto expected = read_safetensors(tuned.file("expected.safetensors"));
-        const std::vector<float> losses = floats(expected.at("losses"));
+        const std::vector<float> losses = floats_of(expected.at("losses"));
         for (const char* shared : {"tensor", "sequence"}) {
             INFO(tuned.name << " " << shared);
             const TemporaryFolder folder;
@@ -266,7 +250,7 @@ TEST_CASE("a merged model is the model with its adapter") {
         const std::vector<std::string> prompt = {"--prompt-ids", "5,17,2", "--temperature", "0",
                                                  "--tokens",     "8",      "--as",          "ids"};
         const auto generate = [&](std::vector<std::string> words) {
-            words.insert(words.begin(), "generate");
+            words.insert(words.begin(), {kDslaunch, "generate"});
             words.insert(words.end(), prompt.begin(), prompt.end());
             return run_well(folder, words);
         };
@@ -274,7 +258,7 @@ TEST_CASE("a merged model is the model with its adapter") {
         Json config = tuned.config(2);
         train_tuned(folder, ranks(1), tuned, config);
         const std::string trained = folder.path() + "/out/adapter";
-        run_well(folder, {"model", "merge", tuned.model(), trained, "-o", merged});
+        run_well(folder, {kDslaunch, "model", "merge", tuned.model(), trained, "-o", merged});
         const std::string with_adapter = generate({tuned.model(), "--adapter", trained});
         CHECK(with_adapter != generate({tuned.model()}));
         CHECK(generate({merged}) == with_adapter);

@@ -29,28 +29,13 @@ void write_model(const std::string& path) {
     module.save(path);
 }
 
-struct Ran {
-    int code = -1;
-    std::string out, err;
-};
-
-Ran run(const TemporaryFolder& folder, std::vector<std::string> words) {
-    words.insert(words.begin(), kDslaunch);
-    JobProcess process(folder, words);
-    Ran ran;
-    ran.code = process.wait();
-    ran.out = process.out();
-    ran.err = process.err();
-    return ran;
-}
-
 }  // namespace
 
 TEST_CASE("a library of operators is loaded before the model, on every rank") {
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/model.pt";
     write_model(model);
-    Json config = fixture_config(facts_of("mlp"), 1, 3);
+    Json config = fixture_config(fixture_facts("mlp"), 1, 3);
 
     // Without the library, the message names the operator. A file that is not such a library is
     // refused.
@@ -67,8 +52,8 @@ TEST_CASE("a library of operators is loaded before the model, on every rank") {
     // Two libraries with the same operators are refused.
     const std::string again = folder.path() + "/again.so";
     std::filesystem::copy(kLibrary, again);
-    const Ran twice =
-        run(folder, {"model", "show", model, "--op-library", kLibrary, "--op-library", again});
+    const ProgramEnd twice = run_dslaunch(
+        folder, {"model", "show", model, "--op-library", kLibrary, "--op-library", again});
     CHECK(twice.code == 66);
     CHECK_THAT(twice.err, Catch::Contains("again.so: Only a single TORCH_LIBRARY"));
 
@@ -81,11 +66,12 @@ TEST_CASE("a library of operators is loaded before the model, on every rank") {
     CHECK(result.losses().size() == 3);
     const std::string path = folder.path() + "/config.json";
     for (const char* role : {"plan", "verify"}) {
-        const Ran ran = run(folder, {role, model, "--config", path, "--op-library", kLibrary});
+        const ProgramEnd ran =
+            run_dslaunch(folder, {role, model, "--config", path, "--op-library", kLibrary});
         INFO(role << ran.err);
         CHECK(ran.code == 0);
     }
-    CHECK(run(folder, {"model", "show", model, "--op-library", kLibrary}).code == 0);
+    CHECK(run_dslaunch(folder, {"model", "show", model, "--op-library", kLibrary}).code == 0);
 
     // The config names the library, by a path relative to the config's own folder.
     const TemporaryFolder other;
@@ -100,18 +86,20 @@ TEST_CASE("a config that came with the model may not name a library") {
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/model.pt";
     write_model(model);
-    Json config = fixture_config(facts_of("mlp"), 1, 3);
+    Json config = fixture_config(fixture_facts("mlp"), 1, 3);
     config["dslaunch"]["op_libraries"] = kLibrary;
     write_file(folder.path() + "/ds_config.json", config.dump());
     for (const std::vector<std::string>& words :
          {std::vector<std::string>{model, "--num_gpus", "1"}, {"plan", model}}) {
-        const Ran ran = run(folder, words);
+        const ProgramEnd ran = run_dslaunch(folder, words);
         INFO(ran.err);
         CHECK(ran.code == 65);
         CHECK_THAT(ran.err, Catch::Contains("would be loaded as code"));
     }
     // A user who names the config file has thereby named the library.
-    CHECK(run(folder, {"plan", model, "--config", folder.path() + "/ds_config.json"}).code == 0);
+    CHECK(
+        run_dslaunch(folder, {"plan", model, "--config", folder.path() + "/ds_config.json"}).code ==
+        0);
 }
 
 TEST_CASE("a model that opens files is refused by whatever reads it, and trusted by a flag") {
@@ -128,7 +116,7 @@ TEST_CASE("a model that opens files is refused by whatever reads it, and trusted
         "\", True, 64).fill_(0.0).sum()\n"
         "    return torch.linear(x, self.w) + extra\n");
     module.save(model);
-    const Json config = fixture_config(facts_of("mlp"), 1, 2);
+    const Json config = fixture_config(fixture_facts("mlp"), 1, 2);
     const std::string path = folder.path() + "/config.json";
     write_file(path, config.dump());
     write_file(folder.path() + "/adapter_config.json", "{}");
@@ -140,7 +128,7 @@ TEST_CASE("a model that opens files is refused by whatever reads it, and trusted
         {"generate", model, "--prompt-ids", "1", "--as", "ids"},
         {"plan", model, "--config", path}};
     for (const std::vector<std::string>& words : commands) {
-        const Ran ran = run(folder, words);
+        const ProgramEnd ran = run_dslaunch(folder, words);
         INFO(words[0] << ran.err);
         CHECK(ran.code == 66);
         CHECK_THAT(ran.err,
@@ -149,7 +137,7 @@ TEST_CASE("a model that opens files is refused by whatever reads it, and trusted
     }
     std::vector<std::string> trusted = commands.back();
     trusted.push_back("--trust-model");
-    const Ran ran = run(folder, trusted);
+    const ProgramEnd ran = run_dslaunch(folder, trusted);
     INFO(ran.err);
     CHECK(ran.code == 0);
     CHECK(content_of(victim) != content);
@@ -157,13 +145,13 @@ TEST_CASE("a model that opens files is refused by whatever reads it, and trusted
 
 TEST_CASE("a program that was exported for other sizes says for which, and what to do") {
     const TemporaryFolder folder;
-    const std::string model = archive_of("exported-llama");
-    const Ran longer = run(folder, {"plan", model, "--context", "24"});
+    const std::string model = fixture_archive("exported-llama");
+    const ProgramEnd longer = run_dslaunch(folder, {"plan", model, "--context", "24"});
     CHECK(longer.code == 66);
     CHECK_THAT(longer.err,
                Catch::Contains("the program was exported for 32 elements in dimension 1 of "
                                "`input_ids`, and the batch has 24: use data of that size"));
-    const Ran more = run(
+    const ProgramEnd more = run_dslaunch(
         folder, {"plan", model, "--context", "32", "--set", "train_micro_batch_size_per_gpu=5"});
     INFO(more.err);
     CHECK(more.code == 0);  // the number of rows is not fixed
@@ -172,14 +160,14 @@ TEST_CASE("a program that was exported for other sizes says for which, and what 
 TEST_CASE("plan --lr of a model of rows needs no data, but for epochs") {
     const TemporaryFolder folder;
     const auto rates = [&](std::vector<std::string> more) {
-        std::vector<std::string> words = {"plan",  fixture_file("writes/counted.script.pt"),
+        std::vector<std::string> words = {"plan",  fixture_path("writes/counted.script.pt"),
                                           "--lr",  "--json",
                                           "--set", "train_batch_size=4",
                                           "--set", "optimizer.params.lr=0.5"};
         words.insert(words.end(), more.begin(), more.end());
-        return run(folder, words);
+        return run_dslaunch(folder, words);
     };
-    const auto count_of = [](const Ran& ran) {
+    const auto count_of = [](const ProgramEnd& ran) {
         INFO(ran.err);
         REQUIRE(ran.code == 0);
         const Json steps = Json::parse(ran.out).at("steps");
@@ -191,12 +179,12 @@ TEST_CASE("plan --lr of a model of rows needs no data, but for epochs") {
     // 16 rows are 4 steps of 4 rows.
     const std::vector<std::string> epochs = {"--set", "dslaunch.epochs=2"};
     std::vector<std::string> with_data = epochs;
-    with_data.insert(with_data.end(), {"--data", fixture_file("writes/rows.safetensors")});
+    with_data.insert(with_data.end(), {"--data", fixture_path("writes/rows.safetensors")});
     CHECK(count_of(rates(with_data)) == 8);
-    const Ran without = rates(epochs);
+    const ProgramEnd without = rates(epochs);
     CHECK(without.code == 64);
     CHECK_THAT(without.err, Catch::Contains("a file of training data (--data)"));
-    const Ran endless = rates({});
+    const ProgramEnd endless = rates({});
     CHECK(endless.code == 64);
     CHECK_THAT(endless.err, Catch::Contains("--set dslaunch.steps=N"));
 }

@@ -18,15 +18,6 @@ namespace {
 
 constexpr int kRefused = 71;
 
-std::string make_gpt(const TemporaryFolder& folder, int width, int layers) {
-    const std::string path = folder.path() + "/gpt.pt";
-    JobProcess process(folder, {kDslaunch, "model", "new", "gpt", "--vocab", "128", "--width",
-                                std::to_string(width), "--heads", "4", "--layers",
-                                std::to_string(layers), "--context", "16", "-o", path});
-    REQUIRE(process.wait() == 0);
-    return path;
-}
-
 // Returns a config with small buckets and chunks, of which a few pass through memory at once.
 Json config_of(const std::string& nvme_path, int64_t steps) {
     Json zero = {{"stage", 3}, {"stage3_prefetch_bucket_size", 0}, {"reduce_bucket_size", 100000}};
@@ -39,7 +30,7 @@ Json config_of(const std::string& nvme_path, int64_t steps) {
     config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-4}}}};
     config["zero_optimization"] = std::move(zero);
     config["dslaunch"] = {{"steps", steps},
-                          {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", 16}}}};
+                          {"data", {{"train", fixture_path("data/kjv.u16.bin")}, {"context", 16}}}};
     if (!nvme_path.empty()) config["dslaunch"]["offload"] = {{"chunk_numel", 1 << 18}};
     return config;
 }
@@ -59,25 +50,6 @@ std::vector<std::string> command_of(const TemporaryFolder& folder, const std::st
             folder.path() + "/out"};
 }
 
-std::vector<double> losses_in(const TemporaryFolder& folder) {
-    std::vector<double> losses;
-    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);)
-        losses.push_back(Json::parse(line).at("loss").get<double>());
-    return losses;
-}
-
-struct Ended {
-    int code = -1;
-    std::string err;
-};
-
-Ended run_to_end(const TemporaryFolder& folder, const std::vector<std::string>& command) {
-    JobProcess process(folder, command);
-    const int code = process.wait();
-    return {code, process.err()};
-}
-
 struct RunShape {
     int width = 0;
     int layers = 0;
@@ -86,14 +58,14 @@ struct RunShape {
 
 void check_in_a_quarter(const RunShape& shape) {
     const TemporaryFolder models, in_memory, refused, killed, on_disk, nvme;
-    const std::string model = make_gpt(models, shape.width, shape.layers);
+    const std::string model = make_gpt(models, shape.width, shape.layers, 16);
     const auto command = [&](const TemporaryFolder& folder, const std::string& nvme_path) {
         return command_of(folder, model, config_of(nvme_path, 3), shape.ranks);
     };
-    const Ended reference = run_to_end(in_memory, command(in_memory, ""));
+    const ProgramEnd reference = run_program(in_memory, command(in_memory, ""));
     INFO(reference.err);
     REQUIRE(reference.code == 0);
-    REQUIRE(losses_in(in_memory).size() == 3);
+    REQUIRE(values_in(metrics_in(in_memory.path() + "/out"), "loss").size() == 3);
 
     // The limit is a quarter of the bytes of parameters, gradients and two moments, 4 bytes each.
     const Json run = Json::parse(in_memory.read("out/run.json"));
@@ -102,25 +74,27 @@ void check_in_a_quarter(const RunShape& shape) {
     if (!group.why_not().empty())
         return report_skipped("training beyond the memory allowed", group.why_not());
 
-    const Ended too_large = run_to_end(refused, group.inside(command(refused, "")));
+    const ProgramEnd too_large = run_program(refused, group.inside(command(refused, "")));
     INFO(too_large.err);
     CHECK(too_large.code == kRefused);
     CHECK(too_large.err.find("does not fit on this host") != std::string::npos);
     CHECK(group.kills() == 0);
 
-    const Ended too_late = run_to_end(killed, group.inside(command(killed, ""), /*unseen=*/true));
+    const ProgramEnd too_late =
+        run_program(killed, group.inside(command(killed, ""), /*unseen=*/true));
     INFO(too_late.err);
     CHECK(too_late.code != 0);
     CHECK(group.kills() >= 1);
-    CHECK(losses_in(killed).empty());
+    CHECK(values_in(metrics_in(killed.path() + "/out"), "loss").empty());
 
     const int64_t kills = group.kills();
-    const Ended trained = run_to_end(on_disk, group.inside(command(on_disk, nvme.path())));
+    const ProgramEnd trained = run_program(on_disk, group.inside(command(on_disk, nvme.path())));
     INFO(trained.err);
     REQUIRE(trained.code == 0);
     CHECK(group.kills() == kills);
     CHECK(group.peak_bytes() <= limit);
-    CHECK(losses_in(on_disk) == losses_in(in_memory));
+    CHECK(values_in(metrics_in(on_disk.path() + "/out"), "loss") ==
+          values_in(metrics_in(in_memory.path() + "/out"), "loss"));
     CHECK(content_of(on_disk.path() + "/out/model.safetensors") ==
           content_of(in_memory.path() + "/out/model.safetensors"));
     CHECK(content_of(on_disk.path() + "/out/model.pt") ==
@@ -204,7 +178,7 @@ class StepCounter {
 
 TEST_CASE("ten thousand steps from disk hold no more than one thousand did", "[.long]") {
     const TemporaryFolder models, folder, nvme;
-    const std::string model = make_gpt(models, 32, 2);
+    const std::string model = make_gpt(models, 32, 2, 16);
     Json config = config_of(nvme.path(), 12'000);
     config["dslaunch"]["offload"]["chunk_numel"] = 4096;
     JobProcess job(folder, command_of(folder, model, config));

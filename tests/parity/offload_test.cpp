@@ -8,15 +8,6 @@
 namespace dslaunch::test {
 namespace {
 
-std::string make_gpt(const TemporaryFolder& folder) {
-    const std::string path = folder.path() + "/gpt.pt";
-    JobProcess process(
-        folder, {kDslaunch, "model", "new", "gpt", "--vocab", "128", "--width", "256", "--heads",
-                 "4", "--layers", "3", "--context", "32", "-o", path});
-    REQUIRE(process.wait() == 0);
-    return path;
-}
-
 Json config_of(const std::string& nvme_path, const Json& precision) {
     Json zero = {{"stage", 3}, {"stage3_prefetch_bucket_size", 0}, {"reduce_bucket_size", 200000}};
     if (!nvme_path.empty()) {
@@ -31,7 +22,7 @@ Json config_of(const std::string& nvme_path, const Json& precision) {
     config["zero_optimization"] = std::move(zero);
     config["dslaunch"] = {{"steps", 4},
                           {"trace_step", 3},
-                          {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", 32}}}};
+                          {"data", {{"train", fixture_path("data/kjv.u16.bin")}, {"context", 32}}}};
     return config;
 }
 
@@ -64,9 +55,7 @@ Trained train(const std::string& model, const std::vector<int>& slots, const Jso
     REQUIRE(code == 0);
     Trained trained;
     trained.weights = folder.read("out/model.safetensors");
-    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);)
-        trained.metrics.push_back(Json::parse(line));
+    trained.metrics = metrics_in(folder.path() + "/out");
     trained.trace = Json::parse(folder.read("out/trace.json"));
     trained.log = process.err();
     return trained;
@@ -74,7 +63,7 @@ Trained train(const std::string& model, const std::vector<int>& slots, const Jso
 
 void check_disk_alike(const Json& precision, const std::vector<int>& slots) {
     const TemporaryFolder folder;
-    const std::string model = make_gpt(folder);
+    const std::string model = make_gpt(folder, 256, 3, 32);
     const std::string nvme = folder.path() + "/nvme";
     std::filesystem::create_directory(nvme);
     const int ranks = std::accumulate(slots.begin(), slots.end(), 0);
@@ -117,7 +106,7 @@ TEST_CASE("jobs in both precisions on disk have the losses and weights of memory
 
 TEST_CASE("a job whose placement adapts has the weights of memory, and says what it chose") {
     const TemporaryFolder folder;
-    const std::string model = make_gpt(folder);
+    const std::string model = make_gpt(folder, 256, 3, 32);
     for (const std::vector<int>& slots : {std::vector<int>{2}, {2, 1}}) {
         INFO(slots.size() << " hosts");
         const auto config = [&](const std::string& nvme_path) {
@@ -153,7 +142,7 @@ TEST_CASE("a job whose placement adapts has the weights of memory, and says what
 
 TEST_CASE("the trace of a step shows its transfers beside its computing") {
     const TemporaryFolder folder;
-    const std::string model = make_gpt(folder);
+    const std::string model = make_gpt(folder, 256, 3, 32);
     Json config = config_of(folder.path(), Json::object());
     config["zero_optimization"]["sub_group_size"] = 10000;
     const Trained trained = train(model, {1}, config);

@@ -182,9 +182,9 @@ TEST_CASE("a run takes the config that a search proposes") {
     const std::string path = folder.path() + "/ds_config.json";
     std::ofstream(path) << config.dump();
     // Plans a run with the pipeline that the config asks for.
-    JobProcess process(folder,
-                       {kDslaunch, "plan", archive_of("gpt"), "--context", "16", "--segments", "8",
-                        "--config", path, "--world-size", "4", "--json"});
+    JobProcess process(
+        folder, {kDslaunch, "plan", fixture_archive("gpt"), "--context", "16", "--segments", "8",
+                 "--config", path, "--world-size", "4", "--json"});
     const int code = process.wait();
     INFO(process.err());
     REQUIRE(code == 0);

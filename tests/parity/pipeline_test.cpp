@@ -24,7 +24,7 @@ struct Pipeline {
 // all gradients. Gradients are summed over ranks after each micro batch, as they are from ZeRO
 // stage 2 on.
 Json config_of(const std::string& name, int steps) {
-    Json config = fixture_config(facts_of(name), 4, steps);
+    Json config = fixture_config(fixture_facts(name), 4, steps);
     config["gradient_clipping"] = 1.0;
     config["dslaunch"]["communication"]["reduce"] = "micro_step";
     return config;
@@ -41,20 +41,6 @@ std::string weights_of(const TemporaryFolder& folder) {
     return content_of(folder.path() + "/out/model.safetensors");
 }
 
-std::vector<double> held_out(const TrainResult& result) {
-    std::vector<double> values;
-    for (const Json& line : result.metrics)
-        if (line.contains("eval_loss")) values.push_back(line.at("eval_loss").get<double>());
-    return values;
-}
-
-std::vector<double> norms(const TrainResult& result) {
-    std::vector<double> values;
-    for (const Json& line : result.metrics)
-        if (line.contains("grad_norm")) values.push_back(line.at("grad_norm").get<double>());
-    return values;
-}
-
 // The result of the same job without a pipeline.
 struct Alone {
     TrainResult result;
@@ -69,8 +55,8 @@ struct Alone {
 
     void check(const TemporaryFolder& folder, const TrainResult& other) const {
         CHECK(other.losses() == result.losses());
-        CHECK(norms(other) == norms(result));
-        CHECK(held_out(other) == held_out(result));
+        CHECK(other.values_of("grad_norm") == result.values_of("grad_norm"));
+        CHECK(other.values_of("eval_loss") == result.values_of("eval_loss"));
         CHECK((weights_of(folder) == weights));
     }
 };
@@ -125,7 +111,7 @@ TEST_CASE("stages of processes with several parts train bit for bit as one rank 
         config["dslaunch"]["eval_interval"] = 2;
         config["dslaunch"]["data"]["eval_fraction"] = 0.1;
         const Alone alone(name, config, 1);
-        REQUIRE(held_out(alone.result).size() == 3);
+        REQUIRE(alone.result.values_of("eval_loss").size() == 3);
         check_alike(name, config, alone, {2, 1, "zb-v", 1});
         if (name != "gpt") continue;  // the [.long] matrix has more shapes
         check_alike(name, config, alone, {3, 1, "interleaved", 3, 2});
@@ -206,7 +192,7 @@ void check_on_hosts(const std::vector<std::string>& schedules,
     config["dslaunch"]["eval_interval"] = 2;
     config["dslaunch"]["data"]["eval_fraction"] = 0.1;
     const Alone alone("gpt", config, 1);
-    REQUIRE(held_out(alone.result).size() == 3);
+    REQUIRE(alone.result.values_of("eval_loss").size() == 3);
     for (const std::string& schedule : schedules)
         for (const std::vector<int>& slots : all_slots) {
             const TemporaryFolder folder;
@@ -315,7 +301,7 @@ TEST_CASE("what a plan says of bytes between stages is what a run sends") {
         const Json config = in_pipeline(config_of(name, steps), {2, 1});
         const auto trained = train_well(folder, hosts(folder, {1, 1}), name, config);
         write_file(planning.path() + "/config.json", config.dump());
-        JobProcess plan(planning, {kDslaunch, "plan", archive_of(name), "--config",
+        JobProcess plan(planning, {kDslaunch, "plan", fixture_archive(name), "--config",
                                    planning.path() + "/config.json", "--world-size", "2",
                                    "--ranks-per-node", "1", "--json"});
         const int code = plan.wait();
@@ -355,7 +341,7 @@ TEST_CASE("number_checkpoints counts those of the model, not of each stage, and 
         INFO(stages << " stages");
         const TemporaryFolder folder;
         write_file(folder.path() + "/config.json", in_pipeline(config, {stages, 1}).dump());
-        JobProcess plan(folder, {kDslaunch, "plan", archive_of("gpt"), "--config",
+        JobProcess plan(folder, {kDslaunch, "plan", fixture_archive("gpt"), "--config",
                                  folder.path() + "/config.json", "--world-size",
                                  std::to_string(stages), "--json"});
         REQUIRE(plan.wait() == 0);
@@ -373,7 +359,7 @@ TEST_CASE("an error of a stage names the segment by its number in the model") {
     const TemporaryFolder folder;
     Json config = in_pipeline(config_of("gpt", 8), {2, 1});
     config["optimizer"]["params"]["lr"] = 1e30;  // makes the loss of the last segment not finite
-    const TrainResult result = train(folder, ranks(2), archive_of("gpt"), config);
+    const TrainResult result = train(folder, ranks(2), fixture_archive("gpt"), config);
     INFO(result.err);
     CHECK(result.code != 0);
     std::smatch found;
@@ -403,7 +389,7 @@ TEST_CASE("what a pipeline cannot do is refused before anything runs") {
         Json config = config_of(refused.model, 2);
         config["dslaunch"]["pipeline"] = refused.pipeline;
         const TrainResult result = train(folder, ranks(refused.ranks > 8 ? 2 : refused.ranks),
-                                         archive_of(refused.model), config);
+                                         fixture_archive(refused.model), config);
         CHECK(result.code == 65);
         CHECK(result.err.find(refused.says) != std::string::npos);
     }

@@ -16,7 +16,7 @@ struct PlanResult {
 };
 
 inline PlanResult plan(const TemporaryFolder& folder, const std::vector<std::string>& options) {
-    std::vector<std::string> command = {kDslaunch,   "plan",  archive_of("gpt"),
+    std::vector<std::string> command = {kDslaunch,   "plan",  fixture_archive("gpt"),
                                         "--context", "16",    "--segments",
                                         "8",         "--set", "train_micro_batch_size_per_gpu=2"};
     command.insert(command.end(), options.begin(), options.end());

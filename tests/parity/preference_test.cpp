@@ -9,7 +9,7 @@ namespace dslaunch::test {
 namespace {
 
 std::string preference_file(const std::string& name) {
-    return fixture_file("preferences/" + name);
+    return fixture_path("preferences/" + name);
 }
 
 const Json& expected() {
@@ -17,24 +17,9 @@ const Json& expected() {
     return facts;
 }
 
-struct EndedCommand {
-    int code = 0;
-    std::string out, err;
-};
-
-EndedCommand run_words(const TemporaryFolder& folder, std::vector<std::string> words) {
-    words.insert(words.begin(), kDslaunch);
-    JobProcess process(folder, words);
-    EndedCommand ended;
-    ended.code = process.wait();
-    ended.out = process.out();
-    ended.err = process.err();
-    return ended;
-}
-
 std::string output_of_command(const TemporaryFolder& folder,
                               const std::vector<std::string>& words) {
-    const EndedCommand ended = run_words(folder, words);
+    const ProgramEnd ended = run_dslaunch(folder, words);
     INFO(words[0] << "\n" << ended.out << ended.err);
     REQUIRE(ended.code == 0);
     return ended.out + ended.err;
@@ -44,7 +29,7 @@ std::string output_of_command(const TemporaryFolder& folder,
 class Preferences {
   public:
     explicit Preferences(bool with_reference = true) {
-        std::filesystem::copy(fixture_file("huggingface/llama"), model());
+        std::filesystem::copy(fixture_path("huggingface/llama"), model());
         std::filesystem::copy(preference_file("tokenizer.json"), model() + "/tokenizer.json");
         prepared_ = output_of_command(folder_, prepare(preference_file("pairs.jsonl")));
         if (with_reference)
@@ -238,7 +223,7 @@ TEST_CASE("a tuned model is told by its reward accuracy") {
                                             "--json"};
     const auto accuracy = [&](std::vector<std::string> more) {
         more.insert(more.begin(), words.begin(), words.end());
-        const EndedCommand ended = run_words(pairs.folder(), more);
+        const ProgramEnd ended = run_dslaunch(pairs.folder(), more);
         INFO(ended.err);
         REQUIRE(ended.code == 0);
         return Json::parse(ended.out);
@@ -277,7 +262,7 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
              {{"--max-bad-lines", "1"}, "this makes more than 1 bad lines"}}) {
         std::vector<std::string> words = pairs.prepare(lines);
         words.insert(words.end(), more.begin(), more.end());
-        const EndedCommand ended = run_words(pairs.folder(), words);
+        const ProgramEnd ended = run_dslaunch(pairs.folder(), words);
         INFO(ended.err);
         CHECK(ended.code != 0);
         CHECK_THAT(ended.err, Catch::Contains(message));
@@ -297,8 +282,8 @@ TEST_CASE("what is no pair, and options that pairs have not, are refused by name
     config["dslaunch"]["loss"]["name"] = "simpo";
     config["dslaunch"]["steps"] = 2;
     static_cast<void>(pairs.train_well(config));
-    const EndedCommand ended = run_words(
-        pairs.folder(), {"eval", pairs.model(), "--data", fixture_file("lora/llama/tokens.u16.bin"),
+    const ProgramEnd ended = run_dslaunch(
+        pairs.folder(), {"eval", pairs.model(), "--data", fixture_path("lora/llama/tokens.u16.bin"),
                          "--context", "16", "--write-reference"});
     CHECK(ended.code == 66);
     CHECK_THAT(ended.err, Catch::Contains("contains no pairs of answers"));

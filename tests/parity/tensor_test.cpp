@@ -33,7 +33,7 @@ constexpr double kRate = 0.1;
 constexpr int kMicroSteps = 2;
 
 Json tensor_config_of(const std::string& name, int steps) {
-    Json config = fixture_config(facts_of(name), kMicroSteps, steps);
+    Json config = fixture_config(fixture_facts(name), kMicroSteps, steps);
     config["optimizer"] = {{"type", "SGD"}, {"params", {{"lr", kRate}}}};
     config["gradient_clipping"] = 1.0;
     config["dslaunch"]["communication"]["reduce"] = "micro_step";
@@ -47,13 +47,6 @@ Json in_shape(Json config, const Shape& shape) {
         config["dslaunch"]["pipeline"] = {{"stages", shape.stages}, {"schedule", shape.schedule}};
     config["zero_optimization"] = {{"stage", shape.zero}};
     return config;
-}
-
-std::vector<double> column(const TrainResult& result, const char* key) {
-    std::vector<double> values;
-    for (const Json& line : result.metrics)
-        if (line.contains(key)) values.push_back(line.at(key).get<double>());
-    return values;
 }
 
 // Sums of no more than kSummands products lead to an element of a gradient (columns of 64 to 256
@@ -94,8 +87,8 @@ struct WholeRun {
 
     void check(const TemporaryFolder& folder, const TrainResult& other) const {
         for (const char* key : {"loss", "grad_norm", "eval_loss"}) {
-            const std::vector<double> expected = column(result, key);
-            const std::vector<double> found = column(other, key);
+            const std::vector<double> expected = result.values_of(key);
+            const std::vector<double> found = other.values_of(key);
             REQUIRE(found.size() == expected.size());
             for (size_t i = 0; i < found.size(); ++i) {
                 const double difference = std::abs(found[i] - expected[i]);
@@ -103,7 +96,7 @@ struct WholeRun {
                 seen.values = std::max(seen.values, difference / std::abs(expected[i]));
             }
         }
-        const int steps = static_cast<int>(column(result, "loss").size());
+        const int steps = static_cast<int>(result.losses().size());
         const auto found = read_safetensors(folder.path() + "/out/model.safetensors");
         REQUIRE(found.size() == weights.size());
         double largest = 0;
@@ -186,14 +179,14 @@ TEST_CASE("what is held out is evaluated by ranks that share layers or positions
     config["dslaunch"]["eval_interval"] = 2;
     config["dslaunch"]["data"]["eval_fraction"] = 0.1;
     const WholeRun alone("gpt", config, 1);
-    REQUIRE(column(alone.result, "eval_loss").size() == 3);
+    REQUIRE(alone.result.values_of("eval_loss").size() == 3);
     for (const Shape& shape :
          {Shape{2, 1, 1, 0}, Shape{2, 1, 1, 3}, Shape{2, 1, 2, 1}, Shape{1, 1, 1, 3, 2}}) {
         check_alike("gpt", config, alone, shape);
     }
     const TemporaryFolder folder;
     const auto trained = train_well(folder, ranks(2), "gpt", in_shape(config, {2, 1, 1, 0}));
-    CHECK(column(trained, "eval_samples") == column(alone.result, "eval_samples"));
+    CHECK(trained.values_of("eval_samples") == alone.result.values_of("eval_samples"));
 }
 
 TEST_CASE("a last batch with fewer rows is shared as the others are") {
@@ -203,7 +196,7 @@ TEST_CASE("a last batch with fewer rows is shared as the others are") {
         config["dslaunch"]["eval_interval"] = 2;
         config["dslaunch"]["data"]["eval_fraction"] = 0.01;
         const WholeRun alone(name, config, 1);
-        const std::vector<double> samples = column(alone.result, "eval_samples");
+        const std::vector<double> samples = alone.result.values_of("eval_samples");
         REQUIRE(samples.size() == 2);
         REQUIRE(static_cast<int>(samples[0]) % 4 != 0);
         check_alike(name, config, alone, {2, 1, 1, 0});
@@ -250,15 +243,15 @@ TEST_CASE("ranks that share layers or positions train in half precision as one r
             Json shared = in_shape(config, shape);
             if (shape.data > 1) shared["gradient_accumulation_steps"] = kMicroSteps / shape.data;
             const auto trained = train_well(folder, ranks(shape.ranks()), "gpt", shared);
-            const std::vector<double> expected = column(alone, "loss");
-            const std::vector<double> found = column(trained, "loss");
+            const std::vector<double> expected = alone.losses();
+            const std::vector<double> found = trained.losses();
             REQUIRE(found.size() == expected.size());
             for (size_t i = 0; i < found.size(); ++i)
                 CHECK(std::abs(found[i] - expected[i]) < 4 * epsilon * expected[i]);
             // All ranks of a group skip the same steps, in which gradients are too large. Under
             // fp16 some steps are skipped, yet the model is trained.
-            const std::vector<double> scales = column(trained, "loss_scale");
-            CHECK(scales == column(alone, "loss_scale"));
+            const std::vector<double> scales = trained.values_of("loss_scale");
+            CHECK(scales == alone.values_of("loss_scale"));
             if (skips) CHECK(scales.back() < scales.front());
             if (skips) CHECK(scales.back() == scales[scales.size() - 3]);
             const auto weights = read_safetensors(folder.path() + "/out/model.safetensors");
@@ -274,7 +267,7 @@ TEST_CASE("ranks that share layers or positions train in half precision as one r
 TEST_CASE("hosts on which the ranks of a group would add up differently are refused") {
     for (const std::vector<int>& slots : {std::vector<int>{3, 3}, {1, 3}}) {
         const TemporaryFolder folder;
-        const TrainResult result = train(folder, hosts(folder, slots), archive_of("gpt"),
+        const TrainResult result = train(folder, hosts(folder, slots), fixture_archive("gpt"),
                                          in_shape(tensor_config_of("gpt", 2), {2, 1, 1, 1}));
         INFO(result.err);
         CHECK(result.code == 65);
@@ -340,7 +333,7 @@ TEST_CASE("what cannot be shared is refused before anything runs") {
         const TemporaryFolder folder;
         Json config = tensor_config_of(refused.model, 2);
         config["dslaunch"][refused.key] = refused.value;
-        const TrainResult result = train(folder, ranks(2), archive_of(refused.model), config);
+        const TrainResult result = train(folder, ranks(2), fixture_archive(refused.model), config);
         INFO(result.err);
         CHECK(result.code == refused.code);
         CHECK(result.err.find(refused.says) != std::string::npos);
@@ -354,9 +347,9 @@ TEST_CASE("positions of a mixture of experts are not shared, and the reason is t
     config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}};
     config["dslaunch"] = {
         {"steps", 1},
-        {"data", {{"train", fixture_file("lora/llama/tokens.u16.bin")}, {"context", 16}}},
+        {"data", {{"train", fixture_path("lora/llama/tokens.u16.bin")}, {"context", 16}}},
         {"sequence", {{"size", 2}}}};
-    const TrainResult result = train(folder, ranks(2), fixture_file("huggingface/mixtral"), config);
+    const TrainResult result = train(folder, ranks(2), fixture_path("huggingface/mixtral"), config);
     INFO(result.err);
     CHECK(result.code == 65);
     CHECK(result.err.find("as in a mixture of experts") != std::string::npos);

@@ -28,8 +28,8 @@ std::map<std::string, at::Tensor> tensors_of(const torch::jit::Module& module, b
 void check_export(const std::string& name) {
     INFO(name);
     const TemporaryFolder folder;
-    train_well(folder, ranks(2), name, fixture_config(facts_of(name), 1, 3));
-    const torch::jit::Module before = torch::jit::load(archive_of(name));
+    train_well(folder, ranks(2), name, fixture_config(fixture_facts(name), 1, 3));
+    const torch::jit::Module before = torch::jit::load(fixture_archive(name));
     const torch::jit::Module after = torch::jit::load(folder.path() + "/out/model.pt");
     const auto stored = read_safetensors(folder.path() + "/out/model.safetensors");
     size_t names = 0;
@@ -63,14 +63,14 @@ Json sgd(Json config, double lr) {
 }  // namespace
 
 TEST_CASE("50 steps have the losses of stock PyTorch") {
-    check_traces(all_names(), {{2, 2}}, nullptr);
+    check_traces(fixture_names(), {{2, 2}}, nullptr);
     check_traces({"gpt"}, {{1, 1}}, nullptr);
     check_traces({"mixture"}, {{2, 1}}, nullptr);
     check_traces({"convnet", "tied-frozen-unused"}, {{3, 1}}, nullptr);
 }
 
 TEST_CASE("50 steps have the losses of stock PyTorch in every world of the fixtures", "[.long]") {
-    check_traces(all_names(), {{1, 1}, {2, 1}, {2, 2}, {3, 1}}, nullptr);
+    check_traces(fixture_names(), {{1, 1}, {2, 1}, {2, 2}, {3, 1}}, nullptr);
 }
 
 TEST_CASE("the same job twice gives equal bytes") {
@@ -80,7 +80,7 @@ TEST_CASE("the same job twice gives equal bytes") {
         for (int run = 0; run < 2; ++run) {
             const TemporaryFolder folder;
             const auto trained =
-                train_well(folder, ranks(2), name, fixture_config(facts_of(name), 2, 10));
+                train_well(folder, ranks(2), name, fixture_config(fixture_facts(name), 2, 10));
             const std::string bytes = content_of(folder.path() + "/out/model.safetensors");
             REQUIRE(!bytes.empty());
             REQUIRE(trained.losses().size() == 10);
@@ -104,7 +104,7 @@ TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same glob
     // with a rate of 0.1 makes an error of at most 4e-7 in a parameter in each step. In 3 steps, a
     // loss whose gradient has an L1 norm below 20 then changes by less than 3 * 4e-7 * 20 = 2.4e-5.
     constexpr int64_t kSamples = 60;
-    const Json facts = facts_of("gpt");
+    const Json facts = fixture_facts("gpt");
     const auto config_of = [&](int64_t world_size) {
         Json config = sgd(fixture_config(facts, kSamples / world_size, 3), 0.1);
         config["train_micro_batch_size_per_gpu"] = 1;
@@ -138,7 +138,7 @@ TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same glob
 }
 
 TEST_CASE("dropout is the same for one rank with two micro steps and two ranks with one") {
-    const Json facts = facts_of("gpt-dropout");
+    const Json facts = fixture_facts("gpt-dropout");
     const TemporaryFolder first, second;
     const auto one =
         train_well(first, ranks(1), "gpt-dropout", sgd(fixture_config(facts, 2, 4), 0.1)).losses();
@@ -152,7 +152,7 @@ TEST_CASE("dropout is the same for one rank with two micro steps and two ranks w
 TEST_CASE("recompute and bucket sizes change no bit of a run", "[matrix]") {
     for (const std::string name : {"gpt-dropout", "bert-dropout", "convnet"}) {
         if (name == "bert-dropout" && !whole_matrix()) continue;
-        const Json plain = fixture_config(facts_of(name), 2, 4);
+        const Json plain = fixture_config(fixture_facts(name), 2, 4);
         Json recomputed = plain, bucketed = plain;
         recomputed["activation_checkpointing"] = {{"number_checkpoints", 2}};
         bucketed["zero_optimization"] = {{"stage", 0}, {"reduce_bucket_size", 5000}};
@@ -174,7 +174,7 @@ TEST_CASE("exported weights have the module's own names and reload to equal tens
 }
 
 TEST_CASE("every fixture's exported weights reload to equal tensors", "[.long]") {
-    for (const std::string& name : all_names()) check_export(name);
+    for (const std::string& name : fixture_names()) check_export(name);
 }
 
 TEST_CASE("a model that cannot learn is refused before a step, and nothing is written") {
@@ -203,7 +203,7 @@ TEST_CASE("a model that cannot learn is refused before a step, and nothing is wr
         const std::string archive = folder.path() + "/" + name + ".pt";
         module.save(archive);
         JobProcess job(folder, {kDslaunch, "--num_gpus", "2", "--device", "cpu", archive, "--data",
-                                fixture_file("data/kjv.u16.bin"), "--context", "8", "--steps", "2",
+                                fixture_path("data/kjv.u16.bin"), "--context", "8", "--steps", "2",
                                 "--output", folder.path() + "/out"});
         CHECK(job.wait() == 66);
         INFO(job.err());
@@ -231,11 +231,11 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
                             "2",
                             "--device",
                             "cpu",
-                            archive_of("gpt"),
+                            fixture_archive("gpt"),
                             "--deepspeed",
                             folder.path() + "/ds.json",
                             "--data",
-                            fixture_file("data/kjv.u16.bin"),
+                            fixture_path("data/kjv.u16.bin"),
                             "--context",
                             "32",
                             "--output",
@@ -251,10 +251,7 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
     const int code = job.wait();
     INFO(job.err());
     REQUIRE(code == 0);
-    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
-    std::vector<double> rates;
-    for (std::string line; std::getline(metrics, line);)
-        rates.push_back(Json::parse(line).at("lr"));
+    const std::vector<double> rates = values_in(metrics_in(folder.path() + "/out"), "lr");
     REQUIRE(rates.size() == 8);
     // Updates 0 and 1 warm up to half of the rate; a later update i has (8 - i) / (8 - 2) of the
     // rate. The step after an update shows its rate.
@@ -270,8 +267,8 @@ TEST_CASE("a config made for Hugging Face's Trainer trains by the words of the c
 TEST_CASE("--loss alone trains a model whose data have one column that forward does not take") {
     const TemporaryFolder folder;
     JobProcess job(folder,
-                   {kDslaunch, "--device", "cpu", archive_of("mlp"), "--data",
-                    fixture_file("data/digits.safetensors"), "--loss", "cross_entropy", "--set",
+                   {kDslaunch, "--device", "cpu", fixture_archive("mlp"), "--data",
+                    fixture_path("data/digits.safetensors"), "--loss", "cross_entropy", "--set",
                     "dslaunch.data.columns.input=x", "--steps", "2", "--no-output"});
     const int code = job.wait();
     INFO(job.err());
@@ -283,7 +280,7 @@ TEST_CASE("--loss alone trains a model whose data have one column that forward d
 TEST_CASE(
     "a training without --output keeps its results in runs/NAME-DATE, and says what is next") {
     const TemporaryFolder folder;
-    std::filesystem::copy(archive_of("gpt"), folder.path() + "/gpt.pt");
+    std::filesystem::copy(fixture_archive("gpt"), folder.path() + "/gpt.pt");
     const auto run = [&](std::vector<std::string> more) {
         std::vector<std::string> words = {"env",
                                           "-C",
@@ -293,7 +290,7 @@ TEST_CASE(
                                           "cpu",
                                           "gpt.pt",
                                           "--data",
-                                          fixture_file("data/kjv.u16.bin"),
+                                          fixture_path("data/kjv.u16.bin"),
                                           "--context",
                                           "8",
                                           "--set",
@@ -349,7 +346,7 @@ TEST_CASE("what an archive's training names as next works, for bytes and for oth
                          "--heads", "2", "--layers", "1", "--context", "16", "-o", model});
         REQUIRE(made.wait() == 0);
         JobProcess job(folder, {kDslaunch, "--device", "cpu", "--num_gpus", "1", model, "--data",
-                                fixture_file("data/kjv.u16.bin"), "--steps", "1", "-o", output});
+                                fixture_path("data/kjv.u16.bin"), "--steps", "1", "-o", output});
         const int code = job.wait();
         const std::string err = job.err();
         INFO(err);
@@ -364,12 +361,12 @@ TEST_CASE("what an archive's training names as next works, for bytes and for oth
 TEST_CASE("a run whose learning rate stays 0 says before its first step that nothing changes") {
     const auto said = [](int steps) {
         const TemporaryFolder folder;
-        Json config = fixture_config(facts_of("gpt"), 1, steps);
+        Json config = fixture_config(fixture_facts("gpt"), 1, steps);
         // The learning rate is 0 in the first two steps.
         config["scheduler"] = {
             {"type", "WarmupCosineLR"},
             {"params", {{"warmup_num_steps", 120}, {"total_num_steps", "auto"}}}};
-        const TrainResult result = train(folder, ranks(1), archive_of("gpt"), config);
+        const TrainResult result = train(folder, ranks(1), fixture_archive("gpt"), config);
         CHECK(result.code == 0);
         const size_t warning = result.err.find("learning rate is 0 in each of the ");
         if (warning != std::string::npos) CHECK(warning < result.err.find(" ready: "));
@@ -393,7 +390,7 @@ TEST_CASE("a run says whether gradients are clipped, and by whose choice") {
     };
     for (const Row& row : rows) {
         const TemporaryFolder folder;
-        Json config = sgd(fixture_config(facts_of("mlp"), 1, 1), 0.01);
+        Json config = sgd(fixture_config(fixture_facts("mlp"), 1, 1), 0.01);
         if (!row.clipping.is_null()) config["gradient_clipping"] = row.clipping;
         const TrainResult result = train_well(folder, ranks(1), "mlp", config);
         CHECK_THAT(folder.read("out/logs/rank-0.log"), Catch::Contains(given + row.words));
@@ -402,9 +399,9 @@ TEST_CASE("a run says whether gradients are clipped, and by whose choice") {
 
 TEST_CASE("a model that writes attributes is not recomputed but refused by name") {
     const TemporaryFolder folder;
-    Json config = fixture_config(facts_of("state"), 1, 2);
+    Json config = fixture_config(fixture_facts("state"), 1, 2);
     config["activation_checkpointing"] = {{"number_checkpoints", 2}};
-    const TrainResult result = train(folder, ranks(1), archive_of("state"), config);
+    const TrainResult result = train(folder, ranks(1), fixture_archive("state"), config);
     INFO(result.err);
     CHECK(result.code == 66);
     CHECK(result.err.find("which activation checkpointing would write twice") != std::string::npos);
@@ -417,9 +414,9 @@ std::string told_by_run(const TemporaryFolder& folder, const std::string& config
     write_file(folder.path() + "/ds.json", config);
     std::vector<std::string> command = {kDslaunch,   "--num_gpus",
                                         "2",         "--device",
-                                        "cpu",       fixture_file("models/gpt.pt"),
+                                        "cpu",       fixture_path("models/gpt.pt"),
                                         "--config",  folder.path() + "/ds.json",
-                                        "--data",    fixture_file("data/kjv.u16.bin"),
+                                        "--data",    fixture_path("data/kjv.u16.bin"),
                                         "--context", "32",
                                         "--output",  folder.path() + "/out"};
     command.insert(command.end(), more.begin(), more.end());
@@ -449,15 +446,13 @@ TEST_CASE("profiles, memory, operations and equal copies of a run are told in it
                               "recompute latency", "blocks.*.fc", "bwd ms", "memory after forward ",
                               "no operation moved data between ranks", "mfu "})
         CHECK_THAT(told, Catch::Contains(words));
-    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
-    int64_t lines = 0;
-    for (std::string text; std::getline(metrics, text); ++lines) {
-        const Json line = Json::parse(text);
+    const std::vector<Json> lines = metrics_in(folder.path() + "/out");
+    for (const Json& line : lines) {
         CHECK(line.at("peak_tflops") == 0.5);
         CHECK(line.at("peak_from") == "stated");
         CHECK(line.at("mfu").get<double>() == Approx(line.at("tflops").get<double>() / 0.5));
     }
-    CHECK(lines == 4);
+    CHECK(lines.size() == 4);
 }
 
 TEST_CASE("a profile goes to its file, a run without its step says so, and a peak is measured") {
@@ -474,10 +469,9 @@ TEST_CASE("a profile goes to its file, a run without its step says so, and a pea
                                       {"enabled": true, "profile_step": 7}})",
                            {"--steps", "2"}),
                Catch::Contains("set flops_profiler.profile_step to a number from 0 to 1"));
-    std::ifstream metrics(other.path() + "/out/metrics.jsonl");
-    std::string text;
-    REQUIRE(std::getline(metrics, text));
-    const Json line = Json::parse(text);
+    const std::vector<Json> lines = metrics_in(other.path() + "/out");
+    REQUIRE_FALSE(lines.empty());
+    const Json& line = lines.front();
     CHECK(line.at("peak_from") == "measured");
     CHECK(line.at("peak_tflops").get<double>() > 0);
     CHECK(line.at("mfu").get<double>() > 0);

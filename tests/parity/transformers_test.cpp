@@ -28,14 +28,6 @@ std::string peers_python() {
     return std::filesystem::exists(python) ? python : "";
 }
 
-std::string run_well(const TemporaryFolder& folder, const std::vector<std::string>& words) {
-    JobProcess process(folder, words);
-    const int code = process.wait();
-    INFO(words.front() << " " << words[1] << "\n" << process.out() << process.err());
-    REQUIRE(code == 0);
-    return process.out();
-}
-
 namespace fs = std::filesystem;
 
 struct Ran {
@@ -47,7 +39,7 @@ struct Ran {
 class SavedModel {
   public:
     SavedModel() {
-        for (const auto& file : fs::directory_iterator(fixture_file("huggingface/llama")))
+        for (const auto& file : fs::directory_iterator(fixture_path("huggingface/llama")))
             fs::copy_file(file.path(), folder_.path() + "/" + file.path().filename().string());
     }
 
@@ -93,7 +85,7 @@ TEST_CASE("stock transformers loads what was exported, with equal logits", "[.lo
         INFO(name);
         const TemporaryFolder folder;
         const auto in = [&](const char* what) { return folder.path() + "/" + what; };
-        const Json config = fixture_config(facts_of(name), 1, 3);
+        const Json config = fixture_config(fixture_facts(name), 1, 3);
         auto where = ranks(2);
         where.insert(where.end(), {"--save-interval", "3"});
         train_well(folder, where, name, config);
@@ -101,7 +93,7 @@ TEST_CASE("stock transformers loads what was exported, with equal logits", "[.lo
         run_well(folder, {kDslaunch, "ckpt", "export", in("out"), in("hf"), "--format", "hf",
                           "--strip-prefix", "model.", "--config-from", in("config")});
         run_well(folder, {kDslaunch, "ckpt", "export", in("out"), in("out.pt"), "--format",
-                          "torchscript", "--model", archive_of(name)});
+                          "torchscript", "--model", fixture_archive(name)});
         const std::string said =
             run_well(folder, {python, "-W", "ignore", script, "check", in("hf"), in("out.pt")});
         CHECK(said.find("EQUAL") != std::string::npos);

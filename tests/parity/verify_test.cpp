@@ -1,7 +1,6 @@
 // dslaunch verify, through the real programs: jobs with every kind of parallelism compute what one
 // rank alone computes, and a job that it cannot check is refused with the reason.
 #include <fmt/core.h>
-
 #include <torch/csrc/jit/api/module.h>
 
 #include "fixture_runs.h"
@@ -31,7 +30,7 @@ Verified verify(const std::vector<std::string>& where, const std::string& model,
 }
 
 Json config_with(const std::string& model, const Json& changes) {
-    Json config = fixture_config(facts_of(model), 2, 50);
+    Json config = fixture_config(fixture_facts(model), 2, 50);
     config["gradient_clipping"] = 0.5;
     config.merge_patch(changes);
     return config;
@@ -82,7 +81,7 @@ TEST_CASE("jobs of every kind are what one rank alone computes") {
             kind.over_hosts ? hosts(folder, std::vector<int>(static_cast<size_t>(kind.ranks), 1))
                             : ranks(kind.ranks);
         const Json config = config_with(kind.model, kind.changes);
-        const Verified verified = verify(where, archive_of(kind.model), config, folder);
+        const Verified verified = verify(where, fixture_archive(kind.model), config, folder);
         INFO(kind.model << " " << config.dump() << "\n" << verified.out << verified.err);
         CHECK(verified.code == 0);
         CHECK_THAT(verified.out,
@@ -103,7 +102,7 @@ TEST_CASE("states on disk are what the update before left there") {
     config["zero_optimization"]["offload_optimizer"] = {{"device", "nvme"},
                                                         {"nvme_path", folder.path()}};
     config["zero_optimization"]["sub_group_size"] = 4096;
-    const Verified verified = verify(ranks(2), archive_of("gpt"), config, folder);
+    const Verified verified = verify(ranks(2), fixture_archive("gpt"), config, folder);
     INFO(verified.out << verified.err);
     CHECK(verified.code == 0);
 }
@@ -111,12 +110,12 @@ TEST_CASE("states on disk are what the update before left there") {
 TEST_CASE("verify says what it cannot check, and keeps nothing") {
     const TemporaryFolder folder;
     const Verified state =
-        verify(ranks(2), archive_of("state"), config_with("state", zero(1)), folder);
+        verify(ranks(2), fixture_archive("state"), config_with("state", zero(1)), folder);
     INFO(state.err);
     CHECK(state.code == 66);
     CHECK_THAT(state.err, Catch::Contains("forward writes the attribute `"));
     const Verified interface =
-        verify(ranks(1), archive_of("interface"), config_with("interface", zero(1)), folder);
+        verify(ranks(1), fixture_archive("interface"), config_with("interface", zero(1)), folder);
     INFO(interface.err);
     CHECK(interface.code == 66);
     CHECK_THAT(interface.err, Catch::Contains("takes a whole module as an argument"));
@@ -133,7 +132,7 @@ TEST_CASE("buffers that forward moves and computes with: each rank's own, the me
         "    return (h - self.mean) * self.scale\n",
         {{"w", wave({10, 64}, 1)}}, {{"mean", wave({10}, 2)}, {"scale", ramp(10)}})
         .save(model);
-    Json config = fixture_config(facts_of("mlp"), 2, 3);
+    Json config = fixture_config(fixture_facts("mlp"), 2, 3);
     for (const char* key : {"", "average_buffers", "broadcast_buffers"}) {
         for (const int stage : {0, 2}) {
             const TemporaryFolder folder;
@@ -172,7 +171,7 @@ TEST_CASE("a parameter cut out of a larger storage, a buffer that is a view of a
     module.save(model);
     const TemporaryFolder folder;
     const Verified verified =
-        verify(ranks(2), model, fixture_config(facts_of("mlp"), 2, 3), folder);
+        verify(ranks(2), model, fixture_config(fixture_facts("mlp"), 2, 3), folder);
     INFO(verified.out << verified.err);
     CHECK(verified.code == 0);
     CHECK_THAT(verified.out, Catch::Contains("has the same loss and gradients"));
@@ -183,15 +182,17 @@ TEST_CASE("a reference that lies on a disk finds the same, and only verify takes
     std::vector<std::string> where = ranks(2);
     where.insert(where.end(), {"--scratch", folder.path()});
     const Verified verified =
-        verify(where, archive_of("qwen2"), config_with("qwen2", zero(3)), folder);
+        verify(where, fixture_archive("qwen2"), config_with("qwen2", zero(3)), folder);
     INFO(verified.err);
     CHECK(verified.code == 0);
     CHECK_THAT(verified.out, Catch::Contains("have the same bits"));
     where.back() = folder.path() + "/none";
-    const Verified refused = verify(where, archive_of("gpt"), config_with("gpt", zero(3)), folder);
+    const Verified refused =
+        verify(where, fixture_archive("gpt"), config_with("gpt", zero(3)), folder);
     CHECK(refused.code == 72);
     CHECK_THAT(refused.err, Catch::Contains("none: cannot create a file there"));
-    const TrainResult run = train(folder, where, archive_of("gpt"), config_with("gpt", zero(3)));
+    const TrainResult run =
+        train(folder, where, fixture_archive("gpt"), config_with("gpt", zero(3)));
     CHECK(run.code == 64);
 }
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int kRefused = 66;
 
 Json references() {
-    return Json::parse(content_of(fixture_file("writes/references.json")));
+    return Json::parse(content_of(fixture_path("writes/references.json")));
 }
 
 // Returns the config of the references: SGD, and a global batch of 4 rows in order.
@@ -26,7 +26,7 @@ Json config_of(const std::string& name, const Json& changes = Json::object()) {
     Json config = {{"train_batch_size", 4},
                    {"optimizer", {{"type", "SGD"}, {"params", {{"lr", 0.1}}}}},
                    {"dslaunch",
-                    {{"steps", 3}, {"data", {{"train", fixture_file(rows)}, {"shuffle", false}}}}}};
+                    {{"steps", 3}, {"data", {{"train", fixture_path(rows)}, {"shuffle", false}}}}}};
     if (changes.is_object()) config.merge_patch(changes);
     return config;
 }
@@ -37,7 +37,7 @@ Json stage(int number) {
 
 TrainResult run(const TemporaryFolder& folder, const std::vector<std::string>& where,
                 const std::string& archive, const Json& config) {
-    return train(folder, where, fixture_file("writes/" + archive), config);
+    return train(folder, where, fixture_path("writes/" + archive), config);
 }
 
 // Sums of a few products are made in another order: values near 1 err by 1e-6, in three steps by
@@ -256,7 +256,7 @@ TEST_CASE("verify agrees with what forward writes") {
         write_file(path, config_of(name, stage(3)).dump());
         JobProcess process(
             folder, {kDslaunch, "verify", "--num_gpus", "2", "--device", "cpu", "--config", path,
-                     fixture_file("writes/" + std::string(archive))});
+                     fixture_path("writes/" + std::string(archive))});
         CHECK(process.wait() == 0);
         INFO(process.err());
         CHECK(process.out().find("steps of 2 ranks match what one rank alone computes") !=

@@ -24,13 +24,8 @@ constexpr Bytes kLimit{226 << 20};
 constexpr double kBuffersMax = 0.6;
 
 // Makes a GPT whose states are large compared with the other memory of a process.
-std::string make_gpt(const TemporaryFolder& folder) {
-    const std::string path = folder.path() + "/gpt.pt";
-    JobProcess process(
-        folder, {kDslaunch, "model", "new", "gpt", "--vocab", "128", "--width", "512", "--heads",
-                 "4", "--layers", "3", "--context", std::to_string(kContext), "-o", path});
-    REQUIRE(process.wait() == 0);
-    return path;
+std::string make_large_gpt(const TemporaryFolder& folder) {
+    return make_gpt(folder, 512, 3, kContext);
 }
 
 // The number of steps: enough for many looks if processes are looked at, else only enough to use
@@ -47,7 +42,7 @@ Json gpt_config(int stage) {
                                    {"stage3_param_persistence_threshold", 0}};
     config["dslaunch"] = {
         {"steps", kSteps},
-        {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", kContext}}}};
+        {"data", {{"train", fixture_path("data/kjv.u16.bin")}, {"context", kContext}}}};
     return config;
 }
 
@@ -117,9 +112,7 @@ MemoryRun train_gpt(const std::string& model, const Json& config,
     REQUIRE(ended);
     run.err = process.err();
     if (run.code != 0) return run;
-    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);) run.memory = Json::parse(line);
-    run.memory = run.memory.at("memory");
+    run.memory = metrics_in(folder.path() + "/out").back().at("memory");
     run.parameters = Json::parse(folder.read("out/run.json")).at("run").at("parameters");
     return run;
 }
@@ -154,21 +147,21 @@ void check_formula(const std::string& model, int stage, bool half) {
 
 TEST_CASE("a rank holds the bytes that the ZeRO formula gives it") {
     const TemporaryFolder folder;
-    const std::string model = make_gpt(folder);
+    const std::string model = make_large_gpt(folder);
     check_formula(model, 1, false);
     check_formula(model, 3, true);
 }
 
 TEST_CASE("a rank holds the bytes of the ZeRO formula at every stage and precision", "[.long]") {
     const TemporaryFolder folder;
-    const std::string model = make_gpt(folder);
+    const std::string model = make_large_gpt(folder);
     for (const bool half : {false, true})
         for (const int stage : {0, 1, 2, 3}) check_formula(model, stage, half);
 }
 
 TEST_CASE("all processes of a job together hold less at stage 3 by what the stage saves") {
     const TemporaryFolder folder;
-    const std::string model = make_gpt(folder);
+    const std::string model = make_large_gpt(folder);
     // If the machine has other work, the looks are rare and miss the peak. The largest value of a
     // few runs is therefore used.
     int64_t saved = 0;
@@ -200,7 +193,7 @@ TEST_CASE("all processes of a job together hold less at stage 3 by what the stag
 
 TEST_CASE("a job that a limit on memory forbids is refused with the config that fits it") {
     const TemporaryFolder folder;
-    const std::string model = make_gpt(folder);
+    const std::string model = make_large_gpt(folder);
     const std::string limit_kib = std::to_string(kLimit.value >> 10);
     const MemoryRun replicated = train_gpt(model, gpt_config(0), limit_kib);
     INFO(replicated.err);
@@ -219,7 +212,7 @@ TEST_CASE("a job that a limit on memory forbids is refused with the config that 
 
 TEST_CASE("a plan says whether this machine would admit the job") {
     const TemporaryFolder folder;
-    const std::string model = make_gpt(folder);
+    const std::string model = make_large_gpt(folder);
     write_file(folder.path() + "/config.json", gpt_config(0).dump());
     const auto plan = [&](const std::string& limit_kib, bool json) {
         std::vector<std::string> command = {kDslaunch,

@@ -44,7 +44,7 @@ void check_equal_lines(const std::vector<Json>& a, const std::vector<Json>& b) {
 
 void check_stages_equal(const std::string& name, const std::vector<int>& slots,
                         const Json& precision) {
-    Json config = fixture_config(facts_of(name), 2, 4);
+    Json config = fixture_config(fixture_facts(name), 2, 4);
     config["gradient_clipping"] = 0.5;
     config["dslaunch"]["data"]["eval_fraction"] = 0.05;
     config["dslaunch"]["eval_interval"] = 2;
@@ -76,7 +76,7 @@ TEST_CASE("50 steps have the losses of stock PyTorch at ZeRO stages 1, 2 and 3")
 
 TEST_CASE("50 steps have the losses of stock PyTorch at every ZeRO stage and fixture", "[.long]") {
     for (const int stage : {0, 1, 2, 3})
-        check_traces(all_names(), {{1, 1}, {2, 1}, {2, 2}, {3, 1}}, zero_stage(stage));
+        check_traces(fixture_names(), {{1, 1}, {2, 1}, {2, 2}, {3, 1}}, zero_stage(stage));
 }
 
 TEST_CASE("ZeRO stages have one another's metrics, held-out losses and weights, bit by bit") {
@@ -96,7 +96,7 @@ TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of 
     // A rank has half of Adam's moments, as evenly as three blocks can be divided. No parameters
     // are sent between hosts.
     const auto last_line = [&](int stage, const Json& more) {
-        Json config = fixture_config(facts_of("gpt"), 2, 2);
+        Json config = fixture_config(fixture_facts("gpt"), 2, 2);
         config.update(more);
         return run_stage(stage, {2, 2}, "gpt", config).metrics.back();
     };
@@ -113,9 +113,10 @@ TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of 
     CHECK(sent(on_hosts) == Approx(sent(replicated)).epsilon(0.02));
     CHECK(sent(everywhere) > 1.2 * sent(on_hosts));
     const TemporaryFolder folder;
-    Json config = fixture_config(facts_of("gpt"), 1, 2);
+    Json config = fixture_config(fixture_facts("gpt"), 1, 2);
     config["zero_optimization"] = {{"stage", 3}, {"mics_shard_size", 2}};
-    const TrainResult refused = train(folder, hosts(folder, {2, 1}), archive_of("gpt"), config);
+    const TrainResult refused =
+        train(folder, hosts(folder, {2, 1}), fixture_archive("gpt"), config);
     CHECK(refused.code == 65);
     CHECK(
         refused.err.find("zero_optimization.mics_shard_size: 2 is not possible: of the 3 ranks") !=
@@ -124,7 +125,7 @@ TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of 
 
 TEST_CASE("what goes between hosts in fewer bits is as planned, and trains nearly as well",
           "[matrix]") {
-    Json config = fixture_config(facts_of("gpt"), 2, 6);
+    Json config = fixture_config(fixture_facts("gpt"), 2, 6);
     config["gradient_clipping"] = 0.5;
     config.update(kBf16);
     const std::vector<Json> exact = run_stage(3, {2, 2}, "gpt", config).metrics;
@@ -165,7 +166,7 @@ TEST_CASE("what goes between hosts in fewer bits is as planned, and trains nearl
 }
 
 TEST_CASE("auto packs by the measured link and says why; a wrong number of ranks is refused") {
-    Json config = fixture_config(facts_of("gpt"), 1, 2);
+    Json config = fixture_config(fixture_facts("gpt"), 1, 2);
     config["zero_optimization"] = {{"zero_quantized_weights", "auto"},
                                    {"zero_quantized_gradients", "auto"},
                                    {"zero_hpz_partition_size", "auto"}};
@@ -183,7 +184,7 @@ TEST_CASE("auto packs by the measured link and says why; a wrong number of ranks
     }
     config["zero_optimization"]["zero_hpz_partition_size"] = 3;
     const TemporaryFolder other;
-    const TrainResult refused = train(other, hosts(other, {2, 2}), archive_of("gpt"), config);
+    const TrainResult refused = train(other, hosts(other, {2, 2}), fixture_archive("gpt"), config);
     CHECK(refused.code == 65);
     CHECK(refused.err.find(
               "zero_optimization.zero_hpz_partition_size: 3 is not possible: of the 4 ranks") !=
@@ -191,14 +192,14 @@ TEST_CASE("auto packs by the measured link and says why; a wrong number of ranks
 }
 
 TEST_CASE("every fixture has the same metrics and weights at every ZeRO stage", "[.long]") {
-    for (const std::string& name : all_names())
+    for (const std::string& name : fixture_names())
         for (const std::vector<int>& slots : {std::vector<int>{3}, {1, 1}, {2, 1, 2}})
             for (const Json& precision : {kFp32, kBf16, kFp16})
                 check_stages_equal(name, slots, precision);
 }
 
 TEST_CASE("weights trained in bf16 are written as the fp32 masters") {
-    Json config = fixture_config(facts_of("gpt"), 1, 2);
+    Json config = fixture_config(fixture_facts("gpt"), 1, 2);
     config["bf16"] = {{"enabled", true}};
     const TemporaryFolder folder;
     config["zero_optimization"] = zero_stage(3);

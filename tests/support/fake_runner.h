@@ -40,7 +40,7 @@ inline std::vector<int32_t> continuation(const std::vector<int32_t>& prompt, int
     return made;
 }
 
-class FakeRunner : public decoder::StepRunner {
+class FakeRunner : public decoder::BatchRunner {
   public:
     FakeRunner(int64_t pages, int64_t rows_max, int64_t context)
         : cache_(static_cast<size_t>(pages * decoder::kPagePositions), -1),

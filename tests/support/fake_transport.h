@@ -3,8 +3,11 @@
 // descriptors, and a wait without events takes only a millisecond.
 #pragma once
 
+#include <sys/signalfd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <optional>
@@ -13,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fd.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
 #include "launch/transport/transport.h"
@@ -20,6 +24,13 @@
 namespace dslaunch::test {
 
 using namespace launch;
+
+// Returns a descriptor like that from which a launcher reads its signals, but none arrives.
+inline UniqueFd no_signals() {
+    sigset_t none;
+    sigemptyset(&none);
+    return UniqueFd(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
+}
 
 class FakeTransport final : public Transport {
   public:

@@ -2,9 +2,6 @@
 // first batch, reference numbers.
 #pragma once
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -13,37 +10,13 @@
 
 #include "graph/segment/segmented_model.h"
 #include "runtime/data/data_source.h"
-#include "support/places.h"
+#include "support/fixture_files.h"
 
 namespace dslaunch::test {
 
 using namespace config;
 using namespace graph;
 using namespace runtime;
-
-inline std::string fixture_path(const std::string& name) {
-    return std::string(test::source_dir()) + "/tests/fixtures/" + name;
-}
-
-inline nlohmann::json fixture_facts(const std::string& name) {
-    std::ifstream file(fixture_path("models/" + name + ".json"));
-    return nlohmann::json::parse(file);
-}
-
-// Returns the path of the fixture's archive, which is TorchScript or an exported program.
-inline std::string model_path(const std::string& name) {
-    const std::string exported = fixture_path("models/" + name + ".pt2");
-    return std::filesystem::exists(exported) ? exported : fixture_path("models/" + name + ".pt");
-}
-
-// Returns the names of all fixtures, sorted.
-inline std::vector<std::string> fixture_names() {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(fixture_path("models")))
-        if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-    std::sort(names.begin(), names.end());
-    return names;
-}
 
 inline LossConfig fixture_loss(const nlohmann::json& facts) {
     LossConfig loss;
@@ -72,7 +45,7 @@ struct Fixture {
     LowerOptions options;
 
     [[nodiscard]] static Fixture load(const std::string& name, bool training = true) {
-        Fixture fixture{fixture_facts(name), Model::load(model_path(name)), {}};
+        Fixture fixture{fixture_facts(name), Model::load(fixture_archive(name)), {}};
         fixture.options.loss = fixture_loss(fixture.facts);
         fixture.options.trains = training;
         return fixture;

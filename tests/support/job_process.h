@@ -21,7 +21,9 @@
 
 #include "base/fd.h"
 #include "launch/process/process_tree.h"
+#include "support/catch.h"
 #include "support/hang.h"
+#include "support/places.h"
 #include "support/temporary_folder.h"
 
 namespace dslaunch::test {
@@ -33,6 +35,14 @@ using namespace launch;
 constexpr size_t kProcessFileBytesMax = 4U << 20;
 inline std::string process_file(pid_t pid, const std::string& file) {
     return text_or_empty("/proc/" + std::to_string(pid) + "/" + file, kProcessFileBytesMax);
+}
+
+// Returns the most memory that PID had so far, in KiB; 0 if the process is gone.
+inline int64_t peak_memory_kib(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+    for (std::string line; std::getline(file, line);)
+        if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6));
+    return 0;
 }
 
 // A child process whose output goes to files, so that the test need not read it while the process
@@ -91,6 +101,47 @@ class JobProcess {
     pid_t pid_ = -1;
     int code_ = -1;  // the exit code, after a wait
 };
+
+// The end of a program: its exit code, as JobProcess::wait() returns it, and its output.
+struct ProgramEnd {
+    int code = -1;
+    std::string out;
+    std::string err;
+
+    [[nodiscard]] bool says(const std::string& words) const {
+        return out.find(words) != std::string::npos || err.find(words) != std::string::npos;
+    }
+};
+
+// Runs COMMAND until it ends. Its output goes to files in FOLDER.
+inline ProgramEnd run_program(const TemporaryFolder& folder,
+                              const std::vector<std::string>& command) {
+    JobProcess process(folder, command);
+    const int code = process.wait();
+    return {code, process.out(), process.err()};
+}
+
+inline ProgramEnd run_program(const std::vector<std::string>& command) {
+    const TemporaryFolder folder;
+    return run_program(folder, command);
+}
+
+// Runs the command line "dslaunch WORDS" until it ends.
+inline ProgramEnd run_dslaunch(const TemporaryFolder& folder, std::vector<std::string> words) {
+    words.insert(words.begin(), kDslaunch);
+    return run_program(folder, words);
+}
+
+// Runs COMMAND, which must end with 0, and returns its stdout.
+inline std::string run_well(const TemporaryFolder& folder,
+                            const std::vector<std::string>& command) {
+    const ProgramEnd ended = run_program(folder, command);
+    std::string line;
+    for (const std::string& word : command) line += word + " ";
+    INFO(line << "\n" << ended.out << ended.err);
+    REQUIRE(ended.code == 0);
+    return ended.out;
+}
 
 // Returns the processes that wrote their ids into FOLDER/pids, with their start times.
 inline std::vector<ProcessName> recorded_processes(const TemporaryFolder& folder) {

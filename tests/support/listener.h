@@ -4,6 +4,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstdint>
+
 #include "base/fd.h"
 #include "support/catch.h"
 
@@ -29,7 +31,7 @@ inline Listener listen_on_loopback() {
 }
 
 // Returns a stream socket that is connected to 127.0.0.1:PORT; not valid if nobody listens there.
-inline UniqueFd connect_to(int port) {
+inline UniqueFd connect_to(int64_t port) {
     UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -37,6 +39,13 @@ inline UniqueFd connect_to(int port) {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
         socket.reset();
+    return socket;
+}
+
+// Returns a stream socket that is connected to 127.0.0.1:PORT, where somebody must listen.
+inline UniqueFd connected_to(int64_t port) {
+    UniqueFd socket = connect_to(port);
+    REQUIRE(socket.valid());
     return socket;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,7 +35,7 @@ struct SavingJob {
 
     [[nodiscard]] std::string output() const { return folder.path() + place; }
     [[nodiscard]] std::vector<std::string> command(bool resume) const {
-        Json config = fixture_config(facts_of(model), 1, steps);
+        Json config = fixture_config(fixture_facts(model), 1, steps);
         config["zero_optimization"] = {{"stage", 1}};
         config["gradient_clipping"] = 0.5;
         config["scheduler"] = {{"type", "WarmupDecayLR"},
@@ -51,18 +50,11 @@ struct SavingJob {
         std::vector<std::string> options = {"--num_gpus", std::to_string(ranks)};
         if (resume) options.push_back("--resume");
         options.insert(options.end(), more.begin(), more.end());
-        return training_command(folder, options, archive_of(model), config, place);
+        return training_command(folder, options, fixture_archive(model), config, place);
     }
-    // Returns the loss of each step. If a step has several lines, the last whole line counts.
+    // Returns the loss of each step.
     [[nodiscard]] std::map<int64_t, double> losses() const {
-        std::map<int64_t, double> losses;
-        std::ifstream metrics(output() + "/metrics.jsonl");
-        for (std::string line; std::getline(metrics, line);) {
-            const Json json = Json::parse(line, nullptr, false);
-            if (!json.is_discarded() && json.contains("loss"))
-                losses[json.at("step").get<int64_t>()] = json.at("loss").get<double>();
-        }
-        return losses;
+        return values_by_step(output(), "loss");
     }
     [[nodiscard]] std::string weights() const { return folder.read(place + "/model.safetensors"); }
     [[nodiscard]] bool has_stepped() const { return !losses().empty(); }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "graph/archive/model.h"
+#include "support/catch.h"
 
 namespace dslaunch::test {
 
@@ -35,6 +36,13 @@ inline torch::jit::Module script_module(const std::string& text, const NamedTens
 inline Model script_model(const std::string& text, const NamedTensors& parameters,
                           const NamedTensors& buffers = {}) {
     return Model::adopt(script_module(text, parameters, buffers));
+}
+
+inline const ModelParameter& parameter_of(const Model& model, const std::string& name) {
+    for (const ModelParameter& parameter : model.parameters())
+        if (parameter.name == name) return parameter;
+    FAIL("no parameter " << name);
+    return model.parameters().front();
 }
 
 // Returns the sines of START, START + 3, … in fp32.

@@ -7,7 +7,6 @@
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <thread>
 
 #include "base/error.h"
 #include "base/machine/loop_on_threads.h"
@@ -15,6 +14,7 @@
 #include "base/screen.h"
 #include "base/terminal/progress.h"
 #include "base/text.h"
+#include "launch/machine/machine_topology.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 
@@ -57,11 +57,11 @@ std::vector<std::string> faults_of(const storage::CheckpointReader& reader, int 
 Verdict judge(storage::FileTree& tree, const storage::StoredCheckpoint& stored,
               const VerifyArguments& arguments) {
     Verdict verdict{stored, {}, {}};
-    const int processors = static_cast<int>(std::thread::hardware_concurrency());
     try {
         const storage::CheckpointReader reader(tree, stored.folder);
         verdict.faults =
-            faults_of(reader, arguments.threads_count > 0 ? arguments.threads_count : processors);
+            faults_of(reader, arguments.threads_count > 0 ? arguments.threads_count
+                                                          : launch::processors_granted());
         if (!verdict.whole() || arguments.no_mark || stored.is_verified) return verdict;
         try {
             storage::CheckpointReader::mark_verified(tree, reader);

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +15,7 @@
 #include <future>
 #include <latch>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 

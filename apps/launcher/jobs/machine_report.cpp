@@ -2,15 +2,16 @@
 // limits, cgroup, programs, variables.
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
+#include "base/machine/disk_room.h"
 #include "base/text.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/files/file_facts.h"
@@ -51,12 +52,12 @@ std::string field(const std::string& text, const std::string& key, char separato
 }
 
 std::string space_text(const std::string& path) {
-    struct statvfs facts {};
-    if (::statvfs(path.c_str(), &facts) != 0) return errno_text(errno);
-    const auto gib = [&](uint64_t blocks) {
-        return static_cast<double>(blocks * facts.f_frsize) / static_cast<double>(1U << 30);
+    const std::optional<DiskSpace> disk = disk_space(path);
+    if (!disk) return errno_text(errno);
+    const auto in_gib = [](Bytes bytes) {
+        return static_cast<double>(bytes.value) / static_cast<double>(1U << 30);
     };
-    return fmt::format("{:.1f} GiB free of {:.1f} GiB", gib(facts.f_bavail), gib(facts.f_blocks));
+    return fmt::format("{:.1f} GiB free of {:.1f} GiB", in_gib(disk->free), in_gib(disk->whole));
 }
 
 ReportSection system_section() {

@@ -244,11 +244,8 @@ void set_log_level(RunOptions& o, const std::string& value) {
 }
 
 void set_sha256(RunOptions& o, const std::string& value) {
-    o.expect_sha256 = value;
-    for (char& c : o.expect_sha256)
-        c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (value.size() != 64 ||
-        o.expect_sha256.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    o.expect_sha256 = lower(value);
+    if (!is_hex_text(o.expect_sha256, 64)) {
         fail(ExitCode::kUsage,
              "a SHA-256 has 64 hexadecimal digits (0-9, a-f), unlike this value of {} characters",
              value.size());
@@ -297,8 +294,8 @@ void set_nnodes(RunOptions& o, const std::string& value) {
     const std::vector<std::string> ends = split(value, ':');
     if (ends.size() > 2)
         fail(ExitCode::kUsage, "`{}` is neither N nor MIN:MAX, such as 2:8", printable(value));
-    const launch::NodeRange range{static_cast<int>(number(ends.front(), 1, launch::kHostsMax)),
-                                  static_cast<int>(number(ends.back(), 1, launch::kHostsMax))};
+    const launch::NodeCounts range{static_cast<int>(number(ends.front(), 1, launch::kHostsMax)),
+                                   static_cast<int>(number(ends.back(), 1, launch::kHostsMax))};
     if (range.min > range.max)
         fail(ExitCode::kUsage, "`{}`: the minimum is greater than the maximum", printable(value));
     if (ends.size() == 1) {

@@ -25,19 +25,13 @@ bool value_is_optional(const Option& option) {
     return option.value_name.starts_with('[');
 }
 
-// Refuses a path with a `~` or a variable that the shell did not replace. A shell replaces `~` only
-// at the start of a word and outside quotes, so not in --data=~/x.
-void refuse_tilde(const Option& option, const std::string& typed, const std::string& value) {
+// Refuses a path with a `~` or a variable that the shell did not replace, as in --data=~/x.
+void refuse_unexpanded(const Option& option, const std::string& typed, const std::string& value) {
     const bool is_path = option.value_name.find("FILE") != std::string_view::npos ||
                          option.value_name.find("DIR") != std::string_view::npos;
     if (!is_path) return;
-    if (const std::string text = unexpanded_text(value); value.starts_with('$') && !text.empty())
+    if (const std::string text = unexpanded_text(value); !text.empty())
         fail(ExitCode::kUsage, "{}: {}", typed, text);
-    if (value != "~" && !value.starts_with("~/")) return;
-    fail(ExitCode::kUsage,
-         "{}: the shell expands `~` only at the start of a word, so it did not expand this one: "
-         "write $HOME{}",
-         typed, printable(value.substr(1)));
 }
 
 // Returns the config key for the option NAME, or null if there is none. NAME may be the path of a
@@ -215,7 +209,7 @@ void OptionParser::option(const std::string& word) {
     } else if (!option.value_name.empty() && !value_is_optional(option)) {
         value = value_of(option, typed);
     }
-    refuse_tilde(option, typed, value);
+    refuse_unexpanded(option, typed, value);
     try {
         option.apply(value);
     } catch (const Error& error) {

@@ -20,8 +20,8 @@ namespace dslaunch::launcher {
 struct HostOptions {
     std::string hostfile;  // empty: not given
     launch::HostFilter filter;
-    std::optional<launch::NodeRange> nodes;  // --nnodes MIN:MAX
-    bool elastic_training = false;           // the next two members are its limits
+    std::optional<launch::NodeCounts> nodes;  // --nnodes MIN:MAX
+    bool elastic_training = false;            // the next two members are its limits
     std::optional<int> elastic_nodes_min;
     std::optional<int> elastic_nodes_max;
     std::optional<int> max_restarts;

@@ -11,6 +11,7 @@
 #include "launch/jobs/job_record.h"
 #include "launch/machine/gpu_use.h"
 #include "launch/plan/launch_plan.h"
+#include "launch/plan/worker_environment.h"
 #include "launch/process/spawn.h"
 #include "launch/process/standard_streams.h"
 #include "launcher/run/host_source.h"
@@ -48,7 +49,7 @@ class Builder {
     void check_meeting();
     void choose_device(launch::PlanRequest& request);
     void plan_nodes(launch::PlanRequest request);
-    [[nodiscard]] std::optional<launch::NodeRange> elastic_range() const;
+    [[nodiscard]] std::optional<launch::NodeCounts> elastic_range() const;
     void note(std::string text) { job_.notes.push_back(std::move(text)); }
 
     const RunOptions& options_;
@@ -62,7 +63,7 @@ class Builder {
 // Reads CUDA_VISIBLE_DEVICES. The variable is ignored if --include or --exclude is given, because
 // slots are then the numbers of the machine's GPUs, as under deepspeed.
 void Builder::choose_visible_devices() {
-    visible_ = machine_.variable("CUDA_VISIBLE_DEVICES");
+    visible_ = machine_.variable(launch::kDevicesVariable);
     const bool named = !options_.filter.include.empty() || !options_.filter.exclude.empty();
     if (!visible_ || !named || source_ != HostSource::kThisMachine ||
         launch::visible_device_list(visible_, 0).empty())
@@ -198,7 +199,7 @@ void Builder::choose_device(launch::PlanRequest& request) {
 
 // Returns the smallest and the largest number of hosts in an attempt; nullopt if every attempt uses
 // all hosts.
-std::optional<launch::NodeRange> Builder::elastic_range() const {
+std::optional<launch::NodeCounts> Builder::elastic_range() const {
     const bool deepspeed = options_.elastic_training;
     const auto hosts = static_cast<int>(hosts_.size());
     if (!deepspeed && (options_.elastic_nodes_min || options_.elastic_nodes_max))
@@ -210,10 +211,10 @@ std::optional<launch::NodeRange> Builder::elastic_range() const {
     if (options_.filter.num_nodes)
         fail(ExitCode::kUsage,
              "--num_nodes cannot be used together with --elastic_training or --nnodes MIN:MAX");
-    const launch::NodeRange wanted =
-        deepspeed ? launch::NodeRange{options_.elastic_nodes_min.value_or(1),
-                                      options_.elastic_nodes_max.value_or(
-                                          std::max(hosts, options_.elastic_nodes_min.value_or(1)))}
+    const launch::NodeCounts wanted =
+        deepspeed ? launch::NodeCounts{options_.elastic_nodes_min.value_or(1),
+                                       options_.elastic_nodes_max.value_or(
+                                           std::max(hosts, options_.elastic_nodes_min.value_or(1)))}
                   : *options_.nodes;
     if (wanted.min > wanted.max)
         fail(ExitCode::kUsage, "--min_elastic_nodes {} is greater than --max_elastic_nodes {}",
@@ -227,7 +228,7 @@ std::optional<launch::NodeRange> Builder::elastic_range() const {
     if (wanted.min > hosts)
         fail(ExitCode::kUsage, "the job needs at least {} hosts, but there are only {}", wanted.min,
              hosts);
-    return launch::NodeRange{wanted.min, std::min(wanted.max, hosts)};
+    return launch::NodeCounts{wanted.min, std::min(wanted.max, hosts)};
 }
 
 void Builder::plan_nodes(launch::PlanRequest request) {

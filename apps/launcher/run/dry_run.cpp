@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "base/text/words.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/plan/secrets.h"
 #include "launch/supervise/rank_watch.h"
 
@@ -95,11 +96,11 @@ void warn_of_crowd(const launch::JobSpec& spec) {
     if (spec.transport != launch::TransportKind::kLocal ||
         spec.target_kind != launch::TargetKind::kModel)
         return;
-    const auto processors = std::ssize(launch::allowed_processors());
     std::ptrdiff_t ranks = 0;
     for (const launch::PlannedNode& node : spec.nodes)
         if (node.workers.front().environment.devices.empty()) ranks += std::ssize(node.workers);
-    if (const std::string text = launch::crowd_text(ranks, processors, "this machine");
+    if (const std::string text =
+            launch::crowd_text(ranks, launch::processors_granted(), "this machine");
         !text.empty())
         log_warn("launch", "{}", text);
 }

@@ -7,22 +7,22 @@
 #include "base/error.h"
 #include "base/screen.h"
 #include "base/text.h"
+#include "launch/plan/worker_environment.h"
 
 namespace dslaunch::launcher {
 namespace {
 
 constexpr const char* kOfTorchrun = "TORCHELASTIC_RUN_ID";
-constexpr const char* kOfDslaunch = "DSL_JOB_ID";
 
 bool has_foreign(const Machine& machine) {
-    return machine.variable("RANK") && !machine.variable(kOfDslaunch);
+    return machine.variable("RANK") && !machine.variable(launch::kJobIdVariable);
 }
 
 }  // namespace
 
 std::string foreign_ranks_note(const Machine& machine) {
     if (const int64_t copies = machine.number("PMI_SIZE");
-        copies > 1 && machine.variable("PMI_RANK") && !machine.variable(kOfDslaunch) &&
+        copies > 1 && machine.variable("PMI_RANK") && !machine.variable(launch::kJobIdVariable) &&
         !machine.variable("SLURM_JOB_ID"))
         fail(ExitCode::kUsage,
              "mpirun (MPICH) started {} copies of dslaunch (this copy has PMI_RANK={}), but a "

@@ -28,9 +28,8 @@ void become_worker(std::span<const std::string> words) {
     const std::string worker = machine.binary_directory + "/dsworker";
     require_worker(worker);
     forget_foreign_ranks(machine);
-    if (std::getenv(launch::kWaitVariable) == nullptr)
-        ::setenv(launch::kSpinVariable, std::to_string(launch::spin_count()).c_str(), 0);
     launch::EnvironmentList environment = launch::own_environment();
+    launch::limit_spinning(environment);
     launch::lead_to_torch(worker, environment);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
     std::string own_name = "dslaunch";  // the name that the user typed, for dsworker's messages

@@ -39,8 +39,7 @@ WatchedChild start_plan(const RunOptions& options, const launch::JobSpec& spec) 
     launch::SpawnRequest request;
     request.command = command_of(options, spec, worker);
     launch::lead_to_torch(worker, request.environment);
-    launch::set_variable(request.environment, launch::kSpinVariable,
-                         std::to_string(launch::spin_count()));
+    launch::limit_spinning(request.environment);
     request.working_directory = spec.working_directory;
     request.stdout_fd = lines.write_end.get();
     request.stderr_fd = messages.write_end.get();

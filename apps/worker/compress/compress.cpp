@@ -15,11 +15,11 @@
 #include "base/text/json.h"
 #include "decoder/decode/batch.h"
 #include "decoder/score/text_scores.h"
+#include "launch/machine/machine_topology.h"
 #include "runtime/watch/process_usage.h"
 #include "storage/disk/output_place.h"
 #include "storage/huggingface/named_place.h"
 #include "worker/compress/compress_parts.h"
-#include "worker/processors.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
 #include "worker/text/held_out.h"
@@ -257,8 +257,8 @@ void run_compress(CompressArguments& arguments, RankProcess& process) {
     if (!arguments.eval_data.empty())
         report.before = score_model(arguments.model, arguments, process);
     {
-        const int threads =
-            arguments.threads > 0 ? static_cast<int>(arguments.threads) : processors_granted();
+        const int threads = arguments.threads > 0 ? static_cast<int>(arguments.threads)
+                                                  : launch::processors_granted();
         kernels::ThreadTeam team(threads, kernels::ThreadTeam::kTokenSpin);
         const auto begin = std::chrono::steady_clock::now();
         report.model = form.write(arguments, team);

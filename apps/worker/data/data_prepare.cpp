@@ -16,6 +16,7 @@
 #include "base/terminal/progress.h"
 #include "base/text.h"
 #include "kernels/thread_team.h"
+#include "launch/machine/machine_topology.h"
 #include "storage/disk/output_place.h"
 #include "storage/huggingface/named_place.h"
 #include "storage/tokens/row_vocabulary.h"
@@ -25,7 +26,6 @@
 #include "worker/data/line_findings.h"
 #include "worker/data/row_maker.h"
 #include "worker/data/sample_lines.h"
-#include "worker/processors.h"
 
 namespace dslaunch::worker {
 namespace {
@@ -54,7 +54,8 @@ class Preparation {
     explicit Preparation(const PrepareArguments& arguments)
         : arguments_(arguments),
           encoder_(arguments.model, arguments.lines),
-          team_(arguments.threads > 0 ? static_cast<int>(arguments.threads) : processors_granted()),
+          team_(arguments.threads > 0 ? static_cast<int>(arguments.threads)
+                                      : launch::processors_granted()),
           lines_(arguments.files),
           rows_(rules_of(arguments, encoder_.ends())),
           findings_(arguments.files, arguments.bad_lines_max),

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "base/bytes.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/terminal/progress.h"
@@ -43,10 +42,7 @@ void change_config(const std::string& folder, const graph::MergedModel& merged) 
     };
     if (merged.unties) set("tie_word_embeddings", false);
     if (merged.changes_vocabulary) set("vocab_size", merged.vocabulary);
-    const std::string text = json.dump(2) + "\n";
-    storage::AtomicFile file(path, Bytes{std::ssize(text)});
-    file.write(text);
-    file.commit();
+    storage::write_atomically(path, json.dump(2) + "\n");
 }
 
 void run_merge(const MergeArguments& arguments) {

@@ -20,6 +20,7 @@
 #include "job/predict/changed_job.h"
 #include "job/predict/host_admission.h"
 #include "job/predict/job_forecast.h"
+#include "job/process/process_resources.h"
 #include "job/setup/set_up_job.h"
 #include "plan/choose/tuning_space.h"
 #include "plan/predict/known_devices.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <span>
 
@@ -17,13 +16,13 @@
 #include "graph/adapter/merged_model.h"
 #include "graph/models/transformer.h"
 #include "kernels/isa.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/plan/worker_environment.h"
 #include "runtime/comm/host_link.h"
 #include "runtime/comm_gloo/job_comm.h"
 #include "runtime/comm_gloo/stage_links.h"
 #include "storage/gguf/gguf_file.h"
 #include "storage/huggingface/named_place.h"
-#include "worker/processors.h"
 
 namespace dslaunch::worker {
 
@@ -223,16 +222,11 @@ DecoderSession::DecoderSession(DecoderArguments arguments, RankProcess& process)
                                      : arguments_.context;
 }
 
-// Returns the number of threads. Ranks on the same host share its processors: OMP_NUM_THREADS is
-// the share of each, set by dslaunch or by the user. It may be a list for nested levels; levels
-// after the first are not used here.
 int DecoderSession::threads() const {
-    if (arguments_.threads > 0) return static_cast<int>(arguments_.threads);
-    if (const char* const given = std::getenv(launch::kThreadsVariable))
-        if (const auto threads = parse_int(trim(split(given, ',').front()));
-            threads && *threads > 0)
-            return static_cast<int>(std::min(*threads, kThreadsMax));
-    return std::max(processors_granted() / process_.environment.local_world_size, 1);
+    const int64_t threads = arguments_.threads > 0
+                                ? arguments_.threads
+                                : launch::rank_threads(process_.environment.local_world_size);
+    return static_cast<int>(std::min(threads, kThreadsMax));
 }
 
 std::optional<MemoryLimit> DecoderSession::memory_share() const {
@@ -313,10 +307,11 @@ void DecoderSession::open(int64_t wanted, int64_t least) {
         runner_ = std::move(group);
     }
     if (!process_.is_first()) return;
-    neighbours_.emplace("decoder",
-                        ProcessorShare{processors_allowed(), process_.environment.local_world_size,
-                                       threads, "--threads "},
-                        arguments_.streams_text);
+    neighbours_.emplace(
+        "decoder",
+        ProcessorShare{launch::processors_allowed(), process_.environment.local_world_size, threads,
+                       "--threads "},
+        arguments_.streams_text);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     log_info("decoder", "{}: {} of weights ({}){}, {}, {} kernels, opened in {:.2f} s",
              storage::architecture_text(folder_.config), to_text(Bytes{bytes}), arguments_.weights,

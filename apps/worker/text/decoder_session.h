@@ -88,7 +88,7 @@ class DecoderSession {
     // Returns the number of pages in the cache. REQUIRES: open().
     [[nodiscard]] int64_t pages() const { return decoder_->options().pages; }
     // Returns the interface that computes batches. REQUIRES: open(), and this is rank 0.
-    [[nodiscard]] decoder::StepRunner& runner() { return *runner_; }
+    [[nodiscard]] decoder::BatchRunner& runner() { return *runner_; }
     // Tells the other ranks that rank 0 is alive while there is nothing to compute; otherwise they
     // would consider it lost. REQUIRES: this is rank 0.
     void keep_waiting();
@@ -113,7 +113,7 @@ class DecoderSession {
     decoder::GroupRunner* group_ = nullptr;  // equals runner_ if ranks share the decoder; else null
     std::unique_ptr<kernels::ThreadTeam> team_;
     std::unique_ptr<decoder::Decoder> decoder_;
-    std::unique_ptr<decoder::StepRunner> runner_;
+    std::unique_ptr<decoder::BatchRunner> runner_;
     std::optional<BusyNeighbours> neighbours_;
 };
 

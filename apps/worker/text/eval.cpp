@@ -154,7 +154,7 @@ std::string describe_pairs(const TokenRows& rows, const PairScores& scores, Json
 
 class Evaluation {
   public:
-    Evaluation(const EvalArguments& arguments, decoder::StepRunner& runner)
+    Evaluation(const EvalArguments& arguments, decoder::BatchRunner& runner)
         : arguments_(arguments), scorer_(runner) {}
 
     // Scores pairs by the likelihood of their answers. If the user asked for it, writes these

@@ -1,5 +1,4 @@
 // dsworker generate: writes text from a trained language model to stdout while it is generated.
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
@@ -9,7 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <span>
@@ -27,13 +25,13 @@
 #include "graph/archive/op_library.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/models/text_model.h"
+#include "job/process/process_resources.h"
 #include "runtime/comm/device_backend.h"
 #include "runtime/compute/rank_device.h"
 #include "storage/adapter/adapter_changes.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/named_place.h"
 #include "text/unicode/code_points.h"
-#include "worker/processors.h"
 #include "worker/rank_process.h"
 #include "worker/roles.h"
 #include "worker/text/decoder_session.h"
@@ -278,7 +276,7 @@ class OrderedLines {
 };
 
 // Continues PROMPT on stdout. Prints each piece as soon as it can no longer change.
-void write_one(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+void write_one(decoder::BatchRunner& runner, const TextFiles& files, const WritingOptions& options,
                const Prompt& prompt) {
     decoder::WrittenText written = written_of(prompt, options, files);
     decoder::Engine engine(runner, {1, 1});
@@ -304,7 +302,7 @@ void write_one(decoder::StepRunner& runner, const TextFiles& files, const Writin
 // Continues PROMPTS, several at the same time. Prints a line of JSON for each, in their order: its
 // index, the numbers of tokens, the text, the tokens, and how it ended. For a faulty prompt, the
 // line has the fault instead. Logs one line about all of them at the end.
-void write_all(decoder::StepRunner& runner, const TextFiles& files, const WritingOptions& options,
+void write_all(decoder::BatchRunner& runner, const TextFiles& files, const WritingOptions& options,
                const std::vector<Prompt>& prompts) {
     using decoder::TextEnd;
     decoder::Engine engine(runner, {options.sequences_max, 1});
@@ -349,7 +347,7 @@ void write_all(decoder::StepRunner& runner, const TextFiles& files, const Writin
 }
 
 // Generates with RUNNER the texts that ARGUMENTS and OPTIONS ask for.
-void write(decoder::StepRunner& runner, const GenerateArguments& arguments, WritingOptions options,
+void write(decoder::BatchRunner& runner, const GenerateArguments& arguments, WritingOptions options,
            const TextFiles& files, const std::vector<Prompt>& prompts) {
     options.as_text =
         arguments.as == "text" || (arguments.as == "auto" && files.codec() != nullptr);
@@ -391,7 +389,7 @@ void generate_with_decoder(const GenerateArguments& arguments, RankProcess& proc
 
 // Computes batches with a module of any kind. The runner's cache contains only the tokens of the
 // texts, so each row computes its whole text again. One thread.
-class ModuleRunner final : public decoder::StepRunner {
+class ModuleRunner final : public decoder::BatchRunner {
   public:
     // MODEL must outlive this object. A text may have as many positions as fit in PAGES. If the
     // model's context is shorter, the model sees only the last positions.
@@ -442,11 +440,7 @@ void generate_with_module(const GenerateArguments& arguments) {
              "--weights, --cache-dtype and --tensor-ranks work only with a Hugging Face folder on "
              "CPUs: {} runs as a graph{}, which does not support them",
              printable(given.model), arguments.device == "cpu" ? "" : " on a GPU");
-    if (given.threads > 0) {
-        at::set_num_threads(static_cast<int>(given.threads));
-    } else if (std::getenv(launch::kThreadsVariable) == nullptr) {
-        at::set_num_threads(processors_granted());
-    }
+    job::set_rank_threads(1, static_cast<int>(given.threads));
     const runtime::DeviceBackendPtr gpu = open_device(arguments.device);
     const at::Device device = gpu ? runtime::torch_device(*gpu) : at::Device(at::kCPU);
     graph::load_op_libraries(arguments.op_libraries);

@@ -24,11 +24,11 @@
 #include "job/verify/job_verifier.h"
 #include "kernels/flat_optimizer.h"
 #include "launch/machine/machine_name.h"
+#include "launch/machine/machine_topology.h"
 #include "runtime/comm/host/hang_limit.h"
 #include "runtime/compute/rank_device.h"
 #include "runtime/train/reporter.h"
 #include "runtime/train/trainer.h"
-#include "worker/processors.h"
 #include "worker/rank_process.h"
 #include "worker/roles.h"
 #include "worker/train/rank_progress.h"
@@ -150,7 +150,7 @@ class TrainRole {
         const bool pretended =
             rank_.place().node_count() > 1 && std::getenv(launch::kHostVariable) == nullptr;
         const int ranks = pretended ? environment_.world_size : environment_.local_world_size;
-        return {processors_allowed(), shares ? ranks : 1, threads()};
+        return {launch::processors_allowed(), shares ? ranks : 1, threads()};
     }
 
     // Sets up the verifier, which compares each step with the same step on one rank.

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdint>
 #include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "base/text.h"
 
 namespace dslaunch {
 
@@ -30,9 +31,7 @@ inline constexpr std::array<std::string_view, 5> kEvalMetricNames{
 // any other name.
 [[nodiscard]] inline std::optional<EvalMetric> eval_metric_from_name(std::string_view name) {
     constexpr std::string_view kPrefix = "eval_";
-    std::string folded(name);
-    std::ranges::transform(folded, folded.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::string folded = lower(name);
     if (!folded.starts_with(kPrefix)) folded.insert(0, kPrefix);
     const auto* const found = std::ranges::find(kEvalMetricNames, folded);
     if (found == std::end(kEvalMetricNames)) return std::nullopt;

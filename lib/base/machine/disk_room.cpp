@@ -13,21 +13,37 @@ namespace dslaunch {
 
 namespace {
 
+DiskSpace space_of(const struct statvfs& facts) {
+    const auto block = static_cast<int64_t>(facts.f_frsize);
+    return {Bytes{static_cast<int64_t>(facts.f_blocks) * block},
+            Bytes{static_cast<int64_t>(facts.f_bavail) * block}};
+}
+
 DiskRoom room_in(const std::string& folder) {
     struct stat about {};
-    struct statvfs room {};
-    if (::stat(folder.c_str(), &about) != 0 || ::statvfs(folder.c_str(), &room) != 0)
+    std::optional<DiskSpace> space;
+    if (::stat(folder.c_str(), &about) == 0) space = disk_space(folder);
+    if (!space)
         fail(ExitCode::kDisk, "nvme_path {}: {}: give a folder that exists on every host",
              printable(folder), errno_text(errno));
     if (!S_ISDIR(about.st_mode))
         fail(ExitCode::kDisk, "nvme_path {}: is not a folder", printable(folder));
-    const auto block = static_cast<int64_t>(room.f_frsize);
-    const int64_t whole = static_cast<int64_t>(room.f_blocks) * block;
-    return {folder, about.st_dev, Bytes{static_cast<int64_t>(room.f_bavail) * block},
-            std::min(Bytes{whole / 100}, gib(1))};
+    return {folder, about.st_dev, space->free, std::min(Bytes{space->whole.value / 100}, gib(1))};
 }
 
 }  // namespace
+
+std::optional<DiskSpace> disk_space(const std::string& path) {
+    struct statvfs facts {};
+    if (::statvfs(path.c_str(), &facts) != 0) return std::nullopt;
+    return space_of(facts);
+}
+
+std::optional<DiskSpace> disk_space(int fd) {
+    struct statvfs facts {};
+    if (::fstatvfs(fd, &facts) != 0) return std::nullopt;
+    return space_of(facts);
+}
 
 std::vector<DiskRoom> read_disk_room(std::span<const std::string> folders) {
     std::vector<DiskRoom> rooms;

@@ -1,8 +1,10 @@
-// The free space of the disks on which folders are. Data path: folders of a config -> [here] ->
-// admission. No threads; may block as long as the file system does.
+// The size and the free space of disks. Data path: folders of a config -> [here] -> admission. Code
+// that writes files also asks for the free space, before it writes or for a message on a full disk.
+// No threads; may block as long as the file system does.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +12,17 @@
 #include "base/bytes.h"
 
 namespace dslaunch {
+
+// The space of a file system.
+struct DiskSpace {
+    Bytes whole;  // 0 if the file system has no size limit (ramfs, some overlays); FREE is then 0
+    Bytes free;   // bytes that this user may still write
+};
+
+// Returns the space of the file system that has the file or folder PATH, or the open file FD.
+// Returns nothing, with the cause in errno, if the file system gives no answer.
+[[nodiscard]] std::optional<DiskSpace> disk_space(const std::string& path);
+[[nodiscard]] std::optional<DiskSpace> disk_space(int fd);
 
 // The free space on the disk that holds FOLDER.
 struct DiskRoom {

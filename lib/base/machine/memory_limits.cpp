@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/machine/control_group.h"
 #include "base/text.h"
 
 namespace dslaunch {
@@ -85,21 +86,6 @@ std::optional<Mount> find_mount(const std::string& root, std::string_view type,
     return {};
 }
 
-// Returns the path of this process's control group in the hierarchy that has CONTROLLER. An empty
-// CONTROLLER stands for the hierarchy of cgroup version 2.
-std::optional<std::string> own_group(const std::string& root, std::string_view controller) {
-    for (const std::string& line : split(text_of(root + "/proc/self/cgroup"), '\n')) {
-        const size_t first = line.find(':');
-        const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-        if (second == std::string::npos) continue;
-        const std::vector<std::string> names =
-            split(std::string_view(line).substr(first + 1, second - first - 1), ',');
-        if (std::find(names.begin(), names.end(), controller) != names.end())
-            return line.substr(second + 1);
-    }
-    return {};
-}
-
 // Returns the path of GROUP relative to ROOT; "" for ROOT itself. A container may see only the part
 // of the hierarchy below ROOT. Also returns "" if GROUP is not inside ROOT.
 std::string inside(std::string_view root, std::string_view group) {
@@ -127,7 +113,8 @@ constexpr std::array<std::string_view, 2> kGivenBack1 = {"total_inactive_file",
 void add_groups(const std::string& root, const GroupFiles& files,
                 std::vector<MemoryLimit>& limits) {
     const std::optional<Mount> mount = find_mount(root, files.type, files.controller);
-    const std::optional<std::string> own = own_group(root, files.controller);
+    const std::optional<std::string> own =
+        find_control_group(text_of(root + "/proc/self/cgroup"), files.controller);
     if (!mount || !own) return;
     std::string group = inside(mount->root, *own);
     while (true) {
@@ -200,6 +187,13 @@ std::optional<MemoryLimit> tightest_share(const std::vector<MemoryLimit>& limits
         if (!tightest || limit.left < tightest->left) tightest = std::move(limit);
     }
     return tightest;
+}
+
+Bytes free_memory(int local_ranks) {
+    constexpr Bytes kUnlimited = gib(int64_t{1} << 20);
+    const std::optional<MemoryLimit> share =
+        tightest_share(read_memory_state().limits, local_ranks);
+    return share ? share->left : kUnlimited;
 }
 
 }  // namespace dslaunch

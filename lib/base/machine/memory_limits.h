@@ -41,4 +41,8 @@ struct MemoryState {
 [[nodiscard]] std::optional<MemoryLimit> tightest_share(const std::vector<MemoryLimit>& limits,
                                                         int local_ranks, Bytes reserve = {});
 
+// Reads the limits, and returns the bytes that this process may still use if all LOCAL_RANKS ranks
+// of its host use the same amount. Returns 1 PiB if no limit is known.
+[[nodiscard]] Bytes free_memory(int local_ranks);
+
 }  // namespace dslaunch

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cfloat>
@@ -10,8 +11,6 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-
-#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "base/foreign/foreign_names.h"

@@ -111,8 +111,9 @@ std::string unexpanded_text(const std::string& path) {
     if (name.empty() || name.find_first_not_of(kOfName) != name.npos) return "";
     const char* const value = std::getenv(name.c_str());
     return fmt::format(
-        "dslaunch does not expand `{}`, and a shell expands it only outside quotes: write {}",
-        first, value == nullptr ? "the path itself" : shell_word(value + path.substr(slash)));
+        "dslaunch does not expand `{}`, and a shell expands it only {}outside quotes: write {}",
+        first, first == "~" ? "at the start of a word, " : "",
+        value == nullptr ? "the path itself" : shell_word(value + path.substr(slash)));
 }
 
 std::string near_file_text(const std::string& path) {

@@ -16,25 +16,6 @@ namespace {
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr size_t kNowhere = std::string_view::npos;
 
-void append_utf8(std::string& text, uint32_t code) {
-    const auto follow = [&](int shift) { text += char(0x80 | ((code >> shift) & 0x3F)); };
-    if (code < 0x80) {
-        text += char(code);
-    } else if (code < 0x800) {
-        text += char(0xC0 | (code >> 6));
-        follow(0);
-    } else if (code < 0x10000) {
-        text += char(0xE0 | (code >> 12));
-        follow(6);
-        follow(0);
-    } else {
-        text += char(0xF0 | (code >> 18));
-        follow(12);
-        follow(6);
-        follow(0);
-    }
-}
-
 class HjsonReader {
   public:
     HjsonReader(std::string_view text, TreeBuilder& tree) : text_(text), tree_(tree) {}
@@ -64,7 +45,7 @@ class HjsonReader {
         return at_ + offset < text_.size() ? text_[at_ + offset] : '\0';
     }
 
-    [[nodiscard]] Place place(size_t at) {
+    [[nodiscard]] TextPlace place(size_t at) {
         if (at < counted_) {
             counted_ = line_begin_ = 0;
             line_ = 1;
@@ -189,7 +170,7 @@ class HjsonReader {
     [[noreturn]] void never_closed(size_t opener) {
         if (left_.first == kNowhere)
             stop(opener, fmt::format("the `{}` is never closed", text_[opener]));
-        const Place closer = place(left_.second);
+        const TextPlace closer = place(left_.second);
         stop(left_.first,
              fmt::format("the `{}` is not closed: the `{}` of line {}, column {} probably belongs "
                          "to another bracket",
@@ -197,7 +178,7 @@ class HjsonReader {
     }
 
     [[noreturn]] void wrong_bracket(size_t opener) {
-        const Place open = place(opener);
+        const TextPlace open = place(opener);
         stop(at_,
              fmt::format("found `{}` before the `{}` that closes the `{}` of line {}, column {}",
                          next(), text_[opener] == '{' ? '}' : ']', text_[opener], open.line,

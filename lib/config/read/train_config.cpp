@@ -95,7 +95,7 @@ class YamlEvents : public YAML::EventHandler {
     void OnMapEnd() override { tree_.close(); }
 
   private:
-    static Place place(const YAML::Mark& mark) { return {mark.line + 1, mark.column + 1}; }
+    static TextPlace place(const YAML::Mark& mark) { return {mark.line + 1, mark.column + 1}; }
 
     void plain_only(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) const {
         if (anchor != 0) {

@@ -10,7 +10,7 @@ namespace dslaunch::config {
 
 using Kind = Value::Kind;
 
-void TreeBuilder::open(Kind kind, Place place) {
+void TreeBuilder::open(Kind kind, TextPlace place) {
     if (awaits_key()) stop(place, "a key must be a plain name");
     if (open_.size() >= size_t(kConfigDepthMax)) {
         stop(place, fmt::format("nested deeper than {} levels", kConfigDepthMax));
@@ -27,13 +27,13 @@ void TreeBuilder::close() {
     put(std::move(value));
 }
 
-void TreeBuilder::add(Value value, Place place) {
+void TreeBuilder::add(Value value, TextPlace place) {
     if (awaits_key()) stop(place, "a key must be a plain name");
     value.origin = origin(place);
     put(std::move(value));
 }
 
-void TreeBuilder::take_key(const std::string& key, Place place) {
+void TreeBuilder::take_key(const std::string& key, TextPlace place) {
     Open& level = open_.back();
     if (level.value.keys.size() >= kConfigSectionKeysMax ||
         problems_.size() >= kConfigSectionKeysMax) {
@@ -53,11 +53,11 @@ bool TreeBuilder::awaits_key() const {
     return !open_.empty() && open_.back().value.is(Kind::kObject) && !open_.back().has_key;
 }
 
-void TreeBuilder::stop(Place place, std::string message) const {
+void TreeBuilder::stop(TextPlace place, std::string message) const {
     throw StopReading{Problem{path(), std::move(message), origin(place)}};
 }
 
-Origin TreeBuilder::origin(Place place) const {
+Origin TreeBuilder::origin(TextPlace place) const {
     if (!fixed_origin_.empty()) return fixed_origin_;
     return fmt::format("{}:{}:{}", name_, place.line, place.column);
 }

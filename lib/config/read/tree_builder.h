@@ -19,7 +19,7 @@ constexpr int kConfigDepthMax = 32;
 constexpr size_t kConfigSectionKeysMax = 1024;
 
 // A place in a text. Lines and columns are counted from 1, columns in bytes.
-struct Place {
+struct TextPlace {
     int64_t line = 1;
     int64_t column = 1;
 };
@@ -41,18 +41,18 @@ class TreeBuilder {
     // Begins an object or a list, which contains everything up to its close(). open(), add() and
     // take_key() throw StopReading if a limit is exceeded, or if a key is expected and something
     // else comes.
-    void open(Value::Kind kind, Place place);
-    void add(Value value, Place place);
-    void take_key(const std::string& key, Place place);
+    void open(Value::Kind kind, TextPlace place);
+    void add(Value value, TextPlace place);
+    void take_key(const std::string& key, TextPlace place);
     // REQUIRES: an object or list is open.
     void close();
 
     // Returns true if a key is expected next, not a value.
     [[nodiscard]] bool awaits_key() const;
     // Throws StopReading that names the key whose value was expected.
-    [[noreturn]] void stop(Place place, std::string message) const;
+    [[noreturn]] void stop(TextPlace place, std::string message) const;
     // Returns the origin of a value at PLACE.
-    [[nodiscard]] Origin origin(Place place) const;
+    [[nodiscard]] Origin origin(TextPlace place) const;
     // Returns the whole tree; nothing if there was no value.
     [[nodiscard]] const std::optional<Value>& root() const { return root_; }
 

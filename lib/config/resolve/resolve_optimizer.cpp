@@ -362,10 +362,9 @@ void resolve_optimizer(KeyReader& keys, RunConfig& run) {
         return adam(keys, run, true);
     }
     std::string name = lower(type->text);
-    const std::vector<std::string>& names = available_types("optimizer");
-    bool there = std::any_of(names.begin(), names.end(),
-                             [&](const std::string& one) { return lower(one) == name; });
-    if (!there) {
+    const auto* const facts =
+        std::ranges::find(kOptimizerFacts, std::string_view(name), &OptimizerFacts::name);
+    if (facts == kOptimizerFacts.end()) {
         bool known = std::find(later.begin(), later.end(), name) != later.end();
         std::string message = known ? fmt::format("{} is not available yet in this version: use {}",
                                                   type->text, types_text("optimizer"))
@@ -373,27 +372,40 @@ void resolve_optimizer(KeyReader& keys, RunConfig& run) {
         if (const std::string own = own_optimizer(name); !own.empty()) {
             message += fmt::format(", a name in other programs: use {}", own);
         } else if (!known) {
-            auto near = nearest(type->text, names);
+            auto near = nearest(type->text, available_types("optimizer"));
             message += near ? fmt::format(", did you mean `{}`?", *near)
                             : fmt::format(": use {}", types_text("optimizer"));
         }
         return keys.problem("optimizer.type", message);
     }
     keys.record("optimizer.type", *type, type->origin);
+    const OptimizerKind kind = facts->kind;
     const std::string eps = "optimizer.params.eps";
-    if (name == "adafactor") return adafactor(keys, run);
-    if (const Value* const two = keys.given(eps); two != nullptr && two->is(Value::Kind::kList))
+    const Value* const two = keys.given(eps);
+    if (kind != OptimizerKind::kAdafactor && two != nullptr && two->is(Value::Kind::kList))
         return keys.problem(eps,
                             fmt::format("{} uses a single number: give one number", type->text));
-    if (name == "sgd") return sgd(keys, run);
-    if (name == "adagrad") return adagrad(keys, run);
-    if (name == "lion") return lion(keys, run);
-    if (name == "lamb") return lamb(keys, run);
-    if (name == "muon") return muon(keys, run);
-    if (name == "onebitadam") return one_bit(keys, run, OptimizerKind::kOneBitAdam);
-    if (name == "zerooneadam") return one_bit(keys, run, OptimizerKind::kZeroOneAdam);
-    if (name == "onebitlamb") return one_bit(keys, run, OptimizerKind::kOneBitLamb);
-    adam(keys, run, name == "adamw");
+    switch (kind) {
+        case OptimizerKind::kAdam:
+        case OptimizerKind::kAdamW:
+            return adam(keys, run, kind == OptimizerKind::kAdamW);
+        case OptimizerKind::kSgd:
+            return sgd(keys, run);
+        case OptimizerKind::kAdagrad:
+            return adagrad(keys, run);
+        case OptimizerKind::kLion:
+            return lion(keys, run);
+        case OptimizerKind::kLamb:
+            return lamb(keys, run);
+        case OptimizerKind::kMuon:
+            return muon(keys, run);
+        case OptimizerKind::kAdafactor:
+            return adafactor(keys, run);
+        case OptimizerKind::kOneBitAdam:
+        case OptimizerKind::kZeroOneAdam:
+        case OptimizerKind::kOneBitLamb:
+            return one_bit(keys, run, kind);
+    }
 }
 
 void resolve_parameter_groups(KeyReader& keys, RunConfig& run) {

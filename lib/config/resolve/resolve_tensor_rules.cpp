@@ -1,10 +1,10 @@
 // resolve_tensor_rules(): how the user wants parameters to be split among ranks.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
 #include <optional>
 #include <regex>
+#include <string>
+#include <string_view>
 
 #include "base/text.h"
 #include "config/read/quoteless.h"
@@ -35,11 +35,9 @@ void own_rules(KeyReader& keys, RunConfig& run) {
     }
 }
 
-// Returns the rule that DeepSpeed calls WORD; nullopt for another word.
-std::optional<std::string> rule_of(std::string word) {
-    std::ranges::transform(word, word.begin(), [](unsigned char letter) {
-        return static_cast<char>(std::tolower(letter));
-    });
+// Returns the rule that DeepSpeed calls TEXT; nullopt for another word.
+std::optional<std::string> rule_of(std::string_view text) {
+    std::string word = lower(text);
     if (word == "skip") return "replicated";
     if (word == "row" || word == "column") return word;
     return std::nullopt;

@@ -28,8 +28,8 @@ std::vector<GpuFault> gpu_faults(const RunConfig& config) {
             "remove it");
     if (config.states != MomentFormat::kFp32)
         add("dslaunch.optimizer.states", "moments in fewer bits than fp32 are", "use fp32");
-    if (const std::string_view name = facts_of(config.optimizer.kind).missing_on_gpu; !name.empty())
-        add("optimizer.type", std::string(name) + " is", "use another one");
+    if (const OptimizerFacts& facts = facts_of(config.optimizer.kind); !facts.runs_on_gpus)
+        add("optimizer.type", std::string(facts.type) + " is", "use another one");
     const WireConfig& wire = config.zero.wire;
     if (wire.parameters == WireChoice::kOn)
         add("zero_optimization.zero_quantized_weights", "is", "remove it");

@@ -26,7 +26,8 @@ enum class OptimizerKind {
 // The facts of an optimizer that do not depend on its settings.
 struct OptimizerFacts {
     OptimizerKind kind;
-    std::string_view name;  // in checkpoints and messages
+    std::string_view type;  // optimizer.type in a config
+    std::string_view name;  // in checkpoints and messages: `type` in small letters
     // torch.optim's names for the two values that the optimizer keeps for each parameter; "" if it
     // keeps only one or no value. SGD keeps a value only if it has momentum, and Adafactor keeps
     // the first value only if it has a first moment.
@@ -39,8 +40,8 @@ struct OptimizerFacts {
     bool decays_gradient = false;  // weight decay is added to the gradient, not to parameters
     // The update of an element depends on all other elements of its tensor.
     bool needs_whole_tensors = false;
-    bool compresses = false;               // hosts exchange a compressed form of gradients
-    std::string_view missing_on_gpu = {};  // its name in the refusal; empty if it runs on GPUs
+    bool compresses = false;   // hosts exchange a compressed form of gradients
+    bool runs_on_gpus = true;  // its update has kernels for GPUs, unless it compresses
 };
 
 inline constexpr std::array<std::string_view, 2> kAdamMoments = {"exp_avg", "exp_avg_sq"};
@@ -48,51 +49,65 @@ inline constexpr std::array<std::string_view, 2> kAdamMoments = {"exp_avg", "exp
 // One row for each optimizer, in the order of OptimizerKind.
 inline constexpr std::array<OptimizerFacts, 11> kOptimizerFacts = {{
     {.kind = OptimizerKind::kAdam,
+     .type = "Adam",
      .name = "adam",
      .moments = kAdamMoments,
      .has_usual_rate = true,
      .decays_gradient = true},
     {.kind = OptimizerKind::kAdamW,
+     .type = "AdamW",
      .name = "adamw",
      .moments = kAdamMoments,
      .has_usual_rate = true},
     {.kind = OptimizerKind::kSgd,
+     .type = "SGD",
      .name = "sgd",
      .moments = {"momentum_buffer"},
      .has_betas = false,
      .decays_gradient = true},
     {.kind = OptimizerKind::kAdagrad,
+     .type = "Adagrad",
      .name = "adagrad",
      .moments = {"sum"},
      .first_is_square = true,
      .has_betas = false,
      .decays_gradient = true},
-    {.kind = OptimizerKind::kLion, .name = "lion", .moments = {"exp_avg"}, .has_usual_rate = true},
+    {.kind = OptimizerKind::kLion,
+     .type = "Lion",
+     .name = "lion",
+     .moments = {"exp_avg"},
+     .has_usual_rate = true},
     {.kind = OptimizerKind::kLamb,
+     .type = "Lamb",
      .name = "lamb",
      .moments = kAdamMoments,
      .needs_whole_tensors = true},
     {.kind = OptimizerKind::kMuon,
+     .type = "Muon",
      .name = "muon",
      .moments = kAdamMoments,
      .needs_whole_tensors = true,
-     .missing_on_gpu = "Muon"},
+     .runs_on_gpus = false},
     {.kind = OptimizerKind::kAdafactor,
+     .type = "Adafactor",
      .name = "adafactor",
      .moments = {"exp_avg"},
      .needs_whole_tensors = true,
-     .missing_on_gpu = "Adafactor"},
+     .runs_on_gpus = false},
     {.kind = OptimizerKind::kOneBitAdam,
+     .type = "OneBitAdam",
      .name = "onebitadam",
      .moments = kAdamMoments,
      .has_usual_rate = true,
      .compresses = true},
     {.kind = OptimizerKind::kZeroOneAdam,
+     .type = "ZeroOneAdam",
      .name = "zerooneadam",
      .moments = kAdamMoments,
      .has_usual_rate = true,
      .compresses = true},
     {.kind = OptimizerKind::kOneBitLamb,
+     .type = "OneBitLamb",
      .name = "onebitlamb",
      .moments = kAdamMoments,
      .needs_whole_tensors = true,

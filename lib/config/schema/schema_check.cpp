@@ -10,6 +10,7 @@
 #include "base/foreign/foreign_names.h"
 #include "base/text.h"
 #include "config/read/quoteless.h"
+#include "config/run/optimizer_facts.h"
 #include "config/schema/asking_sections.h"
 #include "config/schema/meant_value.h"
 #include "config/schema/schema.h"
@@ -414,9 +415,11 @@ bool fits_type(KeyType type, const Value& value) {
 }
 
 const std::vector<std::string>& available_types(std::string_view section) {
-    static const std::vector<std::string> optimizers = {
-        "Adam", "AdamW",     "SGD",        "Adagrad",     "Lion",      "Lamb",
-        "Muon", "Adafactor", "OneBitAdam", "ZeroOneAdam", "OneBitLamb"};
+    static const std::vector<std::string> optimizers = [] {
+        std::vector<std::string> types;
+        for (const OptimizerFacts& facts : kOptimizerFacts) types.emplace_back(facts.type);
+        return types;
+    }();
     static const std::vector<std::string> schedulers = {
         "WarmupLR",    "WarmupDecayLR", "WarmupCosineLR", "OneCycle",
         "LRRangeTest", "Linear",        "Cosine",         "WSD"};

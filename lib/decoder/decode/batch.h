@@ -53,9 +53,9 @@ struct Batch {
 
 // The interface that computes batches. One implementation uses a decoder in this process; the other
 // one uses a group of ranks that share a decoder.
-class StepRunner {
+class BatchRunner {
   public:
-    virtual ~StepRunner() = default;
+    virtual ~BatchRunner() = default;
     [[nodiscard]] virtual int64_t vocabulary() const = 0;  // number of tokens, and of logits in a
                                                            // row
     [[nodiscard]] virtual int64_t context() const = 0;     // largest number of positions in a

@@ -80,8 +80,8 @@ class Decoder {
     std::vector<float> hidden_, normed_, branch_, mlp_branch_, logits_;
 };
 
-// A StepRunner for a decoder whose weights are all on this rank.
-class LoneRunner final : public StepRunner {
+// A BatchRunner for a decoder whose weights are all on this rank.
+class LoneRunner final : public BatchRunner {
   public:
     // DECODER must outlive this object.
     explicit LoneRunner(Decoder& decoder) : decoder_(decoder) {}

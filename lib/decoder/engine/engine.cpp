@@ -13,7 +13,7 @@ const char* end_name(TextEnd end) {
     return end == TextEnd::kLength || end == TextEnd::kContext ? "length" : nullptr;
 }
 
-Engine::Engine(StepRunner& runner, const EngineOptions& options)
+Engine::Engine(BatchRunner& runner, const EngineOptions& options)
     : runner_(runner), options_(options), pool_(static_cast<int32_t>(runner.pages())) {
     DSL_CHECK(options.sequences_max > 0 && options.sequences_max <= runner.rows_max() &&
                   options.queue_max >= 0,

@@ -59,7 +59,7 @@ struct EngineCounts {
 class Engine {
   public:
     // RUNNER must outlive this object.
-    Engine(StepRunner& runner, const EngineOptions& options);
+    Engine(BatchRunner& runner, const EngineOptions& options);
 
     // Returns true if the queue has room for another request.
     [[nodiscard]] bool has_room() const;
@@ -104,7 +104,7 @@ class Engine {
     [[nodiscard]] Batch next_batch(std::vector<Sequence*>& owners);
     [[nodiscard]] TextEnd end_of(const Sequence& sequence) const;
 
-    StepRunner& runner_;
+    BatchRunner& runner_;
     EngineOptions options_;
     PagePool pool_;
     Sequences running_;  // in the order in which they were admitted

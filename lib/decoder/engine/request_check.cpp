@@ -6,7 +6,7 @@
 
 namespace dslaunch::decoder {
 
-void check_request(const Request& request, const StepRunner& runner) {
+void check_request(const Request& request, const BatchRunner& runner) {
     static_cast<void>(Sampler(request.sampling));
     if (request.prompt.empty()) fail(ExitCode::kInput, "the prompt has no tokens");
     for (const int32_t token : request.prompt)

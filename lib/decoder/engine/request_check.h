@@ -10,6 +10,6 @@ namespace dslaunch::decoder {
 // Throws Error{kInput} for a prompt that is empty, contains a token outside RUNNER's vocabulary, or
 // leaves no room in the context or in the cache; Error{kUsage} if a sampling option is out of
 // range. Any thread.
-void check_request(const Request& request, const StepRunner& runner);
+void check_request(const Request& request, const BatchRunner& runner);
 
 }  // namespace dslaunch::decoder

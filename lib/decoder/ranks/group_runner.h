@@ -41,7 +41,7 @@ struct GroupParts {
 };
 
 // One rank of the group.
-class GroupRunner final : public StepRunner {
+class GroupRunner final : public BatchRunner {
   public:
     // The objects in PARTS must outlive this object.
     explicit GroupRunner(GroupParts parts);

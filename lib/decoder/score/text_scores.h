@@ -37,7 +37,7 @@ struct ScoreOptions {
 class TextScorer {
   public:
     // RUNNER must outlive this object, and nobody else may use its cache meanwhile.
-    explicit TextScorer(StepRunner& runner) : runner_(runner) {}
+    explicit TextScorer(BatchRunner& runner) : runner_(runner) {}
 
     // Returns the score of a text. TARGETS[i] is the token that should follow TOKENS[0..i], or
     // kNoTarget. Throws Error{kInput} for a text that is longer than the context or the cache, for
@@ -50,7 +50,7 @@ class TextScorer {
   private:
     void check(std::span<const int32_t> tokens, std::span<const int32_t> targets) const;
 
-    StepRunner& runner_;
+    BatchRunner& runner_;
 };
 
 }  // namespace dslaunch::decoder

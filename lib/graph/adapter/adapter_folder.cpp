@@ -70,11 +70,8 @@ void write_adapter(const AdapterFolder& adapter, const std::string& folder) {
         writer.write(i, {static_cast<const std::byte*>(values[i].const_data_ptr()),
                          static_cast<size_t>(values[i].nbytes())});
     writer.commit();
-    const std::string config = storage::adapter_config_json(adapter.config);
-    storage::AtomicFile file(fmt::format("{}/{}", folder, storage::kAdapterConfig),
-                             Bytes{std::ssize(config)});
-    file.write(config);
-    file.commit();
+    storage::write_atomically(fmt::format("{}/{}", folder, storage::kAdapterConfig),
+                              storage::adapter_config_json(adapter.config));
 }
 
 namespace {

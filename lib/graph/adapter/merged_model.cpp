@@ -9,7 +9,6 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/tensor.h>
-
 #include <fmt/format.h>
 
 #include <map>

@@ -120,9 +120,7 @@ void write_fewer_layers(const std::string& folder, int64_t count) {
     if (std::ssize(config.layers) != count || !are_alike(config.layers))
         fail(ExitCode::kInput, "{}: cannot describe a model with only {} of the layers",
              printable(path), count);
-    storage::AtomicFile file(path, Bytes{std::ssize(text)});
-    file.write(text);
-    file.commit();
+    storage::write_atomically(path, text);
 }
 
 }  // namespace dslaunch::graph

@@ -6,7 +6,6 @@
 #include <torch/csrc/jit/serialization/unpickler.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -373,8 +372,7 @@ Module load_by_libtorch(const std::string& path) {
     const storage::ZipArchive archive(path);
     std::set<std::string> names;
     for (const storage::ZipRecord& record : archive.records()) {
-        std::string name = record.name;
-        std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+        const std::string name = dslaunch::lower(record.name);
         if (!names.insert(name).second)
             fail(ExitCode::kInput, "{}: two of its records have the name {}", path,
                  printable(name));

@@ -88,9 +88,9 @@ Value* overwritten_as(const Node& node, size_t output) {
 }
 
 const Value* before_writes(const Value* value) {
-    while (const Value* const written = overwritten_as(*value->node(), value->offset()))
-        value = written;
-    return value;
+    return follow_back(value, [](const Value* at) -> const Value* {
+        return overwritten_as(*at->node(), at->offset());
+    });
 }
 
 }  // namespace dslaunch::graph

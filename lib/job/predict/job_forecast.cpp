@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <set>
@@ -26,6 +25,7 @@
 #include "job/setup/job_layout.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/trial_batch.h"
+#include "launch/machine/machine_topology.h"
 #include "plan/choose/stage_choice.h"
 #include "runtime/memory/lending_allocator.h"
 #include "runtime/watch/process_usage.h"
@@ -235,12 +235,6 @@ double share_of_speed(double beside, double alone) {
 
 }  // namespace
 
-void set_rank_threads(int ranks) {
-    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-    const auto processors = static_cast<int>(std::thread::hardware_concurrency());
-    at::set_num_threads(std::max(1, processors / ranks));
-}
-
 JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options) {
     JobRates rates;
     const auto begin = [&](MeasuredWork work) {
@@ -295,8 +289,7 @@ namespace {
 // Returns the number of processes to start beside this process. Each process is taken to need twice
 // the memory that this process uses now, since it has the model and will also hold the gradients.
 int neighbour_count(int ranks) {
-    const auto processors = static_cast<int>(std::thread::hardware_concurrency());
-    int count = std::max(0, std::min(ranks, processors) - 1);
+    int count = std::max(0, std::min(ranks, launch::processors_granted()) - 1);
     const int64_t each = 2 * runtime::process_usage().rss_bytes;
     // A limit on a single process does not limit the number of processes.
     std::vector<MemoryLimit> limits = read_memory_state().limits;

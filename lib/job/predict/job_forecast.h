@@ -29,10 +29,6 @@ struct JobRatesOptions {
     std::function<void(MeasuredWork)> before = {};
 };
 
-// Sets the number of LibTorch's threads for trial passes so that RANKS ranks share this machine's
-// processors, unless OMP_NUM_THREADS is set.
-void set_rank_threads(int ranks);
-
 // Returns the measured rates of a rank of SETUP's job: the times of segments, the speed of the
 // optimizer's step over the rank's own part, and the speed of sums. The rates of disks are what
 // io-bench has stored. Takes as long as a few steps. Freed memory is kept during the measurement,

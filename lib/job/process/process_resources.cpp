@@ -1,12 +1,16 @@
 #include "job/process/process_resources.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sched.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
+#include "launch/machine/machine_topology.h"
 #include "runtime/memory/lending_allocator.h"
 
 namespace dslaunch::job {
@@ -17,20 +21,26 @@ std::string pin_to_processors(const launch::WorkerEnvironment& environment, int 
         return std::string_view(given) == "none" ? "not pinned"
                                                  : fmt::format("bound to processors {}", given);
     }
-    cpu_set_t allowed;
-    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return "not pinned";
-    const int count = CPU_COUNT(&allowed);
-    if (count != environment.local_world_size * threads) return "not pinned";
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    int seen = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (!CPU_ISSET(cpu, &allowed)) continue;
-        if (seen / threads == environment.local_rank) CPU_SET(cpu, &mine);
-        ++seen;
+    const std::vector<int> allowed = launch::allowed_processors();
+    if (std::ssize(allowed) != environment.local_world_size * threads) return "not pinned";
+    const size_t capacity = static_cast<size_t>(allowed.back()) + 1;
+    const size_t bytes = CPU_ALLOC_SIZE(capacity);
+    cpu_set_t* const mine = CPU_ALLOC(capacity);
+    CPU_ZERO_S(bytes, mine);
+    const int first = environment.local_rank * threads;
+    for (int i = first; i < first + threads; ++i)
+        CPU_SET_S(allowed[static_cast<size_t>(i)], bytes, mine);
+    const bool is_pinned = ::sched_setaffinity(0, bytes, mine) == 0;
+    CPU_FREE(mine);
+    return is_pinned ? "pinned to its own processors" : "not pinned";
+}
+
+void set_rank_threads(int ranks, int wanted) {
+    if (wanted > 0) {
+        at::set_num_threads(wanted);
+    } else if (std::getenv(launch::kThreadsVariable) == nullptr) {
+        at::set_num_threads(static_cast<int>(launch::rank_threads(ranks)));
     }
-    if (::sched_setaffinity(0, sizeof mine, &mine) != 0) return "not pinned";
-    return "pinned to its own processors";
 }
 
 void return_freed_memory() {

@@ -1,6 +1,6 @@
-// The processors that a rank's process runs on, and the allocator's treatment of freed memory: it
-// is returned to the system while a job is set up, and kept while the job steps. All calls affect
-// the whole process; call them while there are few threads.
+// The processors that a rank's process runs on, the number of its threads, and the allocator's
+// treatment of freed memory: it is returned to the system while a job is set up, and kept while the
+// job steps. All calls affect the whole process; call them while there are few threads.
 #pragma once
 
 #include <string>
@@ -13,6 +13,11 @@ namespace dslaunch::job {
 // this machine has processors. Otherwise the system decides where ranks run, because other work may
 // use the machine too. Returns a text about what was done.
 std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads);
+
+// Sets the number of LibTorch's threads to WANTED. If WANTED is 0, each of RANKS ranks that share
+// this machine gets the same number of its processors; but if OMP_NUM_THREADS is set, LibTorch
+// already obeys it, and nothing is changed.
+void set_rank_threads(int ranks, int wanted = 0);
 
 // Makes the allocator return freed memory to the system while a job is loaded: large blocks become
 // separate mappings.

@@ -1,7 +1,6 @@
 #include "job/run/job_steps.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/log.h"
 #include "base/machine/memory_limits.h"
@@ -25,12 +24,6 @@ std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::Chun
         bytes.push_back(Bytes{layout.bytes + layout.sum_bytes});
     }
     return bytes;
-}
-
-// Returns how many bytes this rank may still use if all RANKS ranks of its host use as much.
-Bytes free_memory(int ranks) {
-    const std::optional<MemoryLimit> share = tightest_share(read_memory_state().limits, ranks);
-    return share ? share->left : Bytes{std::numeric_limits<int64_t>::max()};
 }
 
 }  // namespace
@@ -121,11 +114,8 @@ void JobSteps::trace_step(const runtime::StepRun& run) {
     if (options_.output.empty()) return;
     std::vector<plan::InstructionSpan> predicted;
     if (options_.rates) predicted = forecast_step(*run.plan, setup_, place_, *options_.rates);
-    const std::string json = plan::trace_json(*run.plan, setup_.info, run.spans, predicted);
-    storage::AtomicFile file(options_.output + "/trace.json",
-                             Bytes{static_cast<int64_t>(json.size())});
-    file.write(json);
-    file.commit();
+    storage::write_atomically(options_.output + "/trace.json",
+                              plan::trace_json(*run.plan, setup_.info, run.spans, predicted));
     log_info("train", "{}/trace.json shows step {}: open it at ui.perfetto.dev", options_.output,
              run.step);
 }

@@ -71,12 +71,6 @@ bool is_small(const JobSetup& setup, plan::PassSize size) {
            (setup.shapes_only || numel * static_cast<double>(tokens) <= kProducts);
 }
 
-Bytes free_memory() {
-    constexpr Bytes kNoLimit = gib(int64_t{1} << 20);
-    const auto limit = tightest_share(read_memory_state().limits, 1);
-    return limit ? limit->left : kNoLimit;
-}
-
 // Passes over the begin of a sample, each twice as long as the one before.
 class GrowingPasses {
   public:
@@ -122,7 +116,7 @@ class GrowingPasses {
     const std::vector<c10::IValue>& batch_;
     plan::PassSize whole_;
     const MeasureBatch& measure_;
-    Bytes free_ = free_memory();
+    Bytes free_ = free_memory(1);
     double spent_s_ = 0;
     std::vector<plan::MeasuredPass> passes_;
 };

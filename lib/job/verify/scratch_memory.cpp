@@ -3,15 +3,16 @@
 #include <c10/core/CPUAllocator.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/statvfs.h>
 
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/machine/disk_room.h"
 #include "base/text.h"
 
 namespace dslaunch::job {
@@ -50,9 +51,9 @@ ScratchMemory::ScratchMemory(std::string folder)
 }
 
 Bytes ScratchMemory::left() const {
-    struct statvfs state {};
-    if (::statvfs(folder_.c_str(), &state) != 0) refuse(folder_, 0, errno);
-    return Bytes{static_cast<int64_t>(state.f_bavail * state.f_frsize)};
+    const std::optional<DiskSpace> disk = disk_space(folder_);
+    if (!disk) refuse(folder_, 0, errno);
+    return disk->free;
 }
 
 c10::DataPtr ScratchMemory::allocate(size_t bytes) {

@@ -46,7 +46,7 @@ double adam_error(const config::OptimizerConfig& config, const UpdateFacts& fact
     const auto step = static_cast<double>(facts.update);
     const double rest1 = config.bias_correction ? 1 - std::pow(config.beta1, step) : 1;
     const double rest2 = config.bias_correction ? 1 - std::pow(config.beta2, step) : 1;
-    const bool decoupled = config.kind == config::OptimizerKind::kAdamW;
+    const bool decoupled = !config::facts_of(config.kind).decays_gradient;
     const double kept = before.parameter * (1 - (decoupled ? facts.lr * config.weight_decay : 0.0));
     // Uses the states as the update stored them, because other checks already cover their rounding.
     double variance = after.second;

@@ -10,12 +10,11 @@
 
 #include <cstdint>
 
+#include "base/half_bits.h"
+
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy.
 namespace dslaunch::kernels {
 namespace {
-
-// Adding this to a number rounds it to a whole number, for magnitudes below 2^22.
-constexpr float kWholeShift = 12582912.0F;  // 1.5 · 2^23
 
 // Returns the whole number nearest to X, ties to even. REQUIRES: |X| < 2^22.
 inline int32_t nearest_whole(float x) {

@@ -18,6 +18,7 @@
 #include "launch/machine/held_name.h"
 #include "launch/machine/machine_name.h"
 #include "launch/plan/join_token.h"
+#include "launch/plan/worker_environment.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -152,7 +153,7 @@ int run_joining_agent(JoinRequest request, WorkerStdin worker_stdin) {
         settings.asks_before_ending = true;
         settings.worker_stdin = worker_stdin;
         settings.come_again_fd = come_again.get();
-        if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
+        if (const char* devices = std::getenv(kDevicesVariable)) {
             settings.visible_devices = devices;
         }
         const int code =

@@ -167,7 +167,7 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     for (const int fd : {place.control_fd, place.arena_fd, place.rendezvous_fd})
         if (fd >= 0) spawn_request.kept_fds.push_back(fd);
     spawn_request.environment = worker_environment(request, wanted, place);
-    ProcessorShare share{request.target_kind == TargetKind::kModel, request.machine_ranks,
+    RankProcessors share{request.target_kind == TargetKind::kModel, request.machine_ranks,
                          shared.cores, 0, request.binding.mode == BindMode::kNone ? "none" : ""};
     if (shared.place != nullptr) {
         spawn_request.processors = shared.place->processors;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/machine/disk_room.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "launch/machine/elf_needs.h"
@@ -147,20 +147,6 @@ int64_t memory_bytes(const std::string& text, std::string_view name) {
     return kibibytes ? *kibibytes * 1024 : -1;
 }
 
-struct Space {
-    int64_t free_bytes = -1;
-    int64_t all_bytes = -1;
-    int error_number = 0;
-};
-
-Space space_at(const std::string& path) {
-    struct statvfs facts {};
-    if (::statvfs(path.c_str(), &facts) != 0) return {-1, -1, errno};
-    const auto block = static_cast<int64_t>(facts.f_frsize);
-    return {static_cast<int64_t>(facts.f_bavail) * block,
-            static_cast<int64_t>(facts.f_blocks) * block, 0};
-}
-
 }  // namespace
 
 std::string processor_model(const std::string& cpuinfo) {
@@ -189,7 +175,7 @@ MachineFacts look_at_machine(const std::string& root) {
                              first_number(value_in(memory, "Hugepagesize")) * 1024;
     facts.memlock_bytes_max = soft_limit(RLIMIT_MEMLOCK);
     facts.open_files_max = soft_limit(RLIMIT_NOFILE);
-    facts.shared_memory_bytes = std::max<int64_t>(space_at(root + "/dev/shm").all_bytes, 0);
+    facts.shared_memory_bytes = disk_space(root + "/dev/shm").value_or(DiskSpace{}).whole.value;
     facts.addresses = list_interfaces();
     return facts;
 }
@@ -255,10 +241,13 @@ NodeReport report_node(const ReportRequest& request) {
     const std::string memory = text_or_empty("/proc/meminfo");
     report.memory_bytes = memory_bytes(memory, "MemTotal");
     report.memory_free_bytes = memory_bytes(memory, "MemAvailable");
-    const Space disk = space_at(request.directory);
-    report.disk_free_bytes = disk.free_bytes;
-    if (disk.error_number != 0) report.disk_error = errno_text(disk.error_number);
-    report.shared_memory_bytes = space_at("/dev/shm").all_bytes;
+    if (const auto disk = disk_space(request.directory)) {
+        report.disk_free_bytes = disk->free.value;
+    } else {
+        report.disk_error = errno_text(errno);
+    }
+    if (const auto shared = disk_space("/dev/shm"))
+        report.shared_memory_bytes = shared->whole.value;
     report.locked_memory_max = soft_limit(RLIMIT_MEMLOCK);
     report.open_files_max = soft_limit(RLIMIT_NOFILE);
     report.clock_ns = wall_clock().count();

@@ -4,15 +4,16 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/machine/disk_room.h"
 #include "base/new_files.h"
 #include "base/path.h"
 #include "base/text.h"
@@ -40,15 +41,9 @@ bool is_plain_path(const std::string& path) {
     });
 }
 
-bool is_sha256(std::string_view text) {
-    return text.size() == 2 * kPushHashBytes &&
-           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
 std::string free_space_text(int fd) {
-    struct statvfs facts {};
-    if (::fstatvfs(fd, &facts) != 0) return "unknown";
-    return to_text(Bytes{static_cast<int64_t>(facts.f_bavail * facts.f_frsize)});
+    const std::optional<DiskSpace> disk = disk_space(fd);
+    return disk ? to_text(disk->free) : "unknown";
 }
 
 }  // namespace
@@ -122,7 +117,7 @@ void PushReceiver::offer(const PushOffer& offer) {
     if (!is_plain_path(offer_.path) || offer_.bytes < 0) {
         return give_up("the path must be absolute, without `.` and `..`");
     }
-    if (offer_.bytes > kPushFileBytesMax || !is_sha256(offer_.hash)) {
+    if (offer_.bytes > kPushFileBytesMax || !is_hex_text(offer_.hash, 2 * kPushHashBytes)) {
         return give_up(fmt::format("a file of {} with the hash `{}` cannot be sent",
                                    to_text(Bytes{offer_.bytes}), printable(offer_.hash)));
     }

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <ctime>
 #include <vector>
 
@@ -22,11 +21,6 @@ namespace {
 constexpr size_t kCacheBytesMax = 1U << 20;
 constexpr size_t kHexDigits = 64;
 constexpr int64_t kSettled = 2 * kNanosecondsPerSecond;
-
-bool is_hash(std::string_view text) {
-    return text.size() == kHexDigits &&
-           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
 
 }  // namespace
 
@@ -57,7 +51,7 @@ void HashCache::load() {
     }
     for (const std::string& line : split(text, '\n')) {
         const std::vector<std::string> words = split(line, ' ');
-        if (words.size() != 7 || !is_hash(words[6])) continue;
+        if (words.size() != 7 || !is_hex_text(words[6], kHexDigits)) continue;
         std::vector<int64_t> numbers;
         for (size_t i = 0; i < 6; ++i) {
             if (const auto number = parse_int(words[i])) numbers.push_back(*number);
@@ -98,12 +92,8 @@ void HashCache::save() {
     }
     static_cast<void>(make_folders(folder_of(path_)));  // errors are reported when the file is
                                                         // opened
-    const TemporaryFile temporary = open_temporary(path_, 0600);
-    int status = temporary.fd.valid() ? write_full(temporary.fd.get(), text) : -errno;
-    if (status == 0 && ::rename(temporary.path.c_str(), path_.c_str()) != 0) status = -errno;
-    if (status == 0) return;
-    if (temporary.fd.valid()) ::unlink(temporary.path.c_str());
-    log_debug("launch", "cannot write the hash cache {}: {}", path_, errno_text(-status));
+    if (const int status = replace_file(path_, text, 0600); status != 0)
+        log_debug("launch", "cannot write the hash cache {}: {}", path_, errno_text(-status));
 }
 
 }  // namespace dslaunch::launch

@@ -1,8 +1,8 @@
 #include "launch/files/sha256.h"
 
-#include <fmt/format.h>
-
 #include "base/check.h"
+#include "base/text.h"
+#include "base/text_bytes.h"
 
 namespace dslaunch::launch {
 
@@ -25,9 +25,7 @@ std::string Sha256::raw() {
 }
 
 std::string Sha256::hex() {
-    std::string text;
-    for (const char byte : raw()) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-    return text;
+    return hex_text(bytes_in(raw()));
 }
 
 }  // namespace dslaunch::launch

@@ -95,14 +95,7 @@ struct JobRecord::Folder {
     }
 
     int replace(const std::string& file, std::string_view content) const {
-        if (!is_open) return 0;
-        const std::string target = path + "/" + file;
-        const TemporaryFile temporary = open_temporary(target, 0600);
-        if (!temporary.fd.valid()) return -errno;
-        int status = write_full(temporary.fd.get(), content);
-        if (status == 0 && ::rename(temporary.path.c_str(), target.c_str()) != 0) status = -errno;
-        if (status != 0) ::unlink(temporary.path.c_str());
-        return status;
+        return is_open ? replace_file(path + "/" + file, content, 0600) : 0;
     }
 
     // After the first failure nothing more is written to the log.

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
 #include <vector>
 
+#include "base/machine/control_group.h"
 #include "base/text.h"
 #include "launch/process/process_tree.h"
 
@@ -28,24 +30,14 @@ struct Group {
 // if /proc shows a longer path.
 Group find_group(const std::string& root, std::string_view controller) {
     Group group;
-    std::string top;
-    std::string path;
-    for (const std::string& line : split(text_or_empty(root + "/proc/self/cgroup"), '\n')) {
-        const size_t first = line.find(':');
-        const size_t second = line.find(':', first + 1);
-        if (first == std::string::npos || second == std::string::npos) continue;
-        const auto controllers = split(line.substr(first + 1, second - first - 1), ',');
-        const bool named =
-            std::find(controllers.begin(), controllers.end(), controller) != controllers.end();
-        if (!named && !(line.starts_with("0::") && top.empty())) continue;
-        group.version_1 = named;
-        top = root + "/sys/fs/cgroup";
-        if (named) top.append("/").append(controller);
-        path = line.substr(second + 1);
-        if (named) break;
-    }
-    if (top.empty()) return group;
-    for (fs::path below(path); below != below.root_path() && !below.empty();
+    const std::string text = text_or_empty(root + "/proc/self/cgroup");
+    const std::optional<std::string> named = find_control_group(text, controller);
+    const std::optional<std::string> own = named ? named : find_control_group(text, "");
+    if (!own) return group;
+    group.version_1 = named.has_value();
+    std::string top = root + "/sys/fs/cgroup";
+    if (named) top.append("/").append(controller);
+    for (fs::path below(*own); below != below.root_path() && !below.empty();
          below = below.parent_path()) {
         std::error_code error;
         if (fs::is_directory(top + below.string(), error)) {
@@ -149,7 +141,7 @@ int64_t read_counter(const std::string& path, const std::string& name) {
     return -1;
 }
 
-int processors_granted(const std::string& root) {
+int group_processors(const std::string& root) {
     const Group group = find_group(root, "cpu");
     int64_t least = 0;
     for (const std::string& folder : group.folders) {
@@ -201,7 +193,7 @@ MachineTopology read_machine_topology(const std::string& root, const std::vector
         topology.processors.push_back(processor);
     }
     topology.gpu_nodes = read_gpu_nodes(root);
-    topology.cores_max = processors_granted(root);
+    topology.cores_max = group_processors(root);
     return topology;
 }
 
@@ -220,6 +212,18 @@ std::vector<int> allowed_processors() {
         if (fits) break;
     }
     return numbers;
+}
+
+int processors_allowed() {
+    const auto allowed = static_cast<int64_t>(allowed_processors().size());
+    const int64_t known = allowed > 0 ? allowed : ::sysconf(_SC_NPROCESSORS_ONLN);
+    return static_cast<int>(std::max<int64_t>(known, 1));
+}
+
+int processors_granted() {
+    const int allowed = processors_allowed();
+    const int of_group = group_processors("");
+    return of_group > 0 ? std::min(of_group, allowed) : allowed;
 }
 
 std::optional<std::vector<int>> parse_processor_list(std::string_view text) {

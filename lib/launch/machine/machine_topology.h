@@ -11,10 +11,10 @@
 
 namespace dslaunch::launch {
 
-// Returns the number of processors whose time this process may use, rounded up. The number is the
-// smallest limit of its control group and of the groups above it. Returns 0 if there is no limit.
-// ROOT: "" for this machine, else a test's folder that contains proc/ and sys/.
-[[nodiscard]] int processors_granted(const std::string& root);
+// Returns the number of processors whose time the control group of this process allows, rounded up.
+// The number is the smallest limit of the group and of the groups above it. Returns 0 if there is
+// no limit. ROOT: "" for this machine, else a test's folder that contains proc/ and sys/.
+[[nodiscard]] int group_processors(const std::string& root);
 
 // Returns the number of processes of the control group that were killed because its memory was used
 // up; -1 if the kernel does not report it.
@@ -62,6 +62,13 @@ struct MachineTopology {
 
 // Returns the processors that this process may run on, by number.
 [[nodiscard]] std::vector<int> allowed_processors();
+// Returns how many processors this process may run on. If the kernel does not say it, returns the
+// number of processors that are online; at least 1.
+[[nodiscard]] int processors_allowed();
+// Returns the number of processors whose full time this process gets; at least 1. In a container,
+// the number may be smaller than processors_allowed(), because the control group can have a quota.
+// More threads than the returned number would be paused in turns and wait for each other.
+[[nodiscard]] int processors_granted();
 
 // Returns 0 1 2 3 8 for "0-3,8", sorted, each once. Returns nothing if TEXT has another form, is
 // empty, or contains a number above 65,535.

@@ -1,13 +1,7 @@
 #include "launch/metrics/prometheus_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-
-#include "base/fd.h"
 #include "base/new_files.h"
 
 namespace dslaunch::launch {
@@ -84,11 +78,7 @@ std::string PrometheusFile::text(bool is_running) const {
 // Replaces the file as a whole, since a collector may read it at any time. Does not sync it, since
 // a power cut ends the job too.
 int PrometheusFile::replace(bool is_running) {
-    const TemporaryFile file = open_temporary(path_, 0644);
-    if (!file.fd.valid()) return -errno;
-    int status = write_full(file.fd.get(), text(is_running));
-    if (status == 0 && ::rename(file.path.c_str(), path_.c_str()) != 0) status = -errno;
-    if (status != 0) ::unlink(file.path.c_str());
+    const int status = replace_file(path_, text(is_running), 0644);
     is_written_ = is_written_ || status == 0;
     return status;
 }

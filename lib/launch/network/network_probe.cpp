@@ -81,11 +81,7 @@ AgentHello look_at_node() {
     hello.kernel = names.release;
     hello.processor = names.machine;
     hello.pid = ::getpid();
-    hello.cores = static_cast<int64_t>(allowed_processors().size());
-    if (hello.cores == 0) hello.cores = ::sysconf(_SC_NPROCESSORS_ONLN);
-    if (const int granted = processors_granted(""); granted > 0) {
-        hello.cores = std::min<int64_t>(hello.cores, granted);
-    }
+    hello.cores = processors_granted();
     hello.gpus = count_gpus();
     hello.arrival_address = arrival_address();
     return hello;

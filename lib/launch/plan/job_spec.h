@@ -135,14 +135,14 @@ struct LogSettings {
 };
 
 // The smallest and largest number of hosts of a job (--nnodes MIN:MAX).
-struct NodeRange {
+struct NodeCounts {
     int min = 1;
     int max = 1;
 };
 
 // The rules of a job that may run on some of its hosts, and on other hosts after a failure.
 struct ElasticRules {
-    NodeRange nodes;                 // the smallest and the largest number of nodes of an attempt
+    NodeCounts nodes;                // the smallest and the largest number of nodes of an attempt
     std::vector<std::string> hosts;  // all hosts that may be used, in order; empty if every attempt
                                      // needs all of JobSpec::nodes
     // Returns the nodes and ranks for some of `hosts`. CHOSEN: the indices of these hosts,

@@ -1,7 +1,6 @@
 #include "launch/plan/join_token.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <openssl/rand.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,9 +51,7 @@ std::string make_token() {
     if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
         fail(ExitCode::kSetup, "cannot get random bytes for a token");
     }
-    std::string text;
-    for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-    return text;
+    return hex_text(std::as_bytes(std::span(bytes)));
 }
 
 std::string read_token_file(const std::string& path) {

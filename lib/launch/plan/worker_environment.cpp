@@ -14,9 +14,15 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/machine/gpu_use.h"
+#include "launch/machine/machine_topology.h"
 
 namespace dslaunch::launch {
 namespace {
+
+// OpenMP's own variable: whether waiting threads spin or sleep.
+constexpr const char* kWaitVariable = "OMP_WAIT_POLICY";
+// A variable of libgomp: how many checks a waiting thread makes before it sleeps.
+constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
 
 std::optional<std::string> read(const char* name) {
     const char* value = std::getenv(name);
@@ -48,6 +54,11 @@ std::string all_gpus() {
     return fmt::format("{}", fmt::join(numbers, ","));
 }
 
+// Returns the number of threads of each of RANKS ranks that share PROCESSORS.
+int64_t share_of(int64_t processors, int64_t ranks) {
+    return std::max<int64_t>(1, processors / ranks);
+}
+
 // Makes the same pause that a waiting thread of libgomp makes between two checks.
 void look_away() {
 #if defined(__x86_64__)
@@ -55,6 +66,24 @@ void look_away() {
 #else
     asm volatile("" ::: "memory");
 #endif
+}
+
+// Returns the number of checks of a waiting thread that take 75 us on this processor.
+int64_t spin_count() {
+    using Clock = std::chrono::steady_clock;
+    constexpr int kLooks = 1000;
+    constexpr std::chrono::nanoseconds kSpin{75'000};
+    const std::atomic<int> awaited{0};
+    auto shortest = Clock::duration::max();  // another program may have used the processor
+    for (int round = 0; round < 5; ++round) {
+        const Clock::time_point begin = Clock::now();
+        for (int i = 0; i < kLooks && awaited.load(std::memory_order_relaxed) == 0; ++i)
+            look_away();
+        shortest = std::min(shortest, Clock::now() - begin);
+    }
+    const auto looks =
+        kSpin * kLooks / std::max<Clock::duration>(shortest, std::chrono::nanoseconds{1});
+    return std::clamp<int64_t>(looks, kLooks / 2, int64_t{1'000} * kLooks);
 }
 
 std::vector<int> read_node_sizes(const WorkerEnvironment& environment) {
@@ -113,44 +142,38 @@ void check_agreement(const WorkerEnvironment& e) {
 
 }  // namespace
 
-int64_t spin_count() {
-    using Clock = std::chrono::steady_clock;
-    constexpr int kLooks = 1000;
-    constexpr std::chrono::nanoseconds kSpin{75'000};
-    const std::atomic<int> awaited{0};
-    auto shortest = Clock::duration::max();  // another program may have used the processor
-    for (int round = 0; round < 5; ++round) {
-        const Clock::time_point begin = Clock::now();
-        for (int i = 0; i < kLooks && awaited.load(std::memory_order_relaxed) == 0; ++i)
-            look_away();
-        shortest = std::min(shortest, Clock::now() - begin);
-    }
-    const auto looks =
-        kSpin * kLooks / std::max<Clock::duration>(shortest, std::chrono::nanoseconds{1});
-    return std::clamp<int64_t>(looks, kLooks / 2, int64_t{1'000} * kLooks);
+void limit_spinning(EnvironmentList& environment) {
+    if (find_variable(environment, kWaitVariable) == nullptr &&
+        find_variable(environment, kSpinVariable) == nullptr)
+        set_variable(environment, kSpinVariable, std::to_string(spin_count()));
 }
 
-int64_t first_threads(std::string_view value) {
-    return std::max<int64_t>(parse_int(trim(value.substr(0, value.find(',')))).value_or(1), 1);
+std::optional<int64_t> first_threads(std::string_view value) {
+    const auto threads = parse_int(trim(value.substr(0, value.find(','))));
+    if (!threads || *threads < 1) return std::nullopt;
+    return threads;
 }
 
-void set_processors(const ProcessorShare& share, EnvironmentList& environment) {
+int64_t rank_threads(int64_t ranks) {
+    const auto given = first_threads(read(kThreadsVariable).value_or(""));
+    return given ? *given : share_of(processors_granted(), ranks);
+}
+
+void set_processors(const RankProcessors& share, EnvironmentList& environment) {
     const std::string* const given = find_variable(environment, kThreadsVariable);
     if (given != nullptr) {
         // Waiting threads spin, and would take processor time from computing threads.
         if (share.is_worker && share.bound_threads == 0 &&
-            first_threads(*given) * share.ranks > share.cores &&
+            first_threads(*given).value_or(1) * share.ranks > share.cores &&
             find_variable(environment, kWaitVariable) == nullptr)
             set_variable(environment, kWaitVariable, "passive");
     } else if (share.bound_threads > 0) {
         set_variable(environment, kThreadsVariable, std::to_string(share.bound_threads));
     } else if (share.is_worker) {
         set_variable(environment, kThreadsVariable,
-                     std::to_string(std::max<int64_t>(1, share.cores / share.ranks)));
+                     std::to_string(share_of(share.cores, share.ranks)));
     }
-    if (share.is_worker && find_variable(environment, kWaitVariable) == nullptr &&
-        find_variable(environment, kSpinVariable) == nullptr)
-        set_variable(environment, kSpinVariable, std::to_string(spin_count()));
+    if (share.is_worker) limit_spinning(environment);
     if (!share.binding.empty()) {
         set_variable(environment, kBindingVariable, share.binding);
     } else {
@@ -198,12 +221,12 @@ EnvironmentList WorkerEnvironment::variables() const {
         {"CROSS_RANK", text(node_rank)},
         {"CROSS_SIZE", text(static_cast<int>(node_sizes.size()))},
         {"LOCAL_SIZE", text(local_world_size)},
-        {"CUDA_VISIBLE_DEVICES", devices},
+        {kDevicesVariable, devices},
         {"TORCHELASTIC_RESTART_COUNT", text(restart_count)},
         {"TORCHELASTIC_MAX_RESTARTS", text(max_restarts)},
         {"TORCHELASTIC_RUN_ID", job_id},
         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-        {"DSL_JOB_ID", job_id},
+        {kJobIdVariable, job_id},
         {kLaunchIdVariable, launch_id},
         {kAttemptVariable, text(attempt)},
         {"DSL_NODE_SIZES", fmt::format("{}", fmt::join(node_sizes, ","))},
@@ -214,18 +237,22 @@ EnvironmentList WorkerEnvironment::variables() const {
     return list;
 }
 
+bool WorkerEnvironment::has_rank() {
+    return read("RANK").has_value();
+}
+
 WorkerEnvironment WorkerEnvironment::from_process() {
     WorkerEnvironment e;
-    e.devices = read("CUDA_VISIBLE_DEVICES").value_or(all_gpus());
+    e.devices = read(kDevicesVariable).value_or(all_gpus());
     e.arena_fd = read_int("DSL_ARENA_FD", 0, -1);
     e.rendezvous_fd = read_int("DSL_RENDEZVOUS_FD", 0, -1);
     e.control_fd = read_int("DSL_CONTROL_FD", 0, -1);
-    e.job_id = read("DSL_JOB_ID").value_or(read("TORCHELASTIC_RUN_ID").value_or(""));
+    e.job_id = read(kJobIdVariable).value_or(read("TORCHELASTIC_RUN_ID").value_or(""));
     e.launch_id = read(kLaunchIdVariable).value_or("");
     e.attempt = read_int(kAttemptVariable, 0, 0);
     e.restart_count = read_int("TORCHELASTIC_RESTART_COUNT", 0, 0);
     e.max_restarts = read_int("TORCHELASTIC_MAX_RESTARTS", 0, 0);
-    if (!read("RANK")) return e;
+    if (!has_rank()) return e;
     e.rank = read_int("RANK", 0);
     e.world_size = read_int("WORLD_SIZE", 1);
     e.local_rank = read_int("LOCAL_RANK", 0);

@@ -1,6 +1,8 @@
-// The environment of one rank: its variable names are written and parsed only here. The launch plan
-// fills it, the agent adds the descriptors and turns it into text when it starts the worker, and
-// dsworker reads it.
+// The environment of one rank: the names of its variables are defined only here, and the variables
+// of its place in the job are written and parsed only here. The launch plan fills it, the agent
+// adds the descriptors and turns it into text when it starts the worker, and dsworker reads it.
+// Other launchers set variables with some of the same names; launcher/run/foreign_ranks.h finds
+// these.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,7 @@ inline constexpr const char* kLogLevelVariable = "DSL_LOG_LEVEL";
 // The processors that a rank was bound to, as "0-3,8", or "none" for --bind none. If it is not set,
 // a dsworker pins itself when the ranks of its host use up all processors.
 inline constexpr const char* kBindingVariable = "DSL_BINDING";
+inline constexpr const char* kJobIdVariable = "DSL_JOB_ID";
 inline constexpr const char* kLaunchIdVariable = "DSL_LAUNCH_ID";
 // The name of the rank's host; only set in jobs whose hosts are real, not pretended on the
 // launcher's machine.
@@ -28,21 +31,26 @@ inline constexpr const char* kHostVariable = "DSL_HOST";
 // attempts that were repeated with another MASTER_PORT. Later agents use it to recognize the
 // processes of earlier attempts.
 inline constexpr const char* kAttemptVariable = "DSL_ATTEMPT";
-// OpenMP's own variables: the threads of an operator, and whether waiting threads spin or sleep.
+// CUDA's own variable for the GPUs that a process sees.
+inline constexpr const char* kDevicesVariable = "CUDA_VISIBLE_DEVICES";
+// OpenMP's own variable for the threads of an operator.
 inline constexpr const char* kThreadsVariable = "OMP_NUM_THREADS";
-inline constexpr const char* kWaitVariable = "OMP_WAIT_POLICY";
-// A variable of libgomp: how many checks a waiting thread makes before it sleeps.
-inline constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
-// Returns the number of checks that take about as long as the system takes to wake a thread, 75 us.
-// It is measured on this processor in less than a millisecond. Threads that spin for this time take
-// little time from other threads that need the processor (docs/scale/threads.md).
-[[nodiscard]] int64_t spin_count();
+// Sets GOMP_SPINCOUNT, with which libgomp's waiting threads spin for about 75 us before they sleep:
+// as long as the system takes to wake a thread, and so short that they take little time from other
+// threads (docs/scale/threads.md). Keeps a value in ENVIRONMENT, and sets nothing if
+// OMP_WAIT_POLICY is set. Measures this processor in less than a millisecond.
+void limit_spinning(EnvironmentList& environment);
 // Returns the number of threads of an operator if OMP_NUM_THREADS is VALUE, which is "4" or, with
-// one number for each nesting level, "4,2". Returns 1 if VALUE is not a number.
-[[nodiscard]] int64_t first_threads(std::string_view value);
+// one number for each nesting level, "4,2". Returns nothing if VALUE does not begin with a number
+// of at least 1.
+[[nodiscard]] std::optional<int64_t> first_threads(std::string_view value);
+// Returns the default number of threads of this process if it is one of RANKS ranks of this
+// machine: the first number of its OMP_NUM_THREADS, or else an equal share of the processors that
+// it gets, at least 1.
+[[nodiscard]] int64_t rank_threads(int64_t ranks);
 
 // The processors of one rank, as its agent has decided.
-struct ProcessorShare {
+struct RankProcessors {
     bool is_worker = false;     // a dsworker; other programs choose their threads themselves
     int64_t ranks = 1;          // ranks on this machine
     int64_t cores = 1;          // processors of this machine
@@ -51,7 +59,7 @@ struct ProcessorShare {
 };
 // Sets OMP_NUM_THREADS, OMP_WAIT_POLICY, GOMP_SPINCOUNT and DSL_BINDING in ENVIRONMENT for SHARE.
 // Keeps the user's own values of the first three.
-void set_processors(const ProcessorShare& share, EnvironmentList& environment);
+void set_processors(const RankProcessors& share, EnvironmentList& environment);
 
 // The variables of set_processors() that describe a rank's use of processors. Empty: not set.
 struct ProcessorVariables {
@@ -104,7 +112,9 @@ struct WorkerEnvironment {
     // Returns every variable of a worker, in a fixed order, without descriptors that are -1.
     [[nodiscard]] EnvironmentList variables() const;
 
-    // Reads this process's environment; if RANK is not set, the world has one rank. Throws
+    // Returns true if this process's environment says that it is a rank: RANK is set.
+    [[nodiscard]] static bool has_rank();
+    // Reads this process's environment; if has_rank() is false, the world has one rank. Throws
     // Error{kSetup} that names the variable if one is missing, malformed or contradicts another
     // variable.
     [[nodiscard]] static WorkerEnvironment from_process();

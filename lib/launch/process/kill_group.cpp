@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/machine/control_group.h"
 #include "base/text.h"
 #include "launch/process/process_tree.h"
 #include "launch/process/timing.h"
@@ -31,10 +32,8 @@ constexpr std::string_view kGroupPrefix = "dslaunch-";
 // Returns the folder of the control group that this process was started in; empty if cgroup v2 is
 // not mounted or not visible here.
 fs::path first_group() {
-    std::string path;
-    for (const std::string& line : split(text_or_empty("/proc/self/cgroup"), '\n')) {
-        if (line.starts_with("0::")) path = line.substr(3);
-    }
+    const std::string path =
+        find_control_group(text_or_empty("/proc/self/cgroup"), "").value_or("");
     if (path.empty()) return {};
     // A line contains: number, parent, device, root, mount point, options, optional fields, "-",
     // file system type, …

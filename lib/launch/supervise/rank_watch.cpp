@@ -174,8 +174,9 @@ void RankWatch::tell_threads(const WorkerStarted& started) const {
             fmt::format("dslaunch: OMP_NUM_THREADS={}: the {} processors of {} are divided among "
                         "{}; set OMP_NUM_THREADS to change this",
                         got.threads, cores, host, ranks));
-    const int64_t wanted = first_threads(got.threads) * machine_ranks_;
-    if (first_threads(got.threads) <= 1 || wanted <= cores) return;
+    const int64_t threads = first_threads(got.threads).value_or(1);
+    const int64_t wanted = threads * machine_ranks_;
+    if (threads <= 1 || wanted <= cores) return;
     log_warn("launch",
              "OMP_NUM_THREADS={} makes {} threads for {} on the {} processors of {}, so the "
              "threads wait for each other (OMP_WAIT_POLICY={}); unset OMP_NUM_THREADS to give each "

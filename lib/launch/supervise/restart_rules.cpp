@@ -24,7 +24,7 @@ RestartVerdict decide_restart(const EndedAttempt& attempt) {
 }
 
 std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
-                                                const NodeRange& range, const HostsFit& fits) {
+                                                const NodeCounts& range, const HostsFit& fits) {
     DSL_CHECK(range.min >= 1 && range.min <= range.max, "the range of nodes {} to {} is not valid",
               range.min, range.max);
     std::vector<size_t> chosen;

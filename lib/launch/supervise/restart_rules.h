@@ -51,7 +51,7 @@ using HostsFit = std::function<bool(const std::vector<size_t>& hosts)>;
 // allow, taken in order from the hosts that are not bad. Returns nothing if no number of hosts is
 // allowed. If FITS is empty, it allows all hosts. REQUIRES: 1 <= range.min <= range.max.
 [[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
-                                                              const NodeRange& range,
+                                                              const NodeCounts& range,
                                                               const HostsFit& fits = {});
 // Returns the hosts of an attempt for the range and the numbers of ranks that RULES allow.
 [[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,

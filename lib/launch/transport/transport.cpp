@@ -1,8 +1,8 @@
 #include "launch/transport/transport.h"
 
 #include <unistd.h>
-#include <cerrno>
 
+#include <cerrno>
 #include <climits>
 
 #include "base/check.h"

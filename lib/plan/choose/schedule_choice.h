@@ -20,8 +20,8 @@
 namespace dslaunch::plan {
 
 // Returns the fastest of the orders that were tried; the regular order is one of them. No stage
-// holds more activations than live_bound() allows. SHAPE must be a valid shape for kZeroBubbleV.
-// COSTS are indexed by part of the model.
+// holds the activations of more than 2 * SHAPE.stages forwards at once. SHAPE must be a valid shape
+// for kZeroBubbleV. COSTS are indexed by part of the model.
 [[nodiscard]] PipelineSchedule best_zero_bubble_v(const PipelineShape& shape,
                                                   const std::vector<PartCost>& costs);
 

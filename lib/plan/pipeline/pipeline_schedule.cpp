@@ -193,22 +193,6 @@ std::string why_no_schedule(ScheduleKind kind, const PipelineShape& shape) {
     return "";
 }
 
-int live_bound(ScheduleKind kind, const PipelineShape& shape, int stage) {
-    const int all = shape.micro_batches * shape.chunks;
-    switch (kind) {
-        case ScheduleKind::kGPipe:
-            return all;
-        case ScheduleKind::k1F1B:
-        case ScheduleKind::kInterleaved:
-            return std::min(all, interleaved_warm_up(shape, stage) + 1);
-        case ScheduleKind::kZeroBubbleH1:
-            return std::min(all, shape.stages);
-        case ScheduleKind::kZeroBubbleV:
-            return std::min(all, 2 * shape.stages);
-    }
-    DSL_CHECK(false, "schedule {}", static_cast<int>(kind));
-}
-
 PipelineSchedule make_schedule(ScheduleKind kind, const PipelineShape& shape) {
     const std::string why_not = why_no_schedule(kind, shape);
     DSL_CHECK(why_not.empty(), "{}", why_not);

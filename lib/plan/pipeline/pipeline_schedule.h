@@ -70,10 +70,6 @@ struct PipelineSchedule {
 // if it is possible.
 [[nodiscard]] std::string why_no_schedule(ScheduleKind kind, const PipelineShape& shape);
 
-// Returns the largest number of forwards whose activations a stage may hold at once. The forwards
-// of all its chunks count, and each counts until its backward_weight has run.
-[[nodiscard]] int live_bound(ScheduleKind kind, const PipelineShape& shape, int stage);
-
 // Returns the schedule. The backwards of a chunk run in the order of micro batches, so every
 // schedule sums gradients in the same order. REQUIRES: why_no_schedule is empty.
 [[nodiscard]] PipelineSchedule make_schedule(ScheduleKind kind, const PipelineShape& shape);

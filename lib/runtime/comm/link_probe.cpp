@@ -11,12 +11,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <memory>
 #include <span>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
+#include "launch/network/interfaces.h"
+#include "launch/process/spawn.h"
 
 namespace dslaunch::runtime {
 namespace {
@@ -116,27 +118,11 @@ Outcome receive_value(int fd, Value& value, TimePoint deadline) {
     return receive_all(fd, std::as_writable_bytes(std::span(&value, 1)), deadline);
 }
 
-struct Endpoint {
-    sockaddr_storage address{};
-    socklen_t length = 0;
-};
-
-Endpoint endpoint(const std::string& digits, int port) {
-    addrinfo wanted{};
-    wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-    wanted.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    if (::getaddrinfo(digits.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0)
-        fail(ExitCode::kSetup, "`{}` is not a numeric IP address", digits);
-    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-    Endpoint result;
-    result.length = found->ai_addrlen;
-    std::memcpy(&result.address, found->ai_addr, found->ai_addrlen);
-    return result;
-}
-
-const sockaddr* generic(const Endpoint& endpoint) {
-    return reinterpret_cast<const sockaddr*>(&endpoint.address);
+// Returns the socket address of an IP address in digits.
+std::shared_ptr<addrinfo> endpoint(const std::string& digits, int port) {
+    std::shared_ptr<addrinfo> found = launch::look_up(digits, port, AI_NUMERICHOST);
+    if (found == nullptr) fail(ExitCode::kSetup, "`{}` is not a numeric IP address", digits);
+    return found;
 }
 
 void answer_at_once(int fd) {
@@ -256,17 +242,17 @@ class Prober {
 
     bool connect() {
         const TimePoint deadline = SystemClock().now() + limits_.connect;
-        const Endpoint to = endpoint(place_.to, place_.port);
-        fd_.reset(::socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        const std::shared_ptr<addrinfo> to = endpoint(place_.to, place_.port);
+        fd_.reset(::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (!fd_.valid()) return fail_with("cannot create a socket: " + errno_text(errno));
         if (!place_.from.empty()) {
-            const Endpoint from = endpoint(place_.from, 0);
-            if (::bind(fd_.get(), generic(from), from.length) != 0)
+            const std::shared_ptr<addrinfo> from = endpoint(place_.from, 0);
+            if (::bind(fd_.get(), from->ai_addr, from->ai_addrlen) != 0)
                 return fail_with(
                     fmt::format("cannot send from {}: {}", place_.from, errno_text(errno)));
         }
         answer_at_once(fd_.get());
-        if (::connect(fd_.get(), generic(to), to.length) == 0) return true;
+        if (::connect(fd_.get(), to->ai_addr, to->ai_addrlen) == 0) return true;
         int error = errno;
         if (error == EINPROGRESS) {
             pollfd wanted{fd_.get(), POLLOUT, 0};
@@ -474,21 +460,14 @@ ProbeServer::ProbeServer(const std::string& address, const ProbeToken& token)
       wake_(make_pipe()),
       guests_([this](UniqueFd connection) { begin_to_serve(std::move(connection)); }) {
     guests_.set_key(key_of(token));
-    const Endpoint here = endpoint(address, 0);
-    listener_.reset(
-        ::socket(here.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    Endpoint bound;
-    bound.length = sizeof bound.address;
-    const bool listens = listener_.valid() &&
-                         ::bind(listener_.get(), generic(here), here.length) == 0 &&
-                         ::listen(listener_.get(), static_cast<int>(kConnectionsMax)) == 0 &&
-                         ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound.address),
-                                       &bound.length) == 0;
-    if (!listens)
-        fail(ExitCode::kSetup, "cannot listen on address {}: {}", address, errno_text(errno));
-    port_ = ntohs(bound.address.ss_family == AF_INET6
-                      ? reinterpret_cast<const sockaddr_in6&>(bound.address).sin6_port
-                      : reinterpret_cast<const sockaddr_in&>(bound.address).sin_port);
+    std::string error;
+    listener_ = launch::listen_at(*endpoint(address, 0), 0, error);
+    if (!listener_.valid())
+        fail(ExitCode::kSetup, "cannot listen on address {}: {}", address, error);
+    launch::set_blocking(listener_.get(), false);
+    int64_t port = 0;
+    static_cast<void>(launch::local_address(listener_.get(), &port));
+    port_ = static_cast<int>(port);
     thread_ = std::thread([this] { accept_until_stopped(); });
 }
 

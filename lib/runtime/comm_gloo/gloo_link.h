@@ -4,9 +4,8 @@
 
 #include <memory>
 #include <string>
-#include <vector>
-
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <vector>
 
 #include "base/clock.h"
 #include "runtime/comm/link.h"

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <memory>
 #include <string>
-
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "base/clock.h"

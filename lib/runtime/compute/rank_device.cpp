@@ -37,12 +37,12 @@ void hide_other_gpus(const launch::WorkerEnvironment& environment) {
     const std::vector<std::string> visible = launch::visible_device_list(environment.devices, 0);
     const auto local = static_cast<size_t>(environment.local_rank);
     if (visible.size() != 1 && local >= visible.size()) return;
-    ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(environment).c_str(), /*overwrite=*/1);
+    ::setenv(launch::kDevicesVariable, own_gpu(environment).c_str(), /*overwrite=*/1);
 }
 
 void require_own_gpu(const launch::WorkerEnvironment& environment) {
     const std::string own = own_gpu(environment);
-    const char* const seen = std::getenv("CUDA_VISIBLE_DEVICES");
+    const char* const seen = std::getenv(launch::kDevicesVariable);
     DSL_CHECK(seen != nullptr && seen == own,
               "CUDA_VISIBLE_DEVICES of this process does not name its own GPU");
 }

@@ -1,8 +1,8 @@
 #include "runtime/data/data_source.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "base/check.h"
 #include "base/error.h"

@@ -1,4 +1,7 @@
 // Row files. Row i of each column belongs to sample i.
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -7,9 +10,6 @@
 #include <span>
 #include <utility>
 #include <variant>
-
-#include <ATen/ops/empty.h>
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/log.h"

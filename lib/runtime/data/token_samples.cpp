@@ -1,8 +1,8 @@
 // Token files. In a file with T tokens per sample, sample i has the tokens `[i * T, i * T + T)`.
 // Its targets are the tokens `[i * T + 1, i * T + T + 1)`.
-#include <utility>
-
 #include <ATen/ops/empty.h>
+
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -1,10 +1,9 @@
 #include "runtime/save/checkpointer.h"
 
 #include <ATen/core/Tensor.h>
-#include <fmt/chrono.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 #include <utility>
 
@@ -418,8 +417,7 @@ void Checkpointer::advance(std::span<const SavePhase> ranks) {
 
 void Checkpointer::commit() {
     Save& save = *save_;
-    const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-    save.checkpoint.created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
+    save.checkpoint.created = storage::creation_time();
     const std::string folder = store_.commit(save.checkpoint);
     Bytes bytes;
     for (const storage::CheckpointFile& file : save.checkpoint.files) bytes += Bytes{file.bytes};

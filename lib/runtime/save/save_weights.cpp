@@ -4,13 +4,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/ScalarType.h>
-#include <sys/statvfs.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/bytes.h"
@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/kinds/dtype.h"
+#include "base/machine/disk_room.h"
 #include "graph/archive/scalar_types.h"
 #include "graph/lower/device_rewrite.h"
 #include "graph/memory/memory_order.h"
@@ -78,16 +79,15 @@ void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
     for (const graph::ModelView& view : model.views())
         weights.value += static_cast<int64_t>(view.tensor.nbytes());
     if (need.writes_smaller) weights.value *= 2;
-    struct statvfs info {};
-    if (::statvfs(need.folder.c_str(), &info) != 0)
+    const std::optional<DiskSpace> disk = disk_space(need.folder);
+    if (!disk)
         fail(ExitCode::kDisk, "{}: cannot determine the free space of this folder: {}", need.folder,
              errno_text(errno));
-    const Bytes free{static_cast<int64_t>(info.f_bavail * info.f_frsize)};
-    if (free < weights + checkpoint)
+    if (disk->free < weights + checkpoint)
         fail(ExitCode::kDisk,
              "{}: the trained weights need {} in this folder and a checkpoint needs {}, but only "
              "{} are free; free some space, or name another folder with --output",
-             need.folder, to_text(weights), to_text(checkpoint), to_text(free));
+             need.folder, to_text(weights), to_text(checkpoint), to_text(disk->free));
 }
 
 WeightWriter::WeightWriter(graph::Model& model, std::string folder, std::span<const int> elsewhere)

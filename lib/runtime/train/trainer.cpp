@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/machine/sending_time.h"
 #include "base/text.h"
-#include "runtime/schedules/learning_rate.h"
 #include "runtime/watch/process_usage.h"
 
 namespace dslaunch::runtime {
@@ -69,6 +68,17 @@ StepReportParts report_parts(const TrainerParts& parts, const StepRunner& runner
             .ranks_of_stage = parts.steps.collectives->topology().world_size() / stage.stages()};
 }
 
+// Returns the loss scale with which an earlier run ended; nullopt if this run has a scale of its
+// own. A saved scale of 1 means that the earlier run used no scale, for example in bf16, so it is
+// not restored. A fixed scale always comes from the config.
+std::optional<LossScaleState> earlier_scale(const TrainerParts& parts) {
+    const storage::TrainingState& resumed = parts.resumed;
+    if (resumed.step <= 0 || !parts.config->precision.loss_scale.dynamic || resumed.loss_scale == 1)
+        return std::nullopt;
+    return LossScaleState{resumed.loss_scale, resumed.scale_steps, resumed.scale_good_steps,
+                          resumed.scale_hysteresis_left};
+}
+
 // Returns true if a save is under way on any rank.
 bool is_saving(std::span<const SavePhase> ranks) {
     return std::ranges::any_of(ranks, [](SavePhase phase) { return phase != SavePhase::kIdle; });
@@ -99,21 +109,13 @@ Trainer::Trainer(TrainerParts parts)
       report_(report_parts(parts_, runner_, held_out_.get(), clock_)),
       profiler_(profiler_parts(parts_)),
       meter_(runner_, parts_.loader, tells_planned(parts_)),
-      scaler_(parts_.config->precision.loss_scale),
+      schedule_(*parts_.config, parts_.resumed.updates, earlier_scale(parts_)),
       targets_(parts_.config->loss.mean, parts_.targets_vary, *parts_.steps.segments,
                *parts_.steps.collectives,
                {parts_.steps.stage.stage(), parts_.steps.stage.stages()}),
       step_(parts_.resumed.step),
-      updates_(parts_.resumed.updates),
-      last_loss_(parts_.resumed.loss) {
-    const storage::TrainingState& resumed = parts_.resumed;
-    // A saved scale of 1 means that the earlier run used no scale, for example in bf16, so it is
-    // not restored. A fixed scale always comes from the config.
-    if (resumed.step > 0 && parts_.config->precision.loss_scale.dynamic && resumed.loss_scale != 1)
-        scaler_ = LossScaler(parts_.config->precision.loss_scale,
-                             {resumed.loss_scale, resumed.scale_steps, resumed.scale_good_steps,
-                              static_cast<int64_t>(resumed.scale_hysteresis_left)});
-}
+      last_loss_(parts_.resumed.loss),
+      timer_(clock_) {}
 
 launch::Heartbeat Trainer::heartbeat() const {
     launch::Heartbeat heartbeat;
@@ -164,7 +166,7 @@ TrainResult Trainer::run() {
 }
 
 void Trainer::begin() {
-    begin_ = last_step_end_ = clock_.now();
+    timer_.begin();
     report_.begin();
     meter_.begin();
 }
@@ -235,12 +237,12 @@ void Trainer::finish(TrainResult& result) {
     result.steps = step_;
     result.new_steps = result.steps - parts_.resumed.step;
     result.loss = last_loss_;
-    result.time = last_step_end_ - begin_;
+    result.time = timer_.total();
     report_.begin_other("saving");
     if (parts_.checkpointer) parts_.checkpointer->finish();
     if (held_out_) result.best_eval = held_out_->best();
-    result.updates = updates_;
-    result.new_updates = updates_ - parts_.resumed.updates;
+    result.updates = updates();
+    result.new_updates = result.updates - parts_.resumed.updates;
     state.meet();
     result.links = links_;
     result.comms = report_.comms();
@@ -286,14 +288,14 @@ void Trainer::save(int64_t step, double loss, bool waits) {
     const config::RunConfig& config = *parts_.config;
     storage::TrainingState training;
     training.step = step;
-    training.updates = updates_;
+    training.updates = updates();
     training.samples_seen =
         parts_.resumed.samples_seen + (step - parts_.resumed.step) * config.batch.train_rows;
     training.earlier_samples = parts_.resumed.earlier_samples;
     training.seed = config.seed;
     training.loss = loss;
     if (held_out_) training.evals = held_out_->judge().record();
-    const LossScaleState& scale = scaler_.state();
+    const LossScaleState& scale = schedule_.scale_state();
     training.loss_scale = scale.scale;
     training.scale_steps = scale.steps;
     training.scale_good_steps = scale.good_steps;
@@ -308,45 +310,42 @@ void Trainer::save(int64_t step, double loss, bool waits) {
 bool Trainer::is_time_over() const {
     const Duration save = parts_.checkpointer ? parts_.checkpointer->longest() : Duration{0};
     const auto needed = std::chrono::duration_cast<std::chrono::system_clock::duration>(
-        2 * longest_step_ + 2 * save);
+        2 * timer_.longest() + 2 * save);
     return parts_.save_by && std::chrono::system_clock::now() + needed > *parts_.save_by;
 }
 
 StepFacts Trainer::run_step(int64_t step) {
-    const config::RunConfig& config = *parts_.config;
     report_.begin_step(step);
     // The schedule counts updates, so a skipped step does not advance it.
-    lr_ = learning_rate(config.scheduler, config.optimizer.lr, updates_);
+    schedule_.begin_step();
+    const int64_t update = updates() + 1;
     if (parts_.between != nullptr)
-        if (const plan::StepPlan* const plan = parts_.between->before_step(updates_ + 1))
+        if (const plan::StepPlan* const plan = parts_.between->before_step(update))
             change_plan(*plan, step - 1);
-    const double scale = scaler_.scale();
-    parts_.steps.state->begin_step({step, updates_ + 1, lr_, scale, report_.is_logged(step),
-                                    scheduled_betas(config.scheduler, updates_)});
+    const double scale = schedule_.scale();
+    parts_.steps.state->begin_step(
+        {step, update, schedule_.lr(), scale, report_.is_logged(step), schedule_.betas()});
     StepTargets targets = targets_.of(step - 1);
     if (is_first_rank()) report_.warn_of_targets(step, targets);
     const double weight = targets.weight;
-    parts_.steps.segments->set_updates(updates_);
+    parts_.steps.segments->set_updates(updates());
     parts_.steps.segments->begin_step(step - 1, weight * scale, std::move(targets.empty));
     profiler_.run(step, [this] { runner_.run_step(); });
     double loss = 0;
     for (const double micro : parts_.steps.segments->losses()) loss += micro;
     StepFacts facts = gather(loss * weight);
     facts.loss_scale = scale;
-    settle_loss_scale(step, facts);
-    const TimePoint now = clock_.now();
-    longest_step_ = std::max(longest_step_, now - last_step_end_);
-    facts.step_ms = to_milliseconds(now - last_step_end_);
-    last_step_end_ = now;
+    end_update(step, facts);
+    facts.step_ms = to_milliseconds(timer_.end_step());
     return facts;
 }
 
-// Updates the loss scale. All ranks know the same overflow, so they get the same scale.
-void Trainer::settle_loss_scale(int64_t step, StepFacts& facts) {
+// Counts the update, unless the step is skipped, and updates the loss scale. All ranks know the
+// same overflow, so they get the same scale.
+void Trainer::end_update(int64_t step, StepFacts& facts) {
     const std::optional<Overflow> overflow = parts_.steps.state->overflow();
     facts.skipped = overflow.has_value();
-    updates_ += facts.skipped ? 0 : 1;
-    const bool changed = scaler_.update(facts.skipped);
+    const bool changed = schedule_.end_step(facts.skipped);
     if (!facts.skipped || !is_first_rank()) return;
     log_warn("train", "step {} is skipped: {}{}; loss scale {}{}", step,
              overflow->parameter < 0
@@ -354,7 +353,7 @@ void Trainer::settle_loss_scale(int64_t step, StepFacts& facts) {
                  : fmt::format("the gradient of {} is not finite",
                                parts_.steps.info->parameters[overflow->parameter].name),
              overflow->rank < 0 ? "" : fmt::format(" on rank {}", overflow->rank), facts.loss_scale,
-             changed ? fmt::format(", from now on {}", scaler_.scale()) : "");
+             changed ? fmt::format(", from now on {}", schedule_.scale()) : "");
 }
 
 // Exchanges the facts of the step with all ranks. LOSS is this rank's.
@@ -378,7 +377,7 @@ StepFacts Trainer::gather(double loss) {
 void Trainer::report_step(int64_t step, const StepFacts& facts) {
     if (step == parts_.config->trace_step && parts_.between != nullptr)
         parts_.between->trace_step(last_run(step, facts));
-    report_.end_step(step, facts, {lr_, parts_.steps.state->gradient_norm()});
+    report_.end_step(step, facts, rates());
     if (memory_ != nullptr && report_.is_logged(step))
         log_info("train", "step {}: memory after {} on rank 0", step, memory_->take());
 }
@@ -391,7 +390,7 @@ std::optional<double> Trainer::evaluate(int64_t step, bool counts, bool writes) 
     report_.begin_other("evaluating");
     std::optional<double> loss;
     if (held_out_)
-        loss = held_out_->evaluate(step, updates_, counts,
+        loss = held_out_->evaluate(step, updates(), counts,
                                    [this](double done) { report_.do_other(done); });
     if (writes && !was_cut_short()) {
         report_.begin_other("writing samples");
@@ -400,7 +399,7 @@ std::optional<double> Trainer::evaluate(int64_t step, bool counts, bool writes) 
         parts_.after_evaluation(step);
     }
     // The time of an evaluation is not part of any step's time.
-    if (loss || writes) last_step_end_ = clock_.now();
+    if (loss || writes) timer_.skip();
     return loss;
 }
 

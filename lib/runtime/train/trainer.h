@@ -14,7 +14,7 @@
 #include "launch/protocol/control.h"
 #include "runtime/data/batch_loader.h"
 #include "runtime/save/checkpointer.h"
-#include "runtime/schedules/loss_scale.h"
+#include "runtime/schedules/update_schedule.h"
 #include "runtime/state/state_account.h"
 #include "runtime/train/between_steps.h"
 #include "runtime/train/held_out_loss.h"
@@ -22,6 +22,7 @@
 #include "runtime/train/step_report.h"
 #include "runtime/train/step_runner.h"
 #include "runtime/train/step_targets.h"
+#include "runtime/train/step_timer.h"
 #include "runtime/watch/device_peak.h"
 #include "runtime/watch/step_profiler.h"
 
@@ -116,11 +117,13 @@ class Trainer {
     [[nodiscard]] TrainResult end();
 
     // Returns the learning rate and the norm of the gradients of the last step.
-    [[nodiscard]] StepRates rates() const { return {lr_, parts_.steps.state->gradient_norm()}; }
+    [[nodiscard]] StepRates rates() const {
+        return {schedule_.lr(), parts_.steps.state->gradient_norm()};
+    }
     // Return the number of steps done, and the number of steps that changed the model. Both include
     // the steps before a resume.
     [[nodiscard]] int64_t steps() const { return step_; }
-    [[nodiscard]] int64_t updates() const { return updates_; }
+    [[nodiscard]] int64_t updates() const { return schedule_.updates(); }
 
     // Returns this rank's position in its work; on the first rank also the job's progress. Any
     // thread.
@@ -133,7 +136,7 @@ class Trainer {
     void adapt_plan(int64_t step, const StepFacts& facts);
     [[nodiscard]] StepRun last_run(int64_t step, const StepFacts& facts) const;
     void change_plan(const plan::StepPlan& plan, int64_t steps);
-    void settle_loss_scale(int64_t step, StepFacts& facts);
+    void end_update(int64_t step, StepFacts& facts);
     [[nodiscard]] StepFacts gather(double loss);
     void report_step(int64_t step, const StepFacts& facts);
     void evaluate_before(TrainResult& result);
@@ -164,15 +167,11 @@ class Trainer {
     StepReport report_;
     StepProfiler profiler_;
     RankMeter meter_;
-    LossScaler scaler_;
+    UpdateSchedule schedule_;
     TargetWeights targets_;
     std::atomic<int64_t> step_;  // step under way, from 1
-    int64_t updates_;            // steps that were not skipped
-    double lr_ = 0;
     double last_loss_;
-    TimePoint begin_{};  // begin of this run's first step
-    TimePoint last_step_end_{};
-    Duration longest_step_{0};
+    StepTimer timer_;
     StepLinks links_;  // since the start of this run
 };
 

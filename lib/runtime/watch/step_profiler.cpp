@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <string>
 
-#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -58,10 +57,7 @@ void StepProfiler::report(const std::string& tables) const {
         try {
             std::error_code ignored;
             std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-            const std::string text = tables + "\n";
-            storage::AtomicFile file(path, Bytes{std::ssize(text)});
-            file.write(text);
-            file.commit();
+            storage::write_atomically(path, tables + "\n");
             log_info("profile", "{} contains the flops profile of step {}", printable(path),
                      profiled_);
             return;

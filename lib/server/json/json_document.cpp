@@ -49,7 +49,6 @@ class JsonReader {
     void text();
     size_t escape(size_t to);
     uint32_t four_digits();
-    size_t put(uint32_t code_point, size_t to);
 
     JsonDocument& document_;
     std::string& text_;
@@ -258,7 +257,10 @@ size_t JsonReader::escape(size_t to) {
     } else if (code_point >= 0xdc00 && code_point < 0xe000) {
         refuse("a \\u escape is only half of a surrogate pair");
     }
-    return put(code_point, to);
+    std::string character;
+    append_utf8(character, code_point);
+    character.copy(text_.data() + to, character.size());
+    return to + character.size();
 }
 
 uint32_t JsonReader::four_digits() {
@@ -270,27 +272,6 @@ uint32_t JsonReader::four_digits() {
         refuse("a \\u escape has fewer than four hexadecimal digits");
     at_ += 4;
     return number;
-}
-
-size_t JsonReader::put(uint32_t code_point, size_t to) {
-    const auto byte = [&](uint32_t bits) { text_[to++] = static_cast<char>(bits); };
-    if (code_point < 0x80) {
-        byte(code_point);
-        return to;
-    }
-    if (code_point < 0x800) {
-        byte(0xc0 | code_point >> 6);
-    } else {
-        if (code_point < 0x10000) {
-            byte(0xe0 | code_point >> 12);
-        } else {
-            byte(0xf0 | code_point >> 18);
-            byte(0x80 | (code_point >> 12 & 0x3f));
-        }
-        byte(0x80 | (code_point >> 6 & 0x3f));
-    }
-    byte(0x80 | (code_point & 0x3f));
-    return to;
 }
 
 std::variant<JsonDocument, JsonFault> JsonDocument::read(std::string text, MemoryLease& lease) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -10,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/kinds/dtype.h"
-#include "base/kinds/half_arrays.h"
 #include "base/text.h"
 #include "base/text_bytes.h"
 #include "storage/files/mapped_file.h"
@@ -22,12 +20,6 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
-
-float number_at(const SafetensorsEntry& entry, int64_t index) {
-    float number = 0;
-    to_fp32(entry.bytes.data() + index * dtype_bytes(entry.dtype), entry.dtype, 1, &number);
-    return number;
-}
 
 std::vector<float> turned(const SafetensorsEntry& entry) {
     const int64_t rows = entry.shape[0], columns = entry.shape[1];

@@ -222,8 +222,7 @@ void require_lora(const Fields& fields) {
 AdapterInit read_init(const Fields& fields) {
     const Json* const value = fields.find("init_lora_weights");
     if (value == nullptr || value->is_boolean()) return AdapterInit::kNone;
-    std::string init = fields.text("init_lora_weights");
-    for (char& c : init) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const std::string init = lower(fields.text("init_lora_weights"));
     for (const char* plain : {"true", "false", "gaussian", "eva", "orthogonal", "mica", "lora"})
         if (init == plain) return AdapterInit::kNone;
     if (init == "pissa") return AdapterInit::kPissa;
@@ -246,8 +245,7 @@ void read_targets(const Fields& fields, AdapterConfig& config) {
     std::string text;
     if (const Json* const value = fields.find("target_modules"); value && value->is_string())
         text = value->get<std::string>();
-    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    names.names_all_linear = text == "all-linear";
+    names.names_all_linear = lower(text) == "all-linear";
     if (!names.names_all_linear) names.targets = fields.names("target_modules");
     names.excluded = fields.names("exclude_modules");
     if (const Json* const layers = fields.find("layers_to_transform"))

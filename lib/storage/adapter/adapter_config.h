@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "storage/adapter/target_names.h"
+#include "storage/files/file_names.h"
 
 namespace dslaunch::storage {
 
@@ -54,12 +55,6 @@ struct AdapterConfig {
   private:
     [[nodiscard]] double scale(int64_t rank, double of_alpha) const;
 };
-
-// The name of a trained adapter's folder below --output, and the names of the files in an adapter's
-// folder.
-inline constexpr const char* kAdapterFolder = "adapter";
-inline constexpr const char* kAdapterConfig = "adapter_config.json";
-inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
 // Parses an adapter_config.json. Throws Error{kInput} naming PATH and the field if TEXT is not such
 // a file, if the adapter is not a LoRA, or if a field has an unknown effect on the adapter's

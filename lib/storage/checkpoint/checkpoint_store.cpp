@@ -17,6 +17,7 @@
 #include "base/text/words.h"
 #include "base/text_bytes.h"
 #include "storage/checkpoint/manifest.h"
+#include "storage/files/file_names.h"
 #include "storage/named/step_folder.h"
 
 namespace dslaunch::storage {
@@ -335,7 +336,7 @@ constexpr std::string_view kCheckpointsFolder = "checkpoints";
 
 // Returns true for names of weights and adapters, as a run and other tools write them.
 bool is_weights(std::string_view name) {
-    return name == "adapter" || name == "model.pt" || name.starts_with("pytorch_model") ||
+    return name == kAdapterFolder || name == "model.pt" || name.starts_with("pytorch_model") ||
            (name.starts_with("model") && name.find(".safetensors") != name.npos);
 }
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/machine/disk_room.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -67,11 +67,8 @@ DiskSink::~DiskSink() {
 }
 
 void DiskSink::give_up(const char* doing, int error_number) const {
-    struct statvfs room {};
     struct stat own {};
-    Bytes free;
-    if (::fstatvfs(fd_.get(), &room) == 0)
-        free = Bytes{static_cast<int64_t>(room.f_bavail * room.f_frsize)};
+    Bytes free = disk_space(fd_.get()).value_or(DiskSpace{}).free;
     // The blocks of the unfinished file become free when it is removed.
     if (::fstat(fd_.get(), &own) == 0) free += Bytes{own.st_blocks * 512};
     fail_file({path_, doing, error_number, need_, free});

@@ -1,18 +1,19 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/machine/disk_room.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "storage/checkpoint/disk_sink.h"
@@ -23,15 +24,10 @@
 namespace dslaunch::storage {
 namespace {
 
-Bytes free_at(const std::string& folder) {
-    struct statvfs room {};
-    if (::statvfs(folder.c_str(), &room) != 0) return Bytes{};
-    return Bytes{static_cast<int64_t>(room.f_bavail * room.f_frsize)};
-}
-
 [[noreturn]] void give_up(const std::string& path, const char* doing, Bytes need = {}) {
     const int error_number = errno;
-    fail_file({path, doing, error_number, need, free_at(folder_of(path))});
+    const Bytes free = disk_space(folder_of(path)).value_or(DiskSpace{}).free;
+    fail_file({path, doing, error_number, need, free});
 }
 
 class DiskView final : public FileView {
@@ -158,9 +154,9 @@ class DiskTree final : public FileTree {
     }
 
     Bytes free_room(const std::string& folder) const override {
-        struct statvfs room {};
-        if (::statvfs(folder.c_str(), &room) != 0) give_up(folder, "read the free space");
-        return Bytes{static_cast<int64_t>(room.f_bavail * room.f_frsize)};
+        const std::optional<DiskSpace> disk = disk_space(folder);
+        if (!disk) give_up(folder, "read the free space");
+        return disk->free;
     }
 };
 

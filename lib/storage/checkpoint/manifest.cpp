@@ -1,10 +1,14 @@
 #include "storage/checkpoint/manifest.h"
 
+#include <fmt/chrono.h>
+
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
 #include "base/error.h"
 #include "base/text/json.h"
+#include "base/text/message.h"
 #include "base/text/wire.h"
 
 namespace dslaunch::storage {
@@ -119,6 +123,10 @@ void write_file(JsonWriter& json, const CheckpointFile& file) {
 
 }  // namespace
 
+std::string creation_time() {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
 int64_t CheckpointTensor::numel() const {
     return product_of(shape);
 }
@@ -204,13 +212,10 @@ std::string manifest_text(const Checkpoint& checkpoint) {
 
 std::string encode(const CheckpointFile& file) {
     WireWriter out;
-    out.string(file.name).i64(file.bytes).u64(file.header_hash.low).u64(file.header_hash.high);
+    out.string(file.name).i64(file.bytes);
+    fields::write(out, file.header_hash);
     out.u64(file.pieces.size());
-    for (const WrittenPiece& piece : file.pieces) {
-        out.i64(piece.piece.tensor).i64(piece.piece.state).i64(piece.piece.elements.begin);
-        out.i64(piece.piece.elements.numel).i64(piece.offset_bytes);
-        out.u64(piece.hash.low).u64(piece.hash.high).u8(piece.is_finite ? 1 : 0);
-    }
+    for (const WrittenPiece& piece : file.pieces) fields::write(out, piece);
     return out.bytes();
 }
 
@@ -219,20 +224,8 @@ CheckpointFile decode_checkpoint_file(std::string_view bytes) {
     CheckpointFile file;
     file.name = in.string();
     file.bytes = in.i64();
-    file.header_hash.low = in.u64();
-    file.header_hash.high = in.u64();
-    for (uint64_t left = in.u64(); left > 0; --left) {
-        WrittenPiece piece;
-        piece.piece.tensor = static_cast<int>(in.i64());
-        piece.piece.state = static_cast<int>(in.i64());
-        piece.piece.elements.begin = in.i64();
-        piece.piece.elements.numel = in.i64();
-        piece.offset_bytes = in.i64();
-        piece.hash.low = in.u64();
-        piece.hash.high = in.u64();
-        piece.is_finite = in.u8() != 0;
-        file.pieces.push_back(piece);
-    }
+    fields::read(in, file.header_hash);
+    for (uint64_t left = in.u64(); left > 0; --left) fields::read(in, file.pieces.emplace_back());
     if (!in.done())
         fail(ExitCode::kInternal, "record of a checkpoint's file {}: it has extra bytes at its end",
              file.name);

@@ -15,6 +15,7 @@
 #include "base/kinds/dtype.h"
 #include "base/kinds/eval_metric.h"
 #include "base/range.h"
+#include "storage/files/file_names.h"
 #include "storage/files/hash128.h"
 
 namespace dslaunch::storage {
@@ -22,7 +23,6 @@ namespace dslaunch::storage {
 // The newest format that this version reads; least_format() says which one it writes.
 inline constexpr int64_t kCheckpointFormat = 3;
 
-inline constexpr std::string_view kManifestName = "manifest.json";
 // The name of a file that marks a checkpoint as verified: all its files were read and found
 // undamaged. The mark is valid for one manifest only.
 inline constexpr std::string_view kVerifiedName = "verified";
@@ -220,6 +220,9 @@ struct Checkpoint {
     [[nodiscard]] int find(std::string_view name) const;
     bool operator==(const Checkpoint&) const = default;
 };
+
+// Returns the current time in the form of Checkpoint::created.
+[[nodiscard]] std::string creation_time();
 
 // Returns the text of manifest.json. Its last member is the XXH3-128 hash of everything before it.
 [[nodiscard]] std::string manifest_text(const Checkpoint& checkpoint);

@@ -1,11 +1,10 @@
 #include "storage/disk/disk_facts.h"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-
-#include <fmt/core.h>
 
 #include <cerrno>
 #include <filesystem>

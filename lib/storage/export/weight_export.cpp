@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -282,11 +284,13 @@ std::vector<std::string> prepare_out(const ExportOptions& options) {
 void check_room(const ExportOptions& options, Bytes need) {
     std::string folder = options.out;
     if (is_single_file(options)) folder = fs::path(options.out).parent_path().string();
-    const std::vector<std::string> folders = {folder.empty() ? "." : folder};
-    const Bytes free = read_disk_room(folders).front().free;
-    if (free < need)
+    const std::optional<DiskSpace> disk = disk_space(folder.empty() ? "." : folder);
+    if (!disk)
+        fail(ExitCode::kDisk, "{}: cannot determine the free space there: {}", options.out,
+             errno_text(errno));
+    if (disk->free < need)
         fail(ExitCode::kDisk, "{}: the export needs {}, but only {} are free there", options.out,
-             to_text(need), to_text(free));
+             to_text(need), to_text(disk->free));
 }
 
 std::vector<std::string> copy_files(const std::string& from, const std::string& to,
@@ -299,9 +303,7 @@ std::vector<std::string> copy_files(const std::string& from, const std::string& 
         if (name == "config.json") text = config_for_weights(from, std::move(text));
         const std::string place = fmt::format("{}/{}", to, name);
         fs::create_directories(fs::path(place).parent_path(), error);
-        AtomicFile file(place, Bytes{std::ssize(text)});
-        file.write(text);
-        file.commit();
+        write_atomically(place, text);
         copied.push_back(name);
     }
     if (error) fail(ExitCode::kInput, "{}: cannot be listed: {}", from, error.message());

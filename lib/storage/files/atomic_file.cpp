@@ -1,15 +1,16 @@
 #include "storage/files/atomic_file.h"
 
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/machine/disk_room.h"
 #include "base/new_files.h"
 #include "base/path.h"
 #include "base/text/file_faults.h"
@@ -21,12 +22,12 @@ namespace {
 // Returns "; 3.0 MiB are free there" for a full disk. Counts the blocks of the unfinished file FD
 // as free. Returns an empty text for other causes, and if the space is not known.
 std::string free_space(const std::string& path, int fd, int error_number) {
-    struct statvfs info {};
-    if (error_number != ENOSPC || ::statvfs(folder_of(path).c_str(), &info) != 0) return "";
+    if (error_number != ENOSPC) return "";
+    const std::optional<DiskSpace> disk = disk_space(folder_of(path));
+    if (!disk) return "";
     struct stat own {};
     const int64_t own_bytes = ::fstat(fd, &own) == 0 ? own.st_blocks * 512 : 0;
-    const auto free = static_cast<int64_t>(info.f_bavail * info.f_frsize);
-    return fmt::format("; {} are free there", to_text(Bytes{free + own_bytes}));
+    return fmt::format("; {} are free there", to_text(disk->free + Bytes{own_bytes}));
 }
 
 }  // namespace
@@ -95,6 +96,12 @@ void AtomicFile::commit() {
     forget_file_of_process(std::exchange(listed_, nullptr));
     if (const int status = flush_folder(folder_of(path_)); status != 0)
         give_up("flush the folder of", status);
+}
+
+void write_atomically(const std::string& path, std::string_view text) {
+    AtomicFile file(path, Bytes{std::ssize(text)});
+    file.write(text);
+    file.commit();
 }
 
 }  // namespace dslaunch::storage

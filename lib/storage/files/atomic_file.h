@@ -61,4 +61,8 @@ class AtomicFile {
     bool is_renamed_ = false;
 };
 
+// Makes TEXT the content of PATH through an AtomicFile, and throws what it throws. Unlike
+// write_file_atomically(), it leaves no temporary file if a signal ends a command. Blocks.
+void write_atomically(const std::string& path, std::string_view text);
+
 }  // namespace dslaunch::storage

@@ -13,6 +13,7 @@
 #include "base/text/words.h"
 #include "base/text_bytes.h"
 #include "storage/files/file_kind.h"
+#include "storage/files/file_names.h"
 #include "storage/files/mapped_file.h"
 #include "storage/files/safetensors.h"
 
@@ -36,7 +37,7 @@ std::string model_of_weights(const std::string& path) {
     const std::filesystem::path file(path);
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
     const std::string place = printable(folder.string());
-    if (is_there(folder / "adapter_config.json"))
+    if (is_there(folder / kAdapterConfig))
         return fmt::format(
             "it belongs to the adapter {}; use the adapter with its model: dslaunch generate "
             "FOLDER --adapter {}",

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/kinds/half_arrays.h"
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "base/text/json.h"
@@ -145,6 +146,12 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
     const auto found = std::find_if(entries().begin(), entries().end(),
                                     [&](const auto& entry) { return entry.name == name; });
     return found == entries().end() ? nullptr : &*found;
+}
+
+float number_at(const SafetensorsEntry& entry, int64_t index) {
+    float number = 0;
+    to_fp32(entry.bytes.data() + index * dtype_bytes(entry.dtype), entry.dtype, 1, &number);
+    return number;
 }
 
 SafetensorsWriter::Layout SafetensorsWriter::layout_of(

@@ -25,6 +25,9 @@ struct SafetensorsEntry {
     std::span<const std::byte> bytes;  // row-major, little-endian; at any address
 };
 
+// Returns number INDEX of ENTRY. REQUIRES: it is F32, BF16 or F16.
+[[nodiscard]] float number_at(const SafetensorsEntry& entry, int64_t index);
+
 // All tensors of a file.
 struct SafetensorsContent {
     std::vector<SafetensorsEntry> entries;  // views into the file, in the order of their bytes

@@ -1,7 +1,6 @@
 #include "storage/foreign/import.h"
 
-#include <fmt/chrono.h>
-
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <ctime>
@@ -14,6 +13,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "storage/checkpoint/checkpoint_store.h"
+#include "storage/checkpoint/manifest.h"
 #include "storage/checkpoint/shard_writer.h"
 #include "storage/export/floats.h"
 #include "storage/export/source_of_path.h"
@@ -80,10 +80,9 @@ class Import {
     Import(FileTree& tree, const ImportOptions& options, const TensorSource& source)
         : tree_(tree), options_(options), source_(source) {
         if (source.checkpoint() != nullptr) checkpoint_ = *source.checkpoint();
-        const std::time_t now = std::time(nullptr);
         checkpoint_.version = DSL_VERSION;
-        checkpoint_.created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
-        checkpoint_.id = fmt::format("import-{:x}-{:x}", now, ::getpid());
+        checkpoint_.created = creation_time();
+        checkpoint_.id = fmt::format("import-{:x}-{:x}", std::time(nullptr), ::getpid());
         checkpoint_.world_size = 1;
         checkpoint_.zero_stage = 0;
         checkpoint_.tensors.clear();

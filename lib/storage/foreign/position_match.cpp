@@ -1,10 +1,10 @@
 #include "storage/foreign/position_match.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
-
-#include <fmt/core.h>
 
 namespace dslaunch::storage {
 namespace {

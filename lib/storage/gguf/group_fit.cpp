@@ -19,7 +19,7 @@ Four codes_of(Four values, CodeRange range) {
     const Four high = {range.high, range.high, range.high, range.high};
     values = values < low ? low : values;
     values = values > high ? high : values;
-    return values + kRoundingShift - kRoundingShift;
+    return values + kWholeShift - kWholeShift;
 }
 
 // Sums in eight lanes.

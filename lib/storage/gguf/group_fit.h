@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/half_bits.h"
+
 namespace dslaunch::storage {
 
 inline constexpr size_t kLanes = 8;
@@ -31,12 +33,8 @@ struct CodeRange {
     float high;
 };
 
-// Adding and then subtracting this constant rounds a number below 2^22 to the nearest integer, ties
-// to even: at 1.5 * 2^23 the unit of fp32 is 1.
-inline constexpr float kRoundingShift = 12582912.0F;
-
 inline float code_of(float value, CodeRange range) {
-    return std::min(std::max(value, range.low), range.high) + kRoundingShift - kRoundingShift;
+    return std::min(std::max(value, range.low), range.high) + kWholeShift - kWholeShift;
 }
 
 // Returns the weighted squared error of GROUP with FIT. Codes are the nearest ones in RANGE.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numbers>
 #include <string_view>
 
 #include "base/error.h"
@@ -313,24 +312,23 @@ class ConfigReader {
     // of `llama3` with its usual parameters gives FACTORS, returns a rope of type `llama3`.
     // Otherwise returns a rope that lists FACTORS.
     [[nodiscard]] Json llama3_or_long(const std::vector<float>& factors) const {
-        const auto factor = static_cast<double>(std::ranges::max(factors));
-        const auto width = 2 * static_cast<double>(factors.size());
-        const double theta = number_or("rope.freq_base", 10000);
-        constexpr double kLow = 1, kHigh = 4, kContext = 8192;
-        bool is_usual = true;
-        for (size_t i = 0; i < factors.size(); ++i) {
-            const double turn = std::pow(theta, -2 * static_cast<double>(i) / width);
-            const double waves = kContext * turn / (2 * std::numbers::pi);
-            const double smooth = std::clamp((waves - kLow) / (kHigh - kLow), 0.0, 1.0);
-            const double expected = 1 / ((1 - smooth) / factor + smooth);
-            is_usual = is_usual && std::abs(expected / static_cast<double>(factors[i]) - 1) < 1e-4;
-        }
-        if (is_usual)
+        Rope usual;
+        usual.kind = RopeKind::kLlama3;
+        usual.theta = number_or("rope.freq_base", 10000);
+        usual.width = 2 * std::ssize(factors);
+        usual.factor = static_cast<double>(std::ranges::max(factors));
+        usual.low_frequency_factor = 1;
+        usual.high_frequency_factor = 4;
+        usual.original_context = 8192;
+        const auto is_near = [](float expected, float held) {
+            return std::abs(static_cast<double>(expected) / static_cast<double>(held) - 1) < 1e-4;
+        };
+        if (std::ranges::equal(llama3_factors(usual), factors, is_near))
             return {{"rope_type", "llama3"},
-                    {"factor", factor},
-                    {"low_freq_factor", kLow},
-                    {"high_freq_factor", kHigh},
-                    {"original_max_position_embeddings", static_cast<int64_t>(kContext)}};
+                    {"factor", usual.factor},
+                    {"low_freq_factor", usual.low_frequency_factor},
+                    {"high_freq_factor", usual.high_frequency_factor},
+                    {"original_max_position_embeddings", usual.original_context}};
         return {{"rope_type", "longrope"},
                 {"short_factor", factors},
                 {"long_factor", factors},

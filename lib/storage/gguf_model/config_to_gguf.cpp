@@ -122,27 +122,6 @@ class ConfigWriter {
         return all;
     }
 
-    // Returns the numbers by which llama.cpp divides the frequencies of `llama3`.
-    static std::vector<float> llama3_factors(const Rope& rope) {
-        std::vector<float> factors;
-        const auto context = static_cast<double>(rope.original_context);
-        for (int64_t i = 0; i < rope.width; i += 2) {
-            const double turn =
-                1 / std::pow(rope.theta, static_cast<double>(i) / static_cast<double>(rope.width));
-            const double length = 2 * std::numbers::pi / turn;
-            double factor = 1;
-            if (length > context / rope.low_frequency_factor) {
-                factor = rope.factor;
-            } else if (length > context / rope.high_frequency_factor) {
-                const double smooth = (context / length - rope.low_frequency_factor) /
-                                      (rope.high_frequency_factor - rope.low_frequency_factor);
-                factor = 1 / ((1 - smooth) / rope.factor + smooth);
-            }
-            factors.push_back(static_cast<float>(factor));
-        }
-        return factors;
-    }
-
     [[nodiscard]] ActivationKind expected_activation() const {
         if (is_gemma() || is("gpt2") || is("starcoder") || is("starcoder2") || is("phi2") ||
             is("gptneox") || is("falcon"))
@@ -261,6 +240,26 @@ class ConfigWriter {
 };
 
 }  // namespace
+
+std::vector<float> llama3_factors(const Rope& rope) {
+    std::vector<float> factors;
+    const auto context = static_cast<double>(rope.original_context);
+    for (int64_t i = 0; i < rope.width; i += 2) {
+        const double turn =
+            1 / std::pow(rope.theta, static_cast<double>(i) / static_cast<double>(rope.width));
+        const double length = 2 * std::numbers::pi / turn;
+        double factor = 1;
+        if (length > context / rope.low_frequency_factor) {
+            factor = rope.factor;
+        } else if (length > context / rope.high_frequency_factor) {
+            const double smooth = (context / length - rope.low_frequency_factor) /
+                                  (rope.high_frequency_factor - rope.low_frequency_factor);
+            factor = 1 / ((1 - smooth) / rope.factor + smooth);
+        }
+        factors.push_back(static_cast<float>(factor));
+    }
+    return factors;
+}
 
 int64_t gguf_context(const TransformerConfig& config, const GgufFamily& family) {
     const std::string_view name = family.name;

@@ -21,6 +21,10 @@ struct GgufFactors {
     std::vector<float> numbers;
 };
 
+// Returns the numbers by which llama.cpp divides the frequencies of ROPE, which is of kind kLlama3:
+// one number for each pair.
+[[nodiscard]] std::vector<float> llama3_factors(const Rope& rope);
+
 // Adds the values for CONFIG to VALUES. Returns the tensors of factors. Throws Error{kInput} that
 // begins with PLACE if llama.cpp would compute a different model.
 [[nodiscard]] std::vector<GgufFactors> add_config_values(const TransformerConfig& config,

@@ -59,10 +59,7 @@ void write_weight_index(const std::string& path, Bytes all,
     json.key("weight_map").begin_object();
     for (const auto& [name, file] : file_of) json.field(name, file);
     json.end_object().end_object();
-    const std::string text = json.text() + "\n";
-    AtomicFile file(path, Bytes{std::ssize(text)});
-    file.write(text);
-    file.commit();
+    write_atomically(path, json.text() + "\n");
 }
 
 bool is_derived_buffer(const std::string& name) {

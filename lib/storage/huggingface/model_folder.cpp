@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "base/text_bytes.h"
+#include "storage/files/file_names.h"
 #include "storage/files/mapped_file.h"
 #include "storage/huggingface/text_part.h"
 #include "storage/named/place.h"
@@ -77,7 +78,7 @@ void require_room_for_model(const std::string& folder) {
         const std::string name = entry.path().filename().string();
         const bool is_shard = name.starts_with("model-") && name.ends_with(".safetensors") &&
                               name.find("-of-") != std::string::npos;
-        if (name != kIndex && name != "adapter_config.json" && !is_shard) continue;
+        if (name != kIndex && name != kAdapterConfig && !is_shard) continue;
         fail(ExitCode::kInput,
              "{}: belongs to another model, and would be read together with the new "
              "model.safetensors, or instead of it: use an empty folder, or remove the older model",

@@ -11,6 +11,7 @@
 #include "base/text/file_faults.h"
 #include "base/text/words.h"
 #include "storage/files/file_kind.h"
+#include "storage/files/file_names.h"
 #include "storage/files/input_file.h"
 #include "storage/files/mapped_file.h"
 #include "storage/gguf/gguf_file.h"
@@ -21,9 +22,6 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr const char* kArchiveOfJob = "model.pt";
-// The same names as in storage/adapter/adapter_config.h, which this folder may not include.
-constexpr const char* kAdapterOfJob = "adapter";
-constexpr const char* kConfigOfAdapter = "adapter_config.json";
 constexpr size_t kConfigBytesMax = size_t{16} << 20;
 constexpr size_t kHubNameMax = 96;  // the hub's own limit
 
@@ -71,8 +69,8 @@ bool ends_as_file(std::string_view name) {
 // Returns the folder of an adapter in FOLDER: FOLDER itself, or adapter/ in it.
 std::optional<std::string> adapter_in(const std::string& folder) {
     for (const std::filesystem::path& place :
-         {std::filesystem::path(folder), std::filesystem::path(folder) / kAdapterOfJob})
-        if (is_there(place / kConfigOfAdapter)) return place.string();
+         {std::filesystem::path(folder), std::filesystem::path(folder) / kAdapterFolder})
+        if (is_there(place / kAdapterConfig)) return place.string();
     return std::nullopt;
 }
 
@@ -236,7 +234,7 @@ std::string adapter_at(const std::string& path) {
 
 std::string unused_adapter_text(const std::string& model) {
     const std::filesystem::path folder(model);
-    if (!model_folder_of(model) || !is_there(folder / kConfigOfAdapter)) return "";
+    if (!model_folder_of(model) || !is_there(folder / kAdapterConfig)) return "";
     return fmt::format("{} also contains an adapter, which is not used", printable(model));
 }
 

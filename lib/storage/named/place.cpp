@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/text/file_faults.h"
 #include "base/text/words.h"
+#include "storage/files/file_names.h"
 #include "storage/files/input_file.h"
 #include "storage/named/step_folder.h"
 
@@ -21,10 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The same names as in adapter_config.h, model_folder.h and manifest.h.
-constexpr const char* kAdapterOfFolder = "adapter";
-constexpr const char* kAdapterConfigName = "adapter_config.json";
-constexpr const char* kManifest = "manifest.json";
 constexpr size_t kJsonBytesMax = size_t{64} << 20;
 constexpr size_t kEntriesMax = 10'000;
 constexpr size_t kModelsShown = 5;
@@ -50,7 +47,7 @@ std::set<std::string> names_in(const fs::path& folder) {
 
 bool is_whole_step(const fs::path& folder) {
     const auto step = parse_step_folder(folder.filename().string());
-    return step && step->kind == StepFolderKind::kCheckpoint && is_at(folder / kManifest);
+    return step && step->kind == StepFolderKind::kCheckpoint && is_at(folder / kManifestName);
 }
 
 bool has_steps(const fs::path& folder) {
@@ -97,7 +94,7 @@ bool is_model(const fs::path& path) {
     const bool is_run = names.contains("run.json") || names.contains("metrics.jsonl");
     return (names.contains("config.json") &&
             (has_weights(names) || has_pickles(names) || !is_run)) ||
-           (names.contains("model.pt") && !names.contains(kAdapterConfigName));
+           (names.contains("model.pt") && !names.contains(kAdapterConfig));
 }
 
 std::vector<std::string> models_in(const std::string& folder) {
@@ -129,10 +126,10 @@ void look_into_folder(Place& place) {
                        : run;
         }
         if (names.contains("model.pt")) return PlaceKind::kArchiveRun;
-        if (names.contains(kAdapterConfigName) ||
-            is_at(folder / kAdapterOfFolder / kAdapterConfigName))
+        if (names.contains(kAdapterConfig) || is_at(folder / kAdapterFolder / kAdapterConfig))
             return PlaceKind::kAdapter;
-        if (names.contains(kManifest) || parse_step_folder(folder.filename().string())) {
+        if (names.contains(std::string(kManifestName)) ||
+            parse_step_folder(folder.filename().string())) {
             place.whole = run_of_steps(folder_of(folder.string()));
             return PlaceKind::kCheckpoint;
         }
@@ -171,12 +168,12 @@ void look_at_file(Place& place) {
     const std::string name = fs::path(place.path).filename().string();
     place.kind = PlaceKind::kFile;
     place.whole = folder;
-    if (is_at(fs::path(folder) / kAdapterConfigName) &&
+    if (is_at(fs::path(folder) / kAdapterConfig) &&
         (is_part_of_model(name) || name.starts_with("adapter_"))) {
         place.kind = PlaceKind::kFileOfAdapter;
     } else if (is_at(fs::path(folder) / "config.json") && is_part_of_model(name)) {
         place.kind = PlaceKind::kFileOfModel;
-    } else if (is_at(fs::path(folder) / kManifest)) {
+    } else if (is_at(fs::path(folder) / kManifestName)) {
         place.kind = PlaceKind::kFileOfCheckpoint;
     } else {
         place.whole.clear();
@@ -238,9 +235,9 @@ std::string export_text(const std::string& checkpoints, const std::string& run) 
 // Returns true if the checkpoints in STEPS are of an adapter.
 bool are_of_adapter(const fs::path& steps) {
     const auto has_base = [](const fs::path& step) {
-        return !text_in_json(json_at(step / kManifest), "base_fingerprint").empty();
+        return !text_in_json(json_at(step / kManifestName), "base_fingerprint").empty();
     };
-    if (is_at(steps / kManifest)) return has_base(steps);
+    if (is_at(steps / kManifestName)) return has_base(steps);
     return std::ranges::any_of(names_in(steps), [&](const std::string& name) {
         return is_whole_step(steps / name) && has_base(steps / name);
     });
@@ -271,7 +268,7 @@ std::string checkpoint_as_model(const Place& place) {
     const std::string& run = place.whole;
     const fs::path steps = is_at(place.path) ? fs::path(place.path) : fs::path(run) / "checkpoints";
     if (!are_of_adapter(steps)) return "; to use its weights: " + export_text(place.path, run);
-    if (!run.empty() && is_at(fs::path(run) / kAdapterOfFolder / kAdapterConfigName))
+    if (!run.empty() && is_at(fs::path(run) / kAdapterFolder / kAdapterConfig))
         return "; its run trained an adapter" + as_model_text(run);
     return fmt::format(
         "; its run trains an adapter, and writes it when it ends: dslaunch MODEL --data FILE "
@@ -441,7 +438,7 @@ std::string adapter_text(const Place& place) {
     const Place steps = place.kind == PlaceKind::kFileOfCheckpoint ? place_at(place.whole) : place;
     const bool is_step =
         steps.kind == PlaceKind::kCheckpoint || steps.kind == PlaceKind::kCheckpoints;
-    if (is_step && is_at(fs::path(steps.whole) / kAdapterOfFolder / kAdapterConfigName))
+    if (is_step && is_at(fs::path(steps.whole) / kAdapterFolder / kAdapterConfig))
         return fmt::format(
             ", not an adapter: give the run, {}, which has the adapter that it "
             "trained",
@@ -563,10 +560,10 @@ void refuse_part(const std::string& path) {
 
 BaseModel base_of_adapter(const std::string& path) {
     const fs::path folder(path);
-    const bool is_inner = is_at(folder / kAdapterConfigName);
-    const fs::path adapter = is_inner ? folder : folder / kAdapterOfFolder;
+    const bool is_inner = is_at(folder / kAdapterConfig);
+    const fs::path adapter = is_inner ? folder : folder / kAdapterFolder;
     BaseModel base;
-    base.name = text_in_json(json_at(adapter / kAdapterConfigName), "base_model_name_or_path");
+    base.name = text_in_json(json_at(adapter / kAdapterConfig), "base_model_name_or_path");
     if (base.name.empty()) return base;
     const std::string run =
         is_inner ? folder_of(folder.lexically_normal().string()) : folder.string();

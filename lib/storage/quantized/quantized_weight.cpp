@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/float8.h"
-#include "base/kinds/half_arrays.h"
+#include "base/kinds/dtype.h"
 #include "base/kinds/shape_text.h"
 #include "base/text.h"
 #include "storage/quantized/bit_packing.h"
@@ -27,12 +27,6 @@ uint32_t code_word(const SafetensorsEntry& entry, int64_t index) {
     uint32_t word = 0;
     std::memcpy(&word, entry.bytes.data() + index * 4, sizeof word);
     return word;
-}
-
-float stored_fp32(const SafetensorsEntry& entry, int64_t index) {
-    float number = 0;
-    to_fp32(entry.bytes.data() + index * dtype_bytes(entry.dtype), entry.dtype, 1, &number);
-    return number;
 }
 
 int64_t numbers_in(const SafetensorsEntry& entry) {
@@ -285,9 +279,9 @@ int64_t QuantizedWeight::group_of(int64_t column) const {
 }
 
 float QuantizedWeight::scale_at(int64_t row, int64_t group) const {
-    if (is_whole_) return stored_fp32(*scales_, 0);
+    if (is_whole_) return number_at(*scales_, 0);
     const bool is_transposed = layout_ == Layout::kGptq || layout_ == Layout::kAwq;
-    return stored_fp32(*scales_, is_transposed ? group * shape_[0] + row : row * groups_ + group);
+    return number_at(*scales_, is_transposed ? group * shape_[0] + row : row * groups_ + group);
 }
 
 uint32_t QuantizedWeight::code_at(int64_t row, int64_t column) const {

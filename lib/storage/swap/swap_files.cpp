@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/disk_room.h"
 #include "base/path.h"
 #include "storage/disk/block_file.h"
 
@@ -122,10 +123,9 @@ UniqueFd make_locked_file(const std::string& folder) {
 
 // Returns the number of free bytes; -1 if it is not known.
 Bytes free_space(const std::string& folder) {
-    struct statvfs info {};
-    // File systems without a size limit (ramfs, some overlays) report 0 blocks.
-    if (::statvfs(folder.c_str(), &info) != 0 || info.f_blocks == 0) return Bytes{-1};
-    return Bytes{static_cast<int64_t>(info.f_bavail * info.f_frsize)};
+    const std::optional<DiskSpace> disk = disk_space(folder);
+    const bool is_known = disk && disk->whole.value > 0;
+    return is_known ? disk->free : Bytes{-1};
 }
 
 [[noreturn]] void refuse_for_room(const std::string& path, Bytes need, Bytes free) {

@@ -11,6 +11,7 @@
 #include "base/text/fnv1a.h"
 #include "base/text/words.h"
 #include "base/text_bytes.h"
+#include "storage/files/file_names.h"
 #include "storage/files/safetensors.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/tokens/row_vocabulary.h"
@@ -21,8 +22,6 @@ namespace {
 
 constexpr const char* kNameKey = "reference_model";
 constexpr const char* kMarkKey = "reference_mark";
-// The same name as in storage/adapter/adapter_config.h, which this folder may not include.
-constexpr const char* kWeightsOfAdapter = "adapter_model.safetensors";
 constexpr size_t kPieces = 4;  // of each tensor
 constexpr size_t kPieceBytes = 16;
 
@@ -56,7 +55,7 @@ std::string mark_of(const ReferenceModel& model) {
         std::vector<std::string> files = open_model_folder(model.folder).weights;
         if (files.empty()) return "";
         if (!model.adapter.empty())
-            files.push_back(fmt::format("{}/{}", model.adapter, kWeightsOfAdapter));
+            files.push_back(fmt::format("{}/{}", model.adapter, kAdapterWeights));
         return mark_of(files);
     } catch (const Error&) {
         return "";

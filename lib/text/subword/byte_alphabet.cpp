@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/text.h"
 #include "text/unicode/code_points.h"
 
 namespace dslaunch::text {
@@ -37,7 +38,7 @@ char32_t character_of_byte(unsigned char byte) {
 }
 
 void append_characters(std::string& out, std::string_view text) {
-    for (const char c : text) append_point(out, character_of_byte(static_cast<unsigned char>(c)));
+    for (const char c : text) append_utf8(out, character_of_byte(static_cast<unsigned char>(c)));
 }
 
 std::optional<std::string> bytes_of_characters(std::string_view text) {

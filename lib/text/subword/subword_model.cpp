@@ -1,8 +1,9 @@
+#include "text/subword/subword_model.h"
+
 #include <fmt/core.h>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "text/subword/subword_model.h"
 
 namespace dslaunch::text {
 

@@ -173,19 +173,19 @@ class BertNormalizer : public Normalizer {
             rewrite(normal, [&](std::string& out, char32_t point) {
                 const uint32_t flags = points.flags(point);
                 if (flags & kDroppedFlag) return;
-                append_point(out, flags & kSpaceFlag ? ' ' : point);
+                append_utf8(out, flags & kSpaceFlag ? ' ' : point);
             });
         if (choices_.spaces_chinese && !is_ascii(normal.text))
             rewrite(normal, [](std::string& out, char32_t point) {
                 const char* blank = is_chinese(point) ? " " : "";
                 out += blank;
-                append_point(out, point);
+                append_utf8(out, point);
                 out += blank;
             });
         if (choices_.strips_accents && !is_ascii(normal.text)) {
             to_form(normal, NormalForm::kNfd);
             rewrite(normal, [&](std::string& out, char32_t point) {
-                if (!(points.flags(point) & kNonspacingFlag)) append_point(out, point);
+                if (!(points.flags(point) & kNonspacingFlag)) append_utf8(out, point);
             });
         }
         if (choices_.lowers) Lowercase().apply(normal);
@@ -204,16 +204,16 @@ void write_nmt(std::string& out, char32_t point) {
                           point == 0x1680 || (point >= 0x200B && point <= 0x200F) ||
                           point == 0x2028 || point == 0x2029 || point == 0x2581 ||
                           point == 0xFEFF || point == kReplacement;
-    append_point(out, is_blank ? ' ' : point);
+    append_utf8(out, is_blank ? ' ' : point);
 }
 
 void write_without_accents(std::string& out, char32_t point) {
-    if (!(CodePoints::table().flags(point) & kCombiningFlag)) append_point(out, point);
+    if (!(CodePoints::table().flags(point) & kCombiningFlag)) append_utf8(out, point);
 }
 
 void write_byte_characters(std::string& out, char32_t point) {
     std::string one;
-    append_point(one, point);
+    append_utf8(one, point);
     append_characters(out, one);
 }
 

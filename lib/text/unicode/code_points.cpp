@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace dslaunch::text {
 namespace {
@@ -82,23 +83,6 @@ char32_t CodePoints::run_end(char32_t point) const {
     return *std::upper_bound(run_ends_.begin(), run_ends_.end(), point);
 }
 
-void append_point(std::string& text, char32_t point) {
-    const auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
-    if (point < 0x80) return put(point);
-    if (point < 0x800) {
-        put(0xC0 | point >> 6);
-    } else {
-        if (point < 0x10000) {
-            put(0xE0 | point >> 12);
-        } else {
-            put(0xF0 | point >> 18);
-            put(0x80 | (point >> 12 & 0x3F));
-        }
-        put(0x80 | (point >> 6 & 0x3F));
-    }
-    put(0x80 | (point & 0x3F));
-}
-
 bool is_ascii(std::string_view text) {
     unsigned char any = 0;
     for (const char c : text) any = static_cast<unsigned char>(any | static_cast<unsigned char>(c));
@@ -124,7 +108,7 @@ std::string replace_invalid_utf8(std::string_view text) {
         const size_t valid = valid_utf8_prefix(text);
         out += text.substr(0, valid);
         if (valid == text.size()) return out;
-        append_point(out, kReplacement);
+        append_utf8(out, kReplacement);
         text.remove_prefix(valid + static_cast<size_t>(-sequence_length(text, valid)));
     }
 }
@@ -157,7 +141,7 @@ void append_lower(std::string& text, char32_t point) {
     if (point == kDottedI) {
         text += "i\u0307";
     } else {
-        append_point(text, lower_point(point));
+        append_utf8(text, lower_point(point));
     }
 }
 

@@ -134,8 +134,6 @@ class CodePoints {
     return i;
 }
 
-// Appends POINT to TEXT in UTF-8. REQUIRES: POINT < kCodePointLimit.
-void append_point(std::string& text, char32_t point);
 // Returns true if all bytes of TEXT are below 128.
 [[nodiscard]] bool is_ascii(std::string_view text);
 // Returns the place of the first byte that is not UTF-8, or the length of TEXT.

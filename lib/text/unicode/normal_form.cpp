@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "base/text.h"
 #include "text/unicode/code_points.h"
 
 namespace dslaunch::text {
@@ -116,7 +117,7 @@ std::string to_normal_form(std::string_view text, NormalForm form, std::vector<u
     std::string out;
     out.reserve(text.size() + 16);
     for (const Point& point : points) {
-        append_point(out, point.point);
+        append_utf8(out, point.point);
         if (places != nullptr) places->resize(out.size(), point.place);
     }
     return out;

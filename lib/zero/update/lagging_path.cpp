@@ -1,7 +1,6 @@
 #include "zero/update/lagging_path.h"
 
 #include <ATen/core/Tensor.h>
-
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -249,7 +249,7 @@ int main(int argc, char** argv) {
                Catch::Contains("error 71: cannot find the program dslaunch"));
     if (!fs::exists(std::string(binary_dir()) + "/dsworker"))
         return report_skipped("plans of programs", "dsworker is not built");
-    const std::string model = archive_of("gpt");
+    const std::string model = fixture_archive("gpt");
     const std::string planned = library_run(folder, {"env", named, starts, "0", log, model});
     CHECK_THAT(planned, Catch::Contains("2 ranks, ") && Catch::Contains(", fits, "));
     CHECK_THAT(planned, Catch::Contains("rank 0") && Catch::Contains("rank 1"));

@@ -50,23 +50,13 @@ bool can_package(const std::string& what) {
     return true;
 }
 
-// Runs COMMAND, which must succeed, and returns its output.
-std::string package_run(const TemporaryFolder& folder, const std::vector<std::string>& command) {
-    JobProcess process(folder, command);
-    const int code = process.wait();
-    INFO(process.out() << process.err());
-    REQUIRE(code == 0);
-    return process.out();
-}
-
 // Returns the path of the package whose name ends with ENDING. The first call makes all packages.
 std::string package(const std::string& ending) {
     static const TemporaryFolder folder;
     const std::string dist = folder.path() + "/dist";
     if (!fs::exists(dist))
-        package_run(folder,
-                    {std::string(test::source_dir()) + "/tools/package.sh", "-b", kPackageBuild,
-                     "-t", "apart", "-o", dist, "-z", "1", "archive", "wheel"});
+        run_well(folder, {std::string(test::source_dir()) + "/tools/package.sh", "-b",
+                          kPackageBuild, "-t", "apart", "-o", dist, "-z", "1", "archive", "wheel"});
     std::vector<std::string> made;
     for (const auto& entry : fs::directory_iterator(dist))
         if (entry.path().string().ends_with(ending)) made.push_back(entry.path().string());
@@ -124,10 +114,10 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     const std::string archive = package(".tar.zst");
     const std::string place = folder.path() + "/strange (földer) 'of a user'";
     fs::create_directory(place);
-    package_run(folder, {"tar", "--zstd", "--strip-components=1", "-xf", archive, "-C", place});
+    run_well(folder, {"tar", "--zstd", "--strip-components=1", "-xf", archive, "-C", place});
     const std::string dslaunch = place + "/bin/dslaunch";
-    CHECK(package_run(folder, {"env", "-i", dslaunch, "--version"}) ==
-          package_run(folder, {kDslaunch, "--version"}));
+    CHECK(run_well(folder, {"env", "-i", dslaunch, "--version"}) ==
+          run_well(folder, {kDslaunch, "--version"}));
     check_libraries(place, "dslaunch");
     check_libraries(place, "dsworker");
     const std::string documents = place + "/share/doc/dslaunch/";
@@ -138,9 +128,9 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     for (const auto& entry : fs::directory_iterator(documents + "licenses"))
         CHECK(mentions(copyright, content_of(entry.path())));
 
-    const Json config = fixture_config(facts_of("gpt"), 1, 2);
+    const Json config = fixture_config(fixture_facts("gpt"), 1, 2);
     std::vector<std::string> training =
-        training_command(folder, {"--num_gpus", "2"}, archive_of("gpt"), config, "/packaged");
+        training_command(folder, {"--num_gpus", "2"}, fixture_archive("gpt"), config, "/packaged");
     training.front() = dslaunch;
     const auto started_with = [&](const std::vector<std::string>& variables) {
         std::vector<std::string> command = {"env", "-i"};
@@ -161,13 +151,10 @@ TEST_CASE("an archive runs from a strange folder with an empty environment") {
     CHECK(wrong.wait() == 71);
     CHECK_THAT(wrong.err(), Catch::Contains("is version 1.0.0"));
 
-    package_run(folder, started_with({"DSLAUNCH_TORCH=" + package_fact("torch_dir")}));
-    const TrainResult built = train(folder, {"--num_gpus", "2"}, archive_of("gpt"), config);
+    run_well(folder, started_with({"DSLAUNCH_TORCH=" + package_fact("torch_dir")}));
+    const TrainResult built = train(folder, {"--num_gpus", "2"}, fixture_archive("gpt"), config);
     REQUIRE(built.code == 0);
-    std::vector<double> losses;
-    std::ifstream metrics(folder.path() + "/packaged/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);)
-        losses.push_back(Json::parse(line).at("loss"));
+    const std::vector<double> losses = values_in(metrics_in(folder.path() + "/packaged"), "loss");
     CHECK(losses.size() == 2);
     CHECK(losses == built.losses());
 }
@@ -177,7 +164,7 @@ TEST_CASE("a wheel's files are those of its RECORD, and pip finds what it must k
     const TemporaryFolder folder;
     const std::string wheel = package(".whl");
     const std::string unpacked = folder.path() + "/unpacked";
-    package_run(folder, {"unzip", "-q", wheel, "-d", unpacked});
+    run_well(folder, {"unzip", "-q", wheel, "-d", unpacked});
     const std::string version = package_fact("version");
     const std::string info = unpacked + "/dslaunch-" + version + ".dist-info";
     size_t files = 0;

@@ -163,7 +163,7 @@ class Reader {
         fs::create_directory(at("smollm2"));
         std::ofstream(at("smollm2/config.json")) << "{}\n";
         for (const char* folder : {"Qwen2.5-0.5B", "SmolLM2", "hub"}) make_chat_model(folder);
-        fs::copy(kSource + "/tests/fixtures/huggingface/qwen2", at("Qwen2.5-14B"));
+        fs::copy(fixture_path("huggingface/qwen2"), at("Qwen2.5-14B"));
         std::ofstream chats(at("chats.jsonl"));
         for (int i = 0; i < 200; ++i)
             chats << R"({"messages": [{"role": "user", "content": "What is )" << i
@@ -242,7 +242,7 @@ class Reader {
   private:
     // Writes a Hugging Face folder with a chat template, in which every word is the one token.
     void make_chat_model(const std::string& folder) const {
-        fs::copy(kSource + "/tests/fixtures/huggingface/qwen2", at(folder));
+        fs::copy(fixture_path("huggingface/qwen2"), at(folder));
         std::ofstream(at(folder + "/tokenizer.json"))
             << R"({"model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"},)"
             << R"( "pre_tokenizer": {"type": "Whitespace"}})";

@@ -152,7 +152,7 @@ class Tutorial {
     // Writes a Hugging Face folder with a chat template, in which every word is the one token.
     void make_chat_model() const {
         const std::string folder = at("SmolLM2");
-        fs::copy(std::string(source_dir()) + "/tests/fixtures/huggingface/qwen2", folder);
+        fs::copy(fixture_path("huggingface/qwen2"), folder);
         write_file(folder + "/tokenizer.json",
                    R"({"model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"},)"
                    R"( "pre_tokenizer": {"type": "Whitespace"}})");

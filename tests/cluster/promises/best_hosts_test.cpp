@@ -1,7 +1,6 @@
 // The best checkpoint of a job over hosts that share no disk: over ssh, saved on rank 0's disk,
 // with a host that is lost after the best evaluation, so that the job goes on with fewer ranks.
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -39,7 +38,7 @@ class BestHosts {
     }
     // Returns the command of a run whose held-out loss falls and then rises.
     [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& more) const {
-        Json config = fixture_config(facts_of("gpt"), 1, 60);
+        Json config = fixture_config(fixture_facts("gpt"), 1, 60);
         config["zero_optimization"] = {{"stage", 3}};
         config["gradient_clipping"] = 0.5;
         config["scheduler"] = {
@@ -56,20 +55,14 @@ class BestHosts {
                                             "--env",        "OMP_NUM_THREADS=1"};
         options.insert(options.end(), more.begin(), more.end());
         std::vector<std::string> words =
-            training_command(folder_, options, archive_of("gpt"), config);
+            training_command(folder_, options, fixture_archive("gpt"), config);
         *std::ranges::find(words, folder_.path() + "/out") = output();
         words.insert(words.begin(), {"env", "XDG_STATE_HOME=" + folder_.path() + "/state"});
         return rig_.on(0, words);
     }
     // Returns the held-out losses by step, each by its last line.
     [[nodiscard]] std::map<int64_t, double> evaluations() const {
-        std::map<int64_t, double> found;
-        std::ifstream metrics(output() + "/metrics.jsonl");
-        for (std::string line; std::getline(metrics, line);) {
-            const Json json = Json::parse(line, nullptr, false);
-            if (!json.is_discarded() && json.contains("eval_loss"))
-                found[json.at("step").get<int64_t>()] = json.at("eval_loss");
-        }
+        std::map<int64_t, double> found = values_by_step(output(), "eval_loss");
         found.erase(0);  // before training
         return found;
     }

@@ -15,8 +15,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string kFixtures = std::string(test::source_dir()) + "/tests/fixtures/";
-
 // Trains gpt.pt on hosts of the rig, which share /tmp.
 class Training {
   public:
@@ -49,7 +47,7 @@ class Training {
               {"pipeline", {{"stages", run.pipeline}}},
               {"tensor", {{"size", run.tensor}}},
               {"save", {{"interval", 3}}},
-              {"data", {{"context", 32}, {"train", kFixtures + "data/kjv.u16.bin"}}}}}};
+              {"data", {{"context", 32}, {"train", test::fixture_path("data/kjv.u16.bin")}}}}}};
         std::ofstream(path("config.json")) << config.dump();
         std::ofstream(path("hostfile")) << run.hosts;
         // The hosts are the same machine, and each of them would use all of its processors.
@@ -68,7 +66,7 @@ class Training {
                        "OMP_NUM_THREADS=1"};
         if (!run.resume.empty()) words.push_back("--resume=" + run.resume);
         words.insert(words.end(), run.options.begin(), run.options.end());
-        words.push_back(kFixtures + "models/gpt.pt");
+        words.push_back(test::fixture_path("models/gpt.pt"));
         const TemporaryFolder folder;
         JobProcess job(folder, rig_.on(0, words));
         const int code = job.wait();

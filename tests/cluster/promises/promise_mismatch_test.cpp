@@ -22,7 +22,6 @@ namespace {
 
 const std::string kWorker = std::string(test::binary_dir()) + "/dsworker";
 const std::string kOldGlibc = std::string(test::binary_dir()) + "/old_glibc.so";
-const std::string kMismatchFixtures = std::string(test::source_dir()) + "/tests/fixtures/";
 
 struct Case {
     std::string what;
@@ -36,8 +35,8 @@ class MismatchHosts {
     MismatchHosts() : rig_(2, "P34: hosts that differ") {
         if (!rig_.usable()) return;
         std::ofstream(config()) << R"({"train_micro_batch_size_per_gpu": 4, "dslaunch": {"steps": )"
-                                << R"(1, "data": {"context": 32, "train": ")" << kMismatchFixtures
-                                << R"(data/kjv.u16.bin"}}})";
+                                << R"(1, "data": {"context": 32, "train": ")"
+                                << test::fixture_path("data/kjv.u16.bin") << R"("}}})";
     }
     [[nodiscard]] bool usable() const { return rig_.usable(); }
     [[nodiscard]] std::string config() const { return folder_.path() + "/config.json"; }
@@ -70,7 +69,7 @@ class MismatchHosts {
         std::ofstream(folder_.path() + "/hostfile") << hosts;
         return rig_.on(
             0, {kDslaunch, "--hostfile", folder_.path() + "/hostfile", "--ssh-config",
-                rig_.config("good"), "--device", device, kMismatchFixtures + "models/gpt.pt",
+                rig_.config("good"), "--device", device, test::fixture_path("models/gpt.pt"),
                 "--config", config(), "--no-output"});
     }
     [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
@@ -111,8 +110,8 @@ std::vector<Case> cases(const MismatchHosts& hosts) {
         {"another protocol", "true", "cat " + hello + "; sleep 5",
          fmt::format("its dslaunch 9.9.9 uses protocol {}", kAgentProtocolVersion + 1)},
         {"another dsworker", mismatch_replaced(kWorker), "", kWorker},
-        {"another model", mismatch_replaced(kMismatchFixtures + "models/gpt.pt"), "", "gpt.pt"},
-        {"other data", mismatch_replaced(kMismatchFixtures + "data/kjv.u16.bin"), "",
+        {"another model", mismatch_replaced(test::fixture_path("models/gpt.pt")), "", "gpt.pt"},
+        {"other data", mismatch_replaced(test::fixture_path("data/kjv.u16.bin")), "",
          "kjv.u16.bin"},
         {"another config", mismatch_replaced(hosts.config()), "", "config.json"},
         {"an older C library", "true",

@@ -127,13 +127,6 @@ size_t open_files(pid_t pid) {
     return count;
 }
 
-int64_t peak_memory_kib(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-    for (std::string line; std::getline(file, line);)
-        if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6));
-    return 0;
-}
-
 }  // namespace
 
 TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor disturb the job") {

@@ -20,11 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct TuneResult {
-    int code = -1;
-    std::string out, err;
-};
-
 std::vector<std::string> tune_command(const TemporaryFolder& folder,
                                       std::vector<std::string> words) {
     std::vector<std::string> all = {"env",
@@ -37,33 +32,18 @@ std::vector<std::string> tune_command(const TemporaryFolder& folder,
     return all;
 }
 
-TuneResult tune_run(const TemporaryFolder& folder, const std::vector<std::string>& words) {
-    const TemporaryFolder output;
-    JobProcess process(output, tune_command(folder, words));
-    TuneResult result;
-    result.code = process.wait();
-    result.out = process.out();
-    result.err = process.err();
-    return result;
+ProgramEnd tune_run(const TemporaryFolder& folder, const std::vector<std::string>& words) {
+    return run_program(tune_command(folder, words));
 }
 
 // Writes the config of a small GPT that two ranks train with 8 rows a step, in micro batches of 2.
 // Returns its path.
 std::string write_config(const TemporaryFolder& folder, Json more = {}) {
-    Json config = fixture_config(facts_of("gpt"), 2, 500);
+    Json config = fixture_config(fixture_facts("gpt"), 2, 500);
     config["train_micro_batch_size_per_gpu"] = 2;
     for (const auto& [key, value] : more.items()) config[key] = value;
     write_file(folder.path() + "/c.json", config.dump());
     return folder.path() + "/c.json";
-}
-
-// Returns the names in FOLDER, sorted.
-std::vector<std::string> names_in(const TemporaryFolder& folder) {
-    std::vector<std::string> names;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path()))
-        names.push_back(entry.path().filename().string());
-    std::ranges::sort(names);
-    return names;
 }
 
 // Returns true if a process has FOLDER in its command line or its environment.
@@ -86,11 +66,11 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
     const TemporaryFolder folder;
     const std::string config = write_config(folder);
     // The stage and recompute are set, so few configs are left; tune tries two of them.
-    const TuneResult result =
+    const ProgramEnd result =
         tune_run(folder, {"tune", "--set", "zero_optimization.stage=0", "--set",
                           "activation_checkpointing.number_checkpoints=0", "--num_gpus", "2",
                           "--device", "cpu", "--config", config, "--minutes", "60", "--trials", "2",
-                          "-o", "tuned.json", archive_of("gpt")});
+                          "-o", "tuned.json", fixture_archive("gpt")});
     CAPTURE(result.out, result.err);
     REQUIRE(result.code == 0);
     CHECK_THAT(result.out, Catch::Contains("forecast ms") && Catch::Contains("measured ms"));
@@ -98,19 +78,19 @@ TEST_CASE("tune prints a table, writes a config that trains, and leaves nothing 
     CHECK_THAT(result.out, Catch::Contains("chosen"));
     CHECK_THAT(result.out, Catch::Contains("not tried: "));
     CHECK_THAT(result.err, Catch::Contains("the config is in tuned.json"));
-    CHECK(names_in(folder) == std::vector<std::string>{"c.json", "tuned.json"});
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"c.json", "tuned.json"});
     CHECK_FALSE(has_process(folder));
     CHECK(tune_run(folder, {"config", "check", "tuned.json", "--world-size", "2"}).code == 0);
     const Json tuned = Json::parse(folder.read("tuned.json"));
     CHECK(tuned.at("optimizer") == Json::parse(folder.read("c.json")).at("optimizer"));
-    const TuneResult trained =
+    const ProgramEnd trained =
         tune_run(folder, {"run", "--num_gpus", "2", "--device", "cpu", "--config", "tuned.json",
-                          "--steps", "2", "--no-output", archive_of("gpt")});
+                          "--steps", "2", "--no-output", fixture_archive("gpt")});
     CAPTURE(trained.err);
     CHECK(trained.code == 0);
     // tune does not replace a file of the user.
-    const TuneResult again =
-        tune_run(folder, {"tune", "--config", config, "-o", "tuned.json", archive_of("gpt")});
+    const ProgramEnd again =
+        tune_run(folder, {"tune", "--config", config, "-o", "tuned.json", fixture_archive("gpt")});
     CHECK(again.code == 66);
     CHECK_THAT(again.err, Catch::Contains("--force"));
 }
@@ -119,22 +99,22 @@ TEST_CASE("a trial that fails is named and passed over, and --autotuning writes 
     const TemporaryFolder folder;
     // There are 192 samples. A run refuses a micro batch of 2048 rows, but a forecast does not
     // notice this.
-    Json config = fixture_config(facts_of("mlp"), 256, 500);
+    Json config = fixture_config(fixture_facts("mlp"), 256, 500);
     config["autotuning"] = {{"enabled", true},
                             {"fast", true},
                             {"tuner_type", "gridsearch"},
                             {"start_profile_step", 2},
                             {"end_profile_step", 3}};
     write_file(folder.path() + "/c.json", config.dump());
-    const TuneResult tuned =
+    const ProgramEnd tuned =
         tune_run(folder, {"--autotuning", "tune", "--num_gpus", "1", "--device", "cpu", "--config",
                           "c.json", "--set", "activation_checkpointing.number_checkpoints=0",
-                          "--set", "zero_optimization.stage=0", archive_of("mlp")});
+                          "--set", "zero_optimization.stage=0", fixture_archive("mlp")});
     CAPTURE(tuned.out, tuned.err);
     REQUIRE(tuned.code == 0);
     CHECK_THAT(tuned.out, Catch::Contains("failed: micro batch 2048 x 1") &&
                               Catch::Contains("needs more rows than the file has (192 samples)"));
-    CHECK(names_in(folder) == std::vector<std::string>{"autotuning_results", "c.json"});
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"autotuning_results", "c.json"});
     const Json best = Json::parse(folder.read("autotuning_results/ds_config_optimal.json"));
     CHECK(best.at("autotuning").at("enabled") == false);
     CHECK(best.value("train_batch_size", 2048) == 2048);
@@ -143,9 +123,9 @@ TEST_CASE("a trial that fails is named and passed over, and --autotuning writes 
 TEST_CASE("Ctrl-C keeps the best config so far and says so; a killed search leaves no process") {
     const TemporaryFolder folder;
     const std::string config = write_config(folder);
-    const std::vector<std::string> words = {"tune",      "--num_gpus", "2",    "--device",
-                                            "cpu",       "--config",   config, "-o",
-                                            "best.yaml", "--tuner",    "grid", archive_of("gpt")};
+    const std::vector<std::string> words = {
+        "tune", "--num_gpus", "2",         "--device", "cpu",  "--config",
+        config, "-o",         "best.yaml", "--tuner",  "grid", fixture_archive("gpt")};
     {
         const TemporaryFolder output;
         JobProcess process(output, tune_command(folder, words));
@@ -155,7 +135,7 @@ TEST_CASE("Ctrl-C keeps the best config so far and says so; a killed search leav
         CAPTURE(process.err());
         CHECK(code == 76);
         CHECK_THAT(process.err(), Catch::Contains("interrupted; the best config so far"));
-        CHECK(names_in(folder) == std::vector<std::string>{"best.yaml", "c.json"});
+        CHECK(names_in(folder.path()) == std::vector<std::string>{"best.yaml", "c.json"});
         CHECK(tune_run(folder, {"config", "check", "best.yaml", "--world-size", "2"}).code == 0);
     }
     fs::remove(folder.path() + "/best.yaml");
@@ -165,5 +145,5 @@ TEST_CASE("Ctrl-C keeps the best config so far and says so; a killed search leav
     process.signal(SIGKILL);
     process.wait();
     CHECK(wait_until([&] { return !has_process(folder); }));
-    CHECK(names_in(folder) == std::vector<std::string>{"c.json"});
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"c.json"});
 }

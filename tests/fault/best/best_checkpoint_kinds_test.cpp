@@ -111,7 +111,7 @@ std::string result_of(const SavingJob& job, const BestKind& kind) {
 void check_kind(const BestKind& kind, std::mt19937& random) {
     SavingJob unkilled;
     make_kind(unkilled, kind);
-    const JobEnding outcome = run_rising(unkilled, false);
+    const ProgramEnd outcome = run_rising(unkilled, false);
     INFO(kind.name << "\n" << outcome.err << outcome.out);
     REQUIRE(outcome.code == 0);
     const int64_t best = best_evaluation(unkilled);
@@ -141,7 +141,7 @@ void check_kind(const BestKind& kind, std::mt19937& random) {
         const auto found = evaluations(job);
         return !found.empty() && Json::parse(found.rbegin()->second).contains("ended_early");
     }));
-    const JobEnding ending = run_rising(job, can_resume(job));
+    const ProgramEnd ending = run_rising(job, can_resume(job));
     INFO(ending.err << ending.out);
     REQUIRE(ending.code == 0);
     CHECK(evaluations(job) == evaluations(unkilled));
@@ -175,7 +175,7 @@ TEST_CASE("a run goes on with another number of ranks and keeps its best checkpo
     };
     job.more = {"--steps", "28"};  // an evaluation, near the best one
     job.ranks = 4;
-    JobEnding outcome = run_rising(job, false);
+    ProgramEnd outcome = run_rising(job, false);
     INFO(outcome.err << outcome.out);
     REQUIRE(outcome.code == 0);
     const int64_t best = best_evaluation(job);

@@ -10,7 +10,7 @@ namespace dslaunch::test {
 TEST_CASE("a run ends when its patience does, and its weights are those of the best checkpoint") {
     SavingJob job;
     make_rise(job);
-    const JobEnding outcome = run_rising(job, false);
+    const ProgramEnd outcome = run_rising(job, false);
     INFO(outcome.err << outcome.out);
     REQUIRE(outcome.code == 0);
     const auto found = evaluations(job);
@@ -29,18 +29,18 @@ TEST_CASE("a run ends when its patience does, and its weights are those of the b
     CHECK(outcome.says("weights of step " + std::to_string(best) + ", the best"));
 
     CHECK(exported_weights(job, job.output() + "/best") == job.weights());
-    const JobEnding listed = run_command(job, {kDslaunch, "ckpt", "ls", job.output()});
+    const ProgramEnd listed = run_program(job.folder, {kDslaunch, "ckpt", "ls", job.output()});
     CHECK(listed.says(fmt::format("{:.4f} best", least)));
 
     // A resumed run ends at once with the same weights. With more patience, it continues.
     const std::string weights = job.weights();
-    const JobEnding again = run_rising(job, true);
+    const ProgramEnd again = run_rising(job, true);
     INFO(again.err << again.out);
     CHECK(again.code == 0);
     CHECK(again.says("ended early at step " + std::to_string(last)));
     CHECK(job.weights() == weights);
     job.more = {"--set", "dslaunch.patience=4"};
-    const JobEnding further = run_rising(job, true);
+    const ProgramEnd further = run_rising(job, true);
     INFO(further.err << further.out);
     CHECK(further.code == 0);
     CHECK(evaluations(job).rbegin()->first > last);
@@ -72,7 +72,7 @@ TEST_CASE(
         static_cast<void>(newest_whole(job.output()));
     }
     CHECK(kills > 0);
-    const JobEnding outcome = run_rising(job, newest_whole(job.output()) >= 0);
+    const ProgramEnd outcome = run_rising(job, newest_whole(job.output()) >= 0);
     INFO(outcome.err << outcome.out);
     REQUIRE(outcome.code == 0);
     CHECK(evaluations(job) == evaluations(unkilled));
@@ -89,7 +89,7 @@ TEST_CASE("--resume=best goes back to the best checkpoint and sets the later one
     const KeptCheckpoints before = kept_in(job);
     job.more = {"--resume=best", "--set", "dslaunch.patience=null", "--steps",
                 std::to_string(before.best + 2)};
-    const JobEnding outcome = run_rising(job, false);
+    const ProgramEnd outcome = run_rising(job, false);
     INFO(outcome.err << outcome.out);
     REQUIRE(outcome.code == 0);
     CHECK(outcome.says("resuming from " + job.output() + "/checkpoints/step-" +
@@ -164,7 +164,7 @@ TEST_CASE("a best checkpoint and patience without evaluations are refused with a
     };
     for (const auto& [words, told] : cases) {
         job.more = words;
-        const JobEnding outcome = run_rising(job, false);
+        const ProgramEnd outcome = run_rising(job, false);
         INFO(words.back() << "\n" << outcome.err);
         CHECK(outcome.code == 65);
         CHECK(outcome.says(told));

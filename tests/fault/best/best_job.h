@@ -69,31 +69,16 @@ inline void make_rise(SavingJob& job) {
     };
 }
 
-struct JobEnding {
-    int code = -1;
-    std::string out;
-    std::string err;
-
-    [[nodiscard]] bool says(const std::string& words) const {
-        return out.find(words) != std::string::npos || err.find(words) != std::string::npos;
-    }
-};
-
-inline JobEnding run_command(const SavingJob& job, const std::vector<std::string>& words) {
-    JobProcess process(job.folder, words);
-    const int code = process.wait();
-    return {code, process.out(), process.err()};
-}
-
-inline JobEnding run_rising(const SavingJob& job, bool resume) {
-    return run_command(job, job.command(resume));
+inline ProgramEnd run_rising(const SavingJob& job, bool resume) {
+    return run_program(job.folder, job.command(resume));
 }
 
 // Returns the bytes that `ckpt export` writes for the checkpoint at PATH.
 inline std::string exported_weights(const SavingJob& job, const std::string& path) {
     const std::string exported = job.folder.path() + "/exported.safetensors";
     std::filesystem::remove(exported);
-    const JobEnding written = run_command(job, {kDslaunch, "ckpt", "export", path, exported});
+    const ProgramEnd written =
+        run_program(job.folder, {kDslaunch, "ckpt", "export", path, exported});
     INFO(written.err);
     CHECK(written.code == 0);
     return content_of(exported);

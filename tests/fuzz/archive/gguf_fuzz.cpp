@@ -22,17 +22,6 @@ using namespace dslaunch::storage;
 
 namespace {
 
-// Calls READ and checks the error that it may throw.
-template <typename Read>
-void check_refusal(const Read& read) {
-    try {
-        read();
-    } catch (const Error& error) {
-        DSL_CHECK(error.code() == ExitCode::kInput, "{}", error.what());
-        fuzz::check_shown(error.what());
-    }
-}
-
 void check_tensors(const GgufContent& content, std::span<const std::byte> file) {
     constexpr size_t kReadBytesMax = 1 << 12;
     for (const GgufTensor& tensor : content.tensors) {
@@ -56,20 +45,20 @@ void check_json(const std::string& text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
     const std::span<const std::byte> file = std::as_bytes(std::span(data, length));
-    check_refusal([&] {
+    fuzz::check_refusal([&] {
         const GgufContent content = parse_gguf("fuzz", file);
         check_tensors(content, file);
         for (const auto& [key, value] : content.metadata.values()) {
-            check_refusal([&] { static_cast<void>(content.metadata.text(key)); });
-            check_refusal([&] { static_cast<void>(content.metadata.integers(key)); });
-            check_refusal([&] { static_cast<void>(content.metadata.numbers(key)); });
+            fuzz::check_refusal([&] { static_cast<void>(content.metadata.text(key)); });
+            fuzz::check_refusal([&] { static_cast<void>(content.metadata.integers(key)); });
+            fuzz::check_refusal([&] { static_cast<void>(content.metadata.numbers(key)); });
         }
-        check_refusal([&] {
+        fuzz::check_refusal([&] {
             const std::string config = config_of_gguf(content);
             check_json(config);
             static_cast<void>(parse_transformer_config("fuzz", config));
         });
-        check_refusal([&] {
+        fuzz::check_refusal([&] {
             const TokenizerTexts texts = tokenizer_of_gguf(content);
             check_json(texts.tokenizer);
             check_json(texts.tokenizer_config);

@@ -12,6 +12,7 @@
 #include "server/api_reply.h"
 #include "server/api_request.h"
 #include "server/json/json_document.h"
+#include "unit/server/json/as_json.h"
 
 using namespace dslaunch;
 using namespace dslaunch::server;
@@ -19,32 +20,6 @@ using namespace dslaunch::server;
 namespace {
 
 using nlohmann::json;
-
-json as_json(JsonView value) {
-    switch (value.kind()) {
-        case JsonKind::kNull:
-            return nullptr;
-        case JsonKind::kBool:
-            return value.flag();
-        case JsonKind::kInteger:
-            return value.integer();
-        case JsonKind::kReal:
-            return value.real();
-        case JsonKind::kText:
-            return std::string(value.text());
-        case JsonKind::kArray: {
-            json array = json::array();
-            for (const JsonView item : value.items()) array.push_back(as_json(item));
-            return array;
-        }
-        case JsonKind::kObject:
-            break;
-    }
-    json object = json::object();
-    value.for_each_field(
-        [&](std::string_view key, JsonView field) { object[std::string(key)] = as_json(field); });
-    return object;
-}
 
 // Checks that both readers agree on BODY. Only this reader refuses keys that occur twice and deep
 // nesting. The other one treats a zero byte as the end.

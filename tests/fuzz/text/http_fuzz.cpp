@@ -29,7 +29,7 @@ constexpr int64_t kContext = 24;
 constexpr std::string_view kKey = "key";
 
 // A decoder for which the likeliest token after a token is the next number.
-class CountingRunner final : public decoder::StepRunner {
+class CountingRunner final : public decoder::BatchRunner {
   public:
     [[nodiscard]] int64_t vocabulary() const override { return 128; }
     [[nodiscard]] int64_t context() const override { return kContext; }

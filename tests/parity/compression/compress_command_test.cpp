@@ -19,22 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Ran {
-    int code = -1;
-    std::string out, err;
-};
-
-Ran run(const TemporaryFolder& place, const std::vector<std::string>& words) {
-    std::vector<std::string> command = {kDslaunch};
-    command.insert(command.end(), words.begin(), words.end());
-    JobProcess process(place, command);
-    Ran ran;
-    ran.code = process.wait();
-    ran.out = process.out();
-    ran.err = process.err();
-    return ran;
-}
-
 // Writes a random model with LAYERS layers of width WIDTH, and returns its folder.
 std::string make_model(const TemporaryFolder& place, int layers, int width) {
     const std::string folder = place.path() + "/model";
@@ -96,8 +80,9 @@ TEST_CASE("compress writes a folder and a GGUF file, and reports sizes, losses a
     for (const Row& row : {Row{"int4", "/int4", 4.1, 5.1}, Row{"q4_0", "/q4.gguf", 4.5, 5.5}}) {
         INFO(row.form);
         const std::string out = place.path() + row.out;
-        const Ran ran = run(place, {"compress", model, "--to", row.form, "-o", out, "--eval-data",
-                                    tokens, "--context", "16", "--json"});
+        const ProgramEnd ran =
+            run_dslaunch(place, {"compress", model, "--to", row.form, "-o", out, "--eval-data",
+                                 tokens, "--context", "16", "--json"});
         INFO(ran.err);
         REQUIRE(ran.code == 0);
         const Json report = Json::parse(ran.out);
@@ -129,8 +114,8 @@ TEST_CASE("compress writes a folder and a GGUF file, and reports sizes, losses a
         // The losses are those that eval gives for both models.
         for (const auto& [key, path] :
              {std::pair<const char*, std::string>{"before", model}, {"after", out}}) {
-            const Ran eval =
-                run(place, {"eval", path, "--data", tokens, "--context", "16", "--json"});
+            const ProgramEnd eval =
+                run_dslaunch(place, {"eval", path, "--data", tokens, "--context", "16", "--json"});
             INFO(eval.err);
             REQUIRE(eval.code == 0);
             CHECK(Json::parse(eval.out).at("loss").get<double>() ==
@@ -140,7 +125,8 @@ TEST_CASE("compress writes a folder and a GGUF file, and reports sizes, losses a
         }
         CHECK(report.at("before").at("loss") != report.at("after").at("loss"));
         // Without --force, nothing that is there is replaced.
-        const Ran again = run(place, {"compress", model, "--to", row.form, "-o", out});
+        const ProgramEnd again =
+            run_dslaunch(place, {"compress", model, "--to", row.form, "-o", out});
         CHECK(again.code != 0);
         CHECK(again.err.find("--force") != std::string::npos);
     }
@@ -186,7 +172,7 @@ TEST_CASE("more steps of autoround lower the errors of all layers") {
             "compress",  model, "--to",   "int2", "--calibrate",     rows,
             "--threads", "2",   "--json", "-o",   place.path() + out};
         words.insert(words.end(), options.begin(), options.end());
-        const Ran ran = run(place, words);
+        const ProgramEnd ran = run_dslaunch(place, words);
         INFO(ran.err);
         REQUIRE(ran.code == 0);
         return Json::parse(ran.out);
@@ -215,13 +201,13 @@ TEST_CASE("the layers of autoround compute what the decoder computes, in all kin
                                "falcon-groups", "phi3",       "qwen3-moe",     "qwen2-moe",
                                "cohere2",       "olmo2",      "mixtral",       "stablelm-parallel",
                                "glm4",          "smollm3",    "gpt-bigcode",   "nemotron"}) {
-        const std::string model =
-            std::string(source_dir()) + "/tests/fixtures/huggingface/" + family;
+        const std::string model = fixture_path(std::string("huggingface/") + family);
         const Json config = Json::parse(content_of(model + "/config.json"));
         const std::string rows = make_rows(place, 8, config.at("vocab_size").get<int>());
-        const Ran ran = run(place, {"compress", model, "--to", "int8", "--group", "0",
-                                    "--calibrate", rows, "--method", "autoround", "--iterations",
-                                    "2", "--json", "-o", place.path() + "/" + family});
+        const ProgramEnd ran =
+            run_dslaunch(place, {"compress", model, "--to", "int8", "--group", "0", "--calibrate",
+                                 rows, "--method", "autoround", "--iterations", "2", "--json", "-o",
+                                 place.path() + "/" + family});
         INFO(family << ": " << ran.err);
         REQUIRE(ran.code == 0);
         // The error grows from layer to layer. If the error of rounding changes which expert a
@@ -253,7 +239,7 @@ TEST_CASE("a method that does not fit the other options is refused with what to 
           Row{{"--to", "int4", "--iterations", "5"}, "--method"}}) {
         std::vector<std::string> words = {"compress", model, "-o", place.path() + "/out"};
         words.insert(words.end(), row.options.begin(), row.options.end());
-        const Ran ran = run(place, words);
+        const ProgramEnd ran = run_dslaunch(place, words);
         CHECK(ran.code == 64);
         CHECK_THAT(ran.err, Catch::Contains(row.text));
         CHECK_FALSE(fs::exists(place.path() + "/out"));

@@ -14,7 +14,6 @@ namespace dslaunch::test {
 namespace {
 
 namespace fs = std::filesystem;
-using Weights = std::map<std::string, Stored>;
 
 // Returns one method of compression_training: GROUP's `params` for MODULES.
 Json method(const Json& shared, const Json& params, const std::vector<std::string>& modules) {
@@ -31,7 +30,7 @@ Json rounding(const Json& shared, int bits) {
 }
 
 Json gpt_config(const Json& methods, int64_t steps = 6) {
-    Json config = fixture_config(facts_of("gpt"), 1, steps);
+    Json config = fixture_config(fixture_facts("gpt"), 1, steps);
     config["compression_training"] = methods;
     config["dslaunch"]["communication"]["reduce"] = "micro_step";
     return config;
@@ -52,29 +51,17 @@ Run run_of(const std::string& model, int world_size, const Json& config) {
 
 void check_equal(const Run& found, const Run& expected) {
     CHECK(found.losses == expected.losses);
-    REQUIRE(found.weights.size() == expected.weights.size());
-    for (const auto& [name, stored] : expected.weights) {
-        INFO(name);
-        REQUIRE(found.weights.count(name) == 1);
-        CHECK(found.weights.at(name).bytes == stored.bytes);
-    }
-}
-
-std::vector<float> floats_in(const Stored& stored) {
-    REQUIRE(stored.dtype == "F32");
-    std::vector<float> values(stored.bytes.size() / sizeof(float));
-    std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
-    return values;
+    check_equal_weights(found.weights, expected.weights);
 }
 
 size_t distinct(const Stored& stored) {
-    const std::vector<float> values = floats_in(stored);
+    const std::vector<float> values = floats_of(stored);
     return std::set<float>(values.begin(), values.end()).size();
 }
 
 // Returns the columns of MATRIX, [out, in], that are not all zeros.
 std::vector<std::vector<float>> columns_left(const Stored& matrix) {
-    const std::vector<float> values = floats_in(matrix);
+    const std::vector<float> values = floats_of(matrix);
     const auto out = static_cast<size_t>(matrix.shape[0]),
                in = static_cast<size_t>(matrix.shape[1]);
     std::vector<std::vector<float>> left;
@@ -97,12 +84,12 @@ TEST_CASE("compressed training has the same bits with its states and parameters 
     Json config = gpt_config(methods);
     config["zero_optimization"]["stage"] = 3;
     for (const int world_size : {1, 2}) {
-        const Run in_memory = run_of(archive_of("gpt"), world_size, config);
+        const Run in_memory = run_of(fixture_archive("gpt"), world_size, config);
         Json on_disk = config;
         for (const char* what : {"offload_optimizer", "offload_param"})
             on_disk["zero_optimization"][what] = {{"device", "nvme"}, {"nvme_path", disk.path()}};
         INFO(world_size << " ranks");
-        check_equal(run_of(archive_of("gpt"), world_size, on_disk), in_memory);
+        check_equal(run_of(fixture_archive("gpt"), world_size, on_disk), in_memory);
         CHECK(distinct(in_memory.weights.at("blocks.1.proj.weight")) <= 2 * 32);
     }
 }
@@ -112,11 +99,11 @@ TEST_CASE("masks of scores with a schedule_offset change nothing before it, and 
     Json methods;
     methods["sparse_pruning"] = method({{"method", "topk"}, {"schedule_offset", kOffset}},
                                        {{"dense_ratio", 0.25}}, {"fc", "qkv"});
-    const Run plain = run_of(archive_of("gpt"), 2, gpt_config(Json::object()));
+    const Run plain = run_of(fixture_archive("gpt"), 2, gpt_config(Json::object()));
     for (const int stage : {0, 3}) {
         Json config = gpt_config(methods);
         config["zero_optimization"]["stage"] = stage;
-        const Run masked = run_of(archive_of("gpt"), 2, config);
+        const Run masked = run_of(fixture_archive("gpt"), 2, config);
         INFO("stage " << stage);
         REQUIRE(masked.losses.size() == plain.losses.size());
         for (size_t step = 0; step < masked.losses.size(); ++step) {
@@ -124,7 +111,7 @@ TEST_CASE("masks of scores with a schedule_offset change nothing before it, and 
             CHECK((masked.losses[step] == plain.losses[step]) == (step < kOffset));
         }
         for (const char* name : {"blocks.0.fc.weight", "blocks.2.qkv.weight"}) {
-            const std::vector<float> values = floats_in(masked.weights.at(name));
+            const std::vector<float> values = floats_of(masked.weights.at(name));
             const auto kept =
                 std::count_if(values.begin(), values.end(), [](float value) { return value != 0; });
             CHECK(kept == std::lround(std::ceil(0.25 * static_cast<double>(values.size()))));
@@ -138,21 +125,21 @@ TEST_CASE("rounding by chance has the same bits at every ZeRO stage, and is not 
     Json nearest = methods;
     nearest["weight_quantization"]["shared_parameters"]["rounding"] = "nearest";
     for (const int world_size : {1, 2, 3}) {
-        const Run first = run_of(archive_of("gpt"), world_size, gpt_config(methods));
+        const Run first = run_of(fixture_archive("gpt"), world_size, gpt_config(methods));
         for (const int stage : {2, 3}) {
             Json config = gpt_config(methods);
             config["zero_optimization"]["stage"] = stage;
             INFO(world_size << " ranks, stage " << stage);
-            check_equal(run_of(archive_of("gpt"), world_size, config), first);
+            check_equal(run_of(fixture_archive("gpt"), world_size, config), first);
         }
         if (world_size == 1)
-            CHECK(run_of(archive_of("gpt"), 1, gpt_config(nearest)).losses != first.losses);
+            CHECK(run_of(fixture_archive("gpt"), 1, gpt_config(nearest)).losses != first.losses);
     }
 }
 
 TEST_CASE("weights that are not trained are rounded for their layers, and stay otherwise") {
     const TemporaryFolder folder;
-    torch::jit::Module module = torch::jit::load(archive_of("gpt"));
+    torch::jit::Module module = torch::jit::load(fixture_archive("gpt"));
     for (const auto& parameter : module.named_parameters())
         if (parameter.name.starts_with("blocks.0.") || parameter.name.starts_with("blocks.2."))
             parameter.value.set_requires_grad(false);
@@ -219,7 +206,7 @@ TEST_CASE("pruned heads are left out of smaller weights") {
 
 TEST_CASE("pruned channels are left out of smaller weights if the loss stays the same") {
     const auto config_with = [&](int64_t offset) {
-        Json config = fixture_config(facts_of("convnet"), 1, 4);
+        Json config = fixture_config(fixture_facts("convnet"), 1, 4);
         config["optimizer"]["params"]["lr"] = 1e-2;
         Json channels = method({{"method", "topk"}, {"schedule_offset", offset}},
                                {{"dense_ratio", 0.5}}, {"conv1"});
@@ -231,7 +218,7 @@ TEST_CASE("pruned channels are left out of smaller weights if the loss stays the
     // A BatchNorm makes its bias of a masked channel. The bias stays 0, at which a ReLU has no
     // gradient.
     const TemporaryFolder folder, trained;
-    const TrainResult still = train(folder, ranks(1), archive_of("convnet"), config_with(0));
+    const TrainResult still = train(folder, ranks(1), fixture_archive("convnet"), config_with(0));
     INFO(still.err);
     REQUIRE(still.code == 0);
     const Weights smaller = read_safetensors(folder.path() + "/out/smaller/model.safetensors");
@@ -241,7 +228,7 @@ TEST_CASE("pruned channels are left out of smaller weights if the loss stays the
     CHECK(smaller.at("stages.1.bn1.running_var").shape == Shape{8});
     CHECK(smaller.at("stages.1.conv2.weight").shape == Shape{16, 8, 3, 3});
     // Before it is masked, a channel learns a bias.
-    const TrainResult other = train(trained, ranks(1), archive_of("convnet"), config_with(3));
+    const TrainResult other = train(trained, ranks(1), fixture_archive("convnet"), config_with(3));
     INFO(other.err);
     REQUIRE(other.code == 0);
     CHECK_FALSE(fs::exists(trained.path() + "/out/smaller"));
@@ -308,7 +295,7 @@ TEST_CASE("without a teacher, layer_reduction keeps the named layers of a folder
     CHECK(refusal({{"teacher_layer", {1, 5}}}, model).find("there is no layer 5") !=
           std::string::npos);
     CHECK(refusal({{"teacher_layer", {1, 1}}}, model).find("layer 1 twice") != std::string::npos);
-    CHECK(refusal({{"teacher_layer", {1, 3}}}, archive_of("gpt"))
+    CHECK(refusal({{"teacher_layer", {1, 3}}}, fixture_archive("gpt"))
               .find("only a Hugging Face folder can keep some of its own layers") !=
           std::string::npos);
     CHECK(refusal({{"module_name_prefix", "bert.layer"}}, model).find("are `model.layers`") !=

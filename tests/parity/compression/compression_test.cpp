@@ -23,7 +23,8 @@ const Json& run_about(const std::string& about) {
 }
 
 Json compressed_config(const Json& run, int64_t steps = 20, int64_t accumulation = 1) {
-    Json config = fixture_config(facts_of(run.at("model").get<std::string>()), accumulation, steps);
+    Json config =
+        fixture_config(fixture_facts(run.at("model").get<std::string>()), accumulation, steps);
     config["compression_training"] = run.at("config");
     return config;
 }
@@ -42,15 +43,13 @@ double bound_of(const std::string& about, size_t step) {
 
 // Returns the losses of RUN's model without compression, in PyTorch.
 std::vector<double> uncompressed(const Json& run) {
-    const Json facts = facts_of(run.at("model").get<std::string>());
+    const Json facts = fixture_facts(run.at("model").get<std::string>());
     for (const Json& one : facts.at("training").at("runs"))
         if (one.at("world_size") == run.at("world_size") && one.at("accumulation") == 1)
             return one.at("losses").get<std::vector<double>>();
     FAIL("no reference without compression");
     return {};
 }
-
-using Weights = std::map<std::string, Stored>;
 
 // Trains as RUN says on WORLD_SIZE ranks, with CHANGE in the config. Returns losses and weights.
 std::pair<std::vector<double>, Weights> bits_of(const Json& run, int world_size,
@@ -61,29 +60,6 @@ std::pair<std::vector<double>, Weights> bits_of(const Json& run, int world_size,
     const TrainResult trained =
         train_well(folder, ranks(world_size), run.at("model").get<std::string>(), config);
     return {trained.losses(), read_safetensors(folder.path() + "/out/model.safetensors")};
-}
-
-void check_equal_weights(const Weights& found, const Weights& expected) {
-    REQUIRE(found.size() == expected.size());
-    for (const auto& [name, stored] : expected) {
-        INFO(name);
-        REQUIRE(found.count(name) == 1);
-        CHECK(found.at(name).bytes == stored.bytes);
-    }
-}
-
-std::vector<double> eval_losses(const TrainResult& result) {
-    std::vector<double> losses;
-    for (const Json& line : result.metrics)
-        if (line.contains("eval_loss")) losses.push_back(line.at("eval_loss").get<double>());
-    return losses;
-}
-
-std::vector<float> floats_of(const Stored& stored) {
-    REQUIRE(stored.dtype == "F32");
-    std::vector<float> values(stored.bytes.size() / sizeof(float));
-    std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
-    return values;
 }
 
 }  // namespace
@@ -242,7 +218,8 @@ TEST_CASE("a compressed run's written weights have its held-out loss without the
     const TrainResult evaluated = train(plain, ranks(2), folder.path() + "/out/model.pt", config);
     INFO(evaluated.err);
     REQUIRE(evaluated.code == 0);
-    CHECK(eval_losses(evaluated).front() == Approx(eval_losses(trained).back()).epsilon(1e-6));
+    CHECK(evaluated.values_of("eval_loss").front() ==
+          Approx(trained.values_of("eval_loss").back()).epsilon(1e-6));
 }
 
 TEST_CASE("a compressed run in bf16 writes the weights that its layers read") {
@@ -263,12 +240,12 @@ TEST_CASE("a compressed run in bf16 writes the weights that its layers read") {
     const TrainResult evaluated = train(plain, ranks(2), folder.path() + "/out/model.pt", config);
     INFO(evaluated.err);
     REQUIRE(evaluated.code == 0);
-    CHECK(eval_losses(evaluated).front() == eval_losses(trained).back());
+    CHECK(evaluated.values_of("eval_loss").front() == trained.values_of("eval_loss").back());
 }
 
 TEST_CASE("masks that the run never used are not cut, and a run says what its weights are") {
     const TemporaryFolder folder;
-    Json config = fixture_config(facts_of("gpt"), 1, 4);
+    Json config = fixture_config(fixture_facts("gpt"), 1, 4);
     config["compression_training"]["row_pruning"] = {
         {"shared_parameters", {{"enabled", true}, {"method", "topk"}}},
         {"different_groups",
@@ -288,7 +265,7 @@ TEST_CASE("masks that the run never used are not cut, and a run says what its we
 TEST_CASE("a pipeline whose first stage trains nothing writes weights in the last bits") {
     const Json& run = run_about("8 to 4 bits");
     const TemporaryFolder folder, whole;
-    torch::jit::Module module = torch::jit::load(archive_of("gpt"));
+    torch::jit::Module module = torch::jit::load(fixture_archive("gpt"));
     for (const auto& parameter : module.named_parameters())
         if (!parameter.name.starts_with("blocks.2.") && !parameter.name.starts_with("head") &&
             !parameter.name.starts_with("ln_f"))
@@ -327,20 +304,21 @@ TEST_CASE("a run with masks of the first weights resumes with the same ones only
     Json config = compressed_config(run, 6);
     config["compression_training"]["sparse_pruning"]["different_groups"]["g1"]["params"]
           ["dense_ratio"] = 0.31;
-    CHECK(refusal(config, archive_of("gpt")).find(other) != std::string::npos);
+    CHECK(refusal(config, fixture_archive("gpt")).find(other) != std::string::npos);
     config.erase("compression_training");
-    CHECK(refusal(config, archive_of("gpt")).find("but the config of this run has no masks") !=
+    CHECK(refusal(config, fixture_archive("gpt")).find("but the config of this run has no masks") !=
           std::string::npos);
     const TemporaryFolder plain;
-    train_well(plain, ranks(1), "gpt", fixture_config(facts_of("gpt"), 1, 3));
-    const TrainResult refused = train(plain, resumes, archive_of("gpt"), compressed_config(run, 6));
+    train_well(plain, ranks(1), "gpt", fixture_config(fixture_facts("gpt"), 1, 3));
+    const TrainResult refused =
+        train(plain, resumes, fixture_archive("gpt"), compressed_config(run, 6));
     CHECK(refused.code != 0);
     CHECK(refused.err.find("the run that saved this checkpoint had no masks") != std::string::npos);
 }
 
 TEST_CASE("pruned rows are left out of smaller weights, which have the same held-out loss") {
     const TemporaryFolder folder, plain;
-    Json config = fixture_config(facts_of("gpt"), 1, 4);
+    Json config = fixture_config(fixture_facts("gpt"), 1, 4);
     config["dslaunch"]["data"]["eval_fraction"] = 0.25;
     config["compression_training"]["row_pruning"] = {
         {"shared_parameters", {{"enabled", true}, {"schedule_offset", 0}, {"method", "topk"}}},
@@ -366,7 +344,8 @@ TEST_CASE("pruned rows are left out of smaller weights, which have the same held
     const TrainResult evaluated = train(plain, ranks(2), smaller + "/model.pt", config);
     INFO(evaluated.err);
     REQUIRE(evaluated.code == 0);
-    CHECK(eval_losses(evaluated).front() == Approx(eval_losses(trained).back()).epsilon(1e-6));
+    CHECK(evaluated.values_of("eval_loss").front() ==
+          Approx(trained.values_of("eval_loss").back()).epsilon(1e-6));
 }
 
 TEST_CASE("a student with its teacher's layers learns from it, with the same bits at every stage") {
@@ -379,7 +358,7 @@ TEST_CASE("a student with its teacher's layers learns from it, with the same bit
         int stages = 1;
     };
     const auto run = [](const Run& made, const TemporaryFolder& folder) {
-        Json config = fixture_config(facts_of("gpt-tied"), 1, made.steps);
+        Json config = fixture_config(fixture_facts("gpt-tied"), 1, made.steps);
         Json& reduction = config["compression_training"]["layer_reduction"];
         reduction["enabled"] = true;
         reduction["keep_number_layer"] = 2;
@@ -387,7 +366,7 @@ TEST_CASE("a student with its teacher's layers learns from it, with the same bit
         reduction["teacher_layer"] = std::vector<int>{0, 2};
         reduction["other_module_name"] = std::vector<std::string>{"wte", "wpe", "ln_f"};
         Json& distill = config["dslaunch"]["distill"];
-        distill["teacher"] = archive_of("gpt");
+        distill["teacher"] = fixture_archive("gpt");
         distill["temperature"] = 2;
         distill["weight"] = made.weight;
         config["zero_optimization"]["stage"] = made.stage;
@@ -422,7 +401,7 @@ TEST_CASE("what compression cannot be combined with is refused by name") {
     const TemporaryFolder folder;
     Json config = compressed_config(run_about("8 bits"));
     config["dslaunch"]["lora"] = {{"r", 2}};
-    const TrainResult refused = train(folder, ranks(1), archive_of("gpt"), config);
+    const TrainResult refused = train(folder, ranks(1), fixture_archive("gpt"), config);
     CHECK(refused.code != 0);
     CHECK(refused.err.find("compression_training: cannot be combined with dslaunch.lora") !=
           std::string::npos);

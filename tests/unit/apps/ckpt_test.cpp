@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -30,17 +29,12 @@ namespace {
 
 constexpr int kDamaged = static_cast<int>(ExitCode::kCheckpoint);
 
-struct Ran {
-    int code = 0;
-    std::string out, err;
+struct Ran : test::ProgramEnd {
     [[nodiscard]] nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
 Ran run(const TemporaryFolder& folder, std::vector<std::string> words) {
-    words.insert(words.begin(), kDslaunch);
-    JobProcess process(folder, words);
-    const int code = process.wait();
-    return {code, process.out(), process.err()};
+    return {test::run_dslaunch(folder, std::move(words))};
 }
 
 // Three checkpoints of a run, of which the newest has an infinity, and a save that was interrupted.
@@ -257,7 +251,7 @@ TEST_CASE("verify takes one checkpoint whatever its folder is called") {
 }
 
 TEST_CASE("zero_to_fp32 writes of a DeepSpeed checkpoint what DeepSpeed's own script does") {
-    const std::string fixtures = std::string(test::source_dir()) + "/tests/fixtures/deepspeed/";
+    const std::string fixtures = test::fixture_path("deepspeed/");
     const TemporaryFolder folder;
     for (const std::string name : {"fp32-2", "bf16-3", "bf16-0", "bf16-1-accumulate"}) {
         INFO(name);
@@ -329,7 +323,7 @@ TEST_CASE("misuse says what is missing and what to do") {
          ExitCode::kInput,
          "config.json: already exists; use --force to replace it"},
         {{"ckpt", "export", made.output, out, "--format", "hf", "--config-from",
-          std::string(source_dir()) + "/tests/fixtures/huggingface/qwen3"},
+          fixture_path("huggingface/qwen3")},
          ExitCode::kInput,
          "belongs to another model"},
         {{"ckpt", "export", made.output, out, "--config-from", empty.path()},

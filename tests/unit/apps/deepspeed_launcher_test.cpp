@@ -4,6 +4,8 @@
 // docs/start/from-deepspeed.md lists these rows.
 #include <fmt/ranges.h>
 
+#include <fstream>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/words.h"
@@ -13,8 +15,8 @@
 #include "launcher/run/build_job.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
-
-#include <fstream>
+#include "support/text_tools.h"
+#include "support/typed_line.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -24,26 +26,13 @@ using Words = std::vector<std::string>;
 
 namespace {
 
-Machine machine() {
-    Machine machine;
-    machine.host_name = "head";
-    machine.directory = "/home/me";
-    machine.binary_directory = "/opt/bin";
-    return machine;
-}
-
 // Returns the job of the command LINE. Quotes in it group words.
-JobSpec job_of(const std::string& line, const Machine& on = machine()) {
+JobSpec job_of(const std::string& line, const Machine& on = head_machine()) {
     return build_job(parse_run_options(*split_words(line, Comments::kAreWords)), on).spec;
 }
 
 std::string refusal_of(const std::string& line) {
-    try {
-        static_cast<void>(job_of(line));
-        return "accepted";
-    } catch (const Error& error) {
-        return error.what();
-    }
+    return error_of([&] { static_cast<void>(job_of(line)); });
 }
 
 // Returns "worker-0:1,2 worker-1:0", or the refusal.
@@ -122,7 +111,7 @@ TEST_CASE("deepspeed's counts beside its filters are refused") {
 }
 
 TEST_CASE("CUDA_VISIBLE_DEVICES names the slots of this machine, as under deepspeed") {
-    Machine four = machine();
+    Machine four = head_machine();
     four.gpu_count = 4;
     four.environment = {{"CUDA_VISIBLE_DEVICES", "0,2"}};
     const JobSpec spec = job_of("dummy.py", four);
@@ -156,8 +145,9 @@ TEST_CASE("deepspeed's arguments of a script and of a model") {
     CHECK(job_of("t.py --num_epochs 2 --deepspeed --deepspeed_config foo.json")
               .nodes[0]
               .workers[0]
-              .command == Words{machine().python(), "-u", "t.py", "--local_rank=0", "--num_epochs",
-                                "2", "--deepspeed", "--deepspeed_config", "foo.json"});
+              .command == Words{head_machine().python(), "-u", "t.py", "--local_rank=0",
+                                "--num_epochs", "2", "--deepspeed", "--deepspeed_config",
+                                "foo.json"});
     CHECK(job_of("--no_python run.sh a").nodes[0].workers[0].command ==
           Words{"run.sh", "--local_rank=0", "a"});
     CHECK(job_of("--no_python --no_local_rank run.sh").nodes[0].workers[0].command ==
@@ -175,7 +165,7 @@ TEST_CASE("deepspeed's arguments of a script and of a model") {
           R"(I'm going to tell them "DeepSpeed is the best")"}) {
         const RunOptions options = parse_run_options(
             Words{"--num_nodes", "1", "--num_gpus", "1", "t.py", "--prompt", prompt});
-        CHECK(build_job(options, machine()).spec.nodes[0].workers[0].command.back() == prompt);
+        CHECK(build_job(options, head_machine()).spec.nodes[0].workers[0].command.back() == prompt);
     }
 }
 
@@ -221,7 +211,7 @@ TEST_CASE("the working directory is in PYTHONPATH on every host, and MLFLOW's va
     const TemporaryFolder folder;
     const std::string hostfile = folder.path() + "/hostfile";
     std::ofstream(hostfile) << "worker-0 slots=1 max_slots=4\nworker-1 slots=1 max-slots=4\n";
-    Machine here = machine();
+    Machine here = head_machine();
     here.environment = {{"MLFLOW_TRACKING_URI", "http://m"}, {"OTHER", "x"}};
     const std::string hosts = "--hostfile " + hostfile + " ";
     CHECK(job_of(hosts + "t.py", here).environment.set ==

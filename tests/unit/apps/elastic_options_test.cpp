@@ -1,11 +1,10 @@
 // The rules of a job that follow from --nnodes MIN:MAX, --max-restarts and deepspeed's elastic
 // flags.
 #include "base/error.h"
-#include "base/text.h"
-#include "launcher/options/parse_run.h"
-#include "launcher/run/build_job.h"
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/text_tools.h"
+#include "support/typed_line.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -19,27 +18,18 @@ class Hosts {
   public:
     Hosts() {
         std::ofstream(folder_.path() + "/hosts") << "te[1-4] slots=2\n";
-        machine_.host_name = "head";
-        machine_.directory = folder_.path();
-        machine_.binary_directory = "/opt/bin";
         machine_.environment = {{"HOME", "/home/me"}};
     }
     [[nodiscard]] JobSpec job(const std::string& line) const {
-        return build_job(parse_run_options(split(line, ' ')), machine_).spec;
+        return test::typed_job(line, machine_);
     }
     [[nodiscard]] std::string refusal(const std::string& line) const {
-        try {
-            static_cast<void>(job(line));
-            return "accepted";
-        } catch (const Error& error) {
-            CHECK(error.code() == ExitCode::kUsage);
-            return error.what();
-        }
+        return test::error_of(ExitCode::kUsage, [&] { static_cast<void>(job(line)); });
     }
 
   private:
     TemporaryFolder folder_;
-    Machine machine_;
+    Machine machine_ = test::head_machine(folder_.path());
 };
 
 }  // namespace

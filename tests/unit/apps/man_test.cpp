@@ -197,13 +197,11 @@ TEST_CASE("man takes the names of pages, of dslaunch itself and of DeepSpeed's p
 TEST_CASE("the environment variables of the man pages are all that the sources read") {
     // Variables that the programs set for each other, variables that every Unix program knows, and
     // DSLAUNCH and RANK, which only the libraries read (docs/guide/engine.md).
-    const std::set<std::string> unnamed = {"HOME",           "PATH",
-                                           "SHELL",          "USER",
-                                           "SSH_CONNECTION", "SLURM_JOB_END_TIME",
-                                           "DSL_BINDING",    "DSL_HELD_NAME",
-                                           "DSL_LOG_LEVEL",  "DSL_HOST",
-                                           "DSL_LAUNCH_ID",  "DSLAUNCH",
-                                           "PMI_RANK",       "RANK"};
+    const std::set<std::string> unnamed = {"HOME",        "PATH",           "SHELL",
+                                           "USER",        "SSH_CONNECTION", "SLURM_JOB_END_TIME",
+                                           "DSL_BINDING", "DSL_HELD_NAME",  "DSL_LOG_LEVEL",
+                                           "DSL_HOST",    "DSL_LAUNCH_ID",  "DSL_JOB_ID",
+                                           "DSLAUNCH",    "PMI_RANK",       "RANK"};
     std::map<std::string, std::string> constants;  // kTokenVariable -> DSLAUNCH_TOKEN
     const std::regex constant(R"re((k\w+Variable) = "(\w+)")re");
     const std::regex read(R"re((?:getenv|\bvariable)\((?:\w+::)*(?:"(\w+)"|(k\w+Variable)))re");

@@ -1,7 +1,4 @@
 // Options in other tools' form, or with values that they do not take, and the message about each.
-#include "launcher/options/parse_run.h"
-#include "launcher/options/run_options.h"
-
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -9,32 +6,23 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
-#include "launcher/run/build_job.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
+#include "support/typed_line.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launcher;
 
 namespace {
 
-RunOptions parse(const std::string& line) {
-    return parse_run_options(split(line, ' '));
-}
-
 std::string mistyped_options_refusal(const std::string& line) {
-    return test::error_of(ExitCode::kUsage, [&] { (void)parse(line); });
+    return test::error_of(ExitCode::kUsage, [&] { (void)test::typed_options(line); });
 }
 
 void make_job(const std::string& line) {
-    Machine machine;
-    machine.host_name = "head";
-    machine.directory = "/home/me";
-    machine.binary_directory = "/opt/bin";
-    static_cast<void>(build_job(parse(line), machine));
+    static_cast<void>(test::typed_job(line));
 }
 
 }  // namespace
@@ -143,7 +131,7 @@ TEST_CASE("a word that an option does not take is refused by that option's name"
     CHECK_THAT(mistyped_options_refusal("t.pt --bf16 False"),
                Catch::Contains("--bf16 takes no value: leave both it and `False` out"));
     // A program may have this name.
-    CHECK(parse("--no-python true").target == "true");
+    CHECK(test::typed_options("--no-python true").target == "true");
     CHECK_THAT(mistyped_options_refusal("t.pt --lora r=8 alpha=16"),
                Catch::Contains("; write the value of --lora as one word: r=8,alpha=16"));
     CHECK_THAT(mistyped_options_refusal("t.pt --data a.bin b.bin"),
@@ -186,7 +174,7 @@ TEST_CASE("a number in another spelling is named in ours") {
     CHECK_THAT(mistyped_options_refusal("t.pt --model m"),
                Catch::Contains("as the first argument"));
     for (const char* word : {"latest", "last", "true", "True"})
-        CHECK(parse(fmt::format("t.pt --resume={}", word)).resume == "auto");
+        CHECK(test::typed_options(fmt::format("t.pt --resume={}", word)).resume == "auto");
     CHECK_THAT(mistyped_options_refusal("t.pt --device cuda:1"),
                Catch::Contains("CUDA_VISIBLE_DEVICES=1 "));
     CHECK_THAT(mistyped_options_refusal("t.pt --device gpu"), Catch::Contains("use --device cuda"));
@@ -231,5 +219,5 @@ TEST_CASE("two values for one key are refused, by whichever option they come") {
     for (const char* line :
          {"t.pt --set optimizer.params.lr=1e-3 --lr 0.001", "t.pt --set a=1 --set a=1.0",
           "t.pt --data a --set dslaunch.data.train=a", "t.pt --steps 5 --set dslaunch.steps=5"})
-        CHECK_NOTHROW(parse(line));
+        CHECK_NOTHROW(test::typed_options(line));
 }

@@ -20,6 +20,7 @@
 #include "support/places.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
+#include "support/typed_line.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -28,16 +29,10 @@ using test::TemporaryFolder;
 using test::write_file;
 using Words = std::vector<std::string>;
 
-RunOptions options_of(const std::string& line) {
-    return parse_run_options(split(line, ' '));
-}
-
 class ModelFolder : public TemporaryFolder {
   public:
     ModelFolder() {
-        std::filesystem::copy_file(
-            std::string(test::source_dir()) + "/tests/fixtures/models/mlp.pt",
-            path() + "/train.pt");
+        std::filesystem::copy_file(test::fixture_path("models/mlp.pt"), path() + "/train.pt");
     }
 };
 
@@ -85,15 +80,16 @@ TEST_CASE("the name of a run is the model's, made harmless, and a date that sort
 TEST_CASE("only a training without --output gets a folder of its own") {
     const ModelFolder folder;
     const std::string model = folder.path() + "/train.pt";
-    CHECK(needs_own_output(options_of(model)));
-    CHECK_FALSE(needs_own_output(options_of(model + " -o x")));
-    CHECK_FALSE(needs_own_output(options_of(model + " --no-output")));
-    CHECK_FALSE(needs_own_output(options_of("train.py")));
-    CHECK_FALSE(needs_own_output(options_of("sh -c true")));
+    CHECK(needs_own_output(test::typed_options(model)));
+    CHECK_FALSE(needs_own_output(test::typed_options(model + " -o x")));
+    CHECK_FALSE(needs_own_output(test::typed_options(model + " --no-output")));
+    CHECK_FALSE(needs_own_output(test::typed_options("train.py")));
+    CHECK_FALSE(needs_own_output(test::typed_options("sh -c true")));
     CHECK_FALSE(needs_own_output(parse_run_options(Words{model}, /*verify=*/true)));
     CHECK_FALSE(needs_own_output(parse_role_options(Words{"generate", model, "--num_gpus", "2"})));
-    CHECK_THAT(test::error_of(ExitCode::kUsage, [] { options_of("m.pt --no-output -o x"); }),
-               Catch::Contains("--no-output and --output cannot be used together"));
+    CHECK_THAT(
+        test::error_of(ExitCode::kUsage, [] { test::typed_options("m.pt --no-output -o x"); }),
+        Catch::Contains("--no-output and --output cannot be used together"));
 }
 
 TEST_CASE("jobs that begin in one second get folders of their own") {
@@ -101,7 +97,7 @@ TEST_CASE("jobs that begin in one second get folders of their own") {
     std::set<std::string> names;
     std::vector<std::unique_ptr<OwnOutput>> held;
     for (int i = 0; i < 20; ++i) {
-        RunOptions options = options_of("train.pt");
+        RunOptions options = test::typed_options("train.pt");
         held.push_back(std::make_unique<OwnOutput>(options, folder.path()));
         CHECK(held.back()->is_made());
         CHECK(exists(folder, options.output));
@@ -115,7 +111,7 @@ TEST_CASE("jobs that begin in one second get folders of their own") {
 TEST_CASE("a dry run names the folder and makes none; so does a model that is not there") {
     const ModelFolder folder;
     for (const char* line : {"train.pt --dry-run", "other.pt"}) {
-        RunOptions options = options_of(line);
+        RunOptions options = test::typed_options(line);
         const OwnOutput output(options, folder.path());
         CHECK(options.output.starts_with("runs/"));
         CHECK_FALSE(output.is_made());
@@ -147,7 +143,7 @@ TEST_CASE("a job that trained no step leaves nothing but the logs of a crash") {
     for (const Row& row : rows) {
         INFO(row.file << " " << row.code);
         const ModelFolder folder;
-        RunOptions options = options_of("train.pt");
+        RunOptions options = test::typed_options("train.pt");
         {
             OwnOutput output(options, folder.path());
             output.set_job("a");
@@ -170,7 +166,7 @@ TEST_CASE("a folder that --output names goes with a refused job only if that job
             const std::string run = folder.path() + "/run";
             std::filesystem::remove_all(run);
             if (!is_new) std::filesystem::create_directories(run);
-            RunOptions options = options_of("train.pt -o run");
+            RunOptions options = test::typed_options("train.pt -o run");
             {
                 OwnOutput output(options, folder.path());
                 CHECK_FALSE(output.is_made());
@@ -188,7 +184,7 @@ TEST_CASE("a refused job leaves what another job has begun in the folder that it
     for (const char* line : {"train.pt -o run", "train.pt"})
         for (const int code : {73, 66, 0}) {  // 0: an exception ends the job
             const ModelFolder folder;
-            RunOptions options = options_of(line);
+            RunOptions options = test::typed_options(line);
             auto refused = std::make_unique<OwnOutput>(options, folder.path());
             refused->set_job("a");
             const std::string run = folder.path() + "/" + options.output;
@@ -206,7 +202,7 @@ TEST_CASE("a refused job leaves what another job has begun in the folder that it
 TEST_CASE("a refused job leaves the files of a job that has ended or saves in its folder") {
     for (const bool saves : {true, false}) {
         const ModelFolder folder;
-        RunOptions options = options_of("train.pt -o run");
+        RunOptions options = test::typed_options("train.pt -o run");
         auto refused = std::make_unique<OwnOutput>(options, folder.path());
         refused->set_job("a");
         const std::string run = folder.path() + "/run";
@@ -230,7 +226,7 @@ TEST_CASE("the folders above --output go with a refused job that has made them")
     std::filesystem::create_directories(folder.path() + "/there");
     for (const char* place : {"new/a/b", "there/a/b", "new/a/"}) {
         INFO(place);
-        RunOptions options = options_of(std::string("train.pt -o ") + place);
+        RunOptions options = test::typed_options(std::string("train.pt -o ") + place);
         {
             OwnOutput output(options, folder.path());
             output.set_job("a");
@@ -247,7 +243,7 @@ TEST_CASE("the folders above --output go with a refused job that has made them")
 TEST_CASE("a folder that cannot be made ends the job with the way out") {
     const ModelFolder folder;
     write_file(folder.path() + "/runs", "a file");
-    RunOptions options = options_of("train.pt");
+    RunOptions options = test::typed_options("train.pt");
     const std::string told =
         test::error_of(ExitCode::kDisk, [&] { const OwnOutput output(options, folder.path()); });
     CHECK_THAT(told, Catch::Contains("cannot make the folder for the results: Not a directory"));
@@ -257,7 +253,7 @@ TEST_CASE("a folder that cannot be made ends the job with the way out") {
 TEST_CASE("--resume without --output is told the newest run of the model that has a checkpoint") {
     const ModelFolder folder;
     const auto told = [&] {
-        RunOptions options = options_of("train.pt --resume");
+        RunOptions options = test::typed_options("train.pt --resume");
         return test::error_of(ExitCode::kUsage,
                               [&] { const OwnOutput output(options, folder.path()); });
     };
@@ -271,14 +267,14 @@ TEST_CASE("--resume without --output is told the newest run of the model that ha
     std::filesystem::create_directories(folder.path() + "/runs/train-20260104-000000");
     CHECK_THAT(told(), Catch::Contains("add -o runs/train-20260102-000000"));
     // A run that resumes from a named folder of checkpoints has an output folder of its own.
-    RunOptions options = options_of("train.pt --resume=runs/train-20260101-000000");
+    RunOptions options = test::typed_options("train.pt --resume=runs/train-20260101-000000");
     const OwnOutput output(options, folder.path());
     CHECK(output.is_made());
 }
 
 TEST_CASE("the command that goes on with a job is the same with --resume and the job's folder") {
     const auto command = [](const std::string& line, bool is_own) {
-        RunOptions options = options_of(line);
+        RunOptions options = test::typed_options(line);
         if (is_own) options.output = "runs/train-1";
         return resume_command(split(line, ' '), options, is_own);
     };

@@ -6,6 +6,7 @@
 #include "launcher/options/parse_run.h"
 #include "launcher/run/build_job.h"
 #include "support/catch.h"
+#include "support/typed_line.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -13,19 +14,11 @@ namespace {
 using namespace launch;
 using Words = std::vector<std::string>;
 
-Machine role_options_machine() {
-    Machine machine;
-    machine.host_name = "head";
-    machine.directory = "/home/me";
-    machine.binary_directory = "/opt/bin";
-    return machine;
-}
-
 }  // namespace
 
 TEST_CASE("a role on ranks has a grace time only where something may go on, and is told of it") {
     const auto role = [](const std::string& line) {
-        return build_job(parse_role_options(split(line, ' ')), role_options_machine()).spec;
+        return build_job(parse_role_options(split(line, ' ')), test::head_machine()).spec;
     };
     const JobSpec generate = role("generate model.pt --num_gpus 2 --prompt a");
     CHECK(generate.grace.count() == 0);
@@ -45,7 +38,7 @@ TEST_CASE("a role on ranks has a grace time only where something may go on, and 
     }
     const Words training_words = split("--num_gpus 2 model.pt", ' ');
     const JobSpec training =
-        build_job(parse_run_options(training_words), role_options_machine()).spec;
+        build_job(parse_run_options(training_words), test::head_machine()).spec;
     CHECK(training.duty == ModelDuty::kTrain);
     CHECK(training.grace == std::chrono::seconds(30));
 }

@@ -1,5 +1,4 @@
 #include "launcher/options/run_options.h"
-#include "launcher/options/parse_run.h"
 
 #include <filesystem>
 #include <fstream>
@@ -8,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/options/option_table.h"
+#include "launcher/options/parse_run.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
@@ -15,6 +15,7 @@
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
+#include "support/typed_line.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -23,25 +24,18 @@ using Words = std::vector<std::string>;
 
 namespace {
 
-RunOptions run_options_parse(const std::string& line) {
-    return parse_run_options(split(line, ' '));
-}
-
 std::string run_options_refusal(const std::string& line) {
-    return test::error_of(ExitCode::kUsage, [&] { (void)run_options_parse(line); });
+    return test::error_of(ExitCode::kUsage, [&] { (void)test::typed_options(line); });
 }
 
 Machine run_options_machine() {
-    Machine machine;
-    machine.host_name = "head";
-    machine.directory = "/home/me";
-    machine.binary_directory = "/opt/bin";
+    Machine machine = test::head_machine();
     machine.environment = {{"NCCL_DEBUG", "INFO"}, {"SECRET", "x"}, {"TOKEN", "y"}};
     return machine;
 }
 
 JobSpec job(const std::string& line, const Machine& on = run_options_machine()) {
-    return build_job(run_options_parse(line), on).spec;
+    return test::typed_job(line, on);
 }
 
 const std::string kHostfiles = std::string(test::source_dir()) + "/hostfiles/";
@@ -49,7 +43,7 @@ const std::string kHostfiles = std::string(test::source_dir()) + "/hostfiles/";
 }  // namespace
 
 TEST_CASE("names that other tools have for an option are taken") {
-    const RunOptions o = run_options_parse(
+    const RunOptions o = test::typed_options(
         "train.pt --batch-size 4 --num_epochs 2 --train_file a.bin --max_seq_length 64 "
         "--grad-accum 3");
     CHECK(o.set == Words{"train_micro_batch_size_per_gpu=4", "dslaunch.epochs=2",
@@ -62,7 +56,7 @@ TEST_CASE("the folder of a job as target is the model that the job made") {
     const std::string run = folder.path() + "/run";
     std::filesystem::create_directory(run);
     test::write_file(run + "/model.pt", "");
-    CHECK(run_options_parse(run + " --steps 2").target == run + "/model.pt");
+    CHECK(test::typed_options(run + " --steps 2").target == run + "/model.pt");
 }
 
 TEST_CASE("a model takes our options before and after it, in every spelling") {
@@ -71,7 +65,7 @@ TEST_CASE("a model takes our options before and after it, in every spelling") {
           "train.pt --num-gpus=4 --config=ds.json --save_interval=5",
           "--save-interval=5 --nproc_per_node 4 --deepspeed-config ds.json --deepspeed train.pt"}) {
         INFO(line);
-        const RunOptions o = run_options_parse(line);
+        const RunOptions o = test::typed_options(line);
         CHECK(o.target == "train.pt");
         CHECK(o.filter.num_gpus == 4);
         CHECK(o.config == "ds.json");
@@ -98,14 +92,14 @@ TEST_CASE("verify trains two steps of a model, and takes no place for results") 
 }
 
 TEST_CASE("what a trainer's command line says of training is said to a model in its words") {
-    const RunOptions o = run_options_parse(
+    const RunOptions o = test::typed_options(
         "t.pt --learning_rate 2e-5 --num_train_epochs 3 --warmup_steps 10 --bf16 "
         "--per_device_train_batch_size 4 --gradient_accumulation_steps 8");
     CHECK(o.set == Words{"optimizer.params.lr=2e-5", "dslaunch.epochs=3",
                          "scheduler.params.warmup_num_steps=10", "bf16.enabled=true",
                          "train_micro_batch_size_per_gpu=4", "gradient_accumulation_steps=8"});
-    const RunOptions other =
-        run_options_parse("t.pt --max_steps 5 --output_dir o --save_steps 3 --save_total_limit 2");
+    const RunOptions other = test::typed_options(
+        "t.pt --max_steps 5 --output_dir o --save_steps 3 --save_total_limit 2");
     CHECK(other.output == "o");
     CHECK(other.set ==
           Words{"dslaunch.steps=5", "dslaunch.save.interval=3", "dslaunch.save.keep=2"});
@@ -117,7 +111,7 @@ TEST_CASE("what a trainer's command line says of training is said to a model in 
 // Every node runs the same command, and the node that has the endpoint launches, as with torchrun.
 TEST_CASE("with an endpoint and no hostfile the same command runs on every node") {
     const auto settled = [](const std::string& line, bool is_here) {
-        RunOptions options = run_options_parse(line);
+        RunOptions options = test::typed_options(line);
         Machine on = run_options_machine();
         on.has_address = [&](const std::string&) { return is_here; };
         settle_meeting(options, on);
@@ -145,12 +139,12 @@ TEST_CASE("with an endpoint and no hostfile the same command runs on every node"
 }
 
 TEST_CASE("everything after a script or program is its own") {
-    const RunOptions o = run_options_parse("-i n1:0 train.py --num_gpus 4 --help -x train.pt");
+    const RunOptions o = test::typed_options("-i n1:0 train.py --num_gpus 4 --help -x train.pt");
     CHECK(o.target == "train.py");
     CHECK(o.arguments == Words{"--num_gpus", "4", "--help", "-x", "train.pt"});
     CHECK_FALSE(o.help);
     CHECK_FALSE(o.filter.num_gpus);
-    CHECK(run_options_parse("-- --odd a").arguments == Words{"a"});
+    CHECK(test::typed_options("-- --odd a").arguments == Words{"a"});
 }
 
 TEST_CASE("a bad command line is refused with what to do") {
@@ -204,9 +198,11 @@ TEST_CASE("a bad command line is refused with what to do") {
         {"--nnodes 3 --num_nodes 2 true", "contradicts --nnodes"},
         {"--master_addr a --rdzv_endpoint b:1 true", "contradicts --master_addr"},
         {"--rdzv_endpoint a:2 --master_port 1 true", "contradicts --rdzv_endpoint"},
-        {"--data=~/x.bin t.pt", "--data: the shell expands `~` only at the start of a word"},
-        {"--output=~/run t.pt", "write $HOME/run"},
-        {"t.pt --log_dir ~", "write $HOME"},
+        {"--data=~/x.bin t.pt",
+         "--data: dslaunch does not expand `~`, and a shell expands it only "
+         "at the start of a word, outside quotes: write "},
+        {"--output=~/run t.pt", "--output: dslaunch does not expand `~`"},
+        {"t.pt --log_dir ~", "--log_dir: dslaunch does not expand `~`"},
         {"\xe2\x80\x93num_gpus 2 t.pt", "begins with a typographic dash"},
         {"\xe2\x80\x93-num_gpus 2 t.pt", "write --num_gpus"},
         {"t.pt \xe2\x80\x94steps 5", "write --steps"},
@@ -222,9 +218,9 @@ TEST_CASE("a bad command line is refused with what to do") {
 }
 
 TEST_CASE("two options for one thing may say it twice") {
-    CHECK(run_options_parse("--num_gpus 2 --nproc-per-node 2 true").filter.num_gpus == 2);
-    CHECK(run_options_parse("--num_gpus -1 --nproc-per-node 3 true").filter.num_gpus == 3);
-    CHECK(run_options_parse("--master_port 7 --rdzv_endpoint a:7 true").master_port == 7);
+    CHECK(test::typed_options("--num_gpus 2 --nproc-per-node 2 true").filter.num_gpus == 2);
+    CHECK(test::typed_options("--num_gpus -1 --nproc-per-node 3 true").filter.num_gpus == 3);
+    CHECK(test::typed_options("--master_port 7 --rdzv_endpoint a:7 true").master_port == 7);
 }
 
 TEST_CASE("every option of the table is in the help, and the refused ones say why") {
@@ -286,7 +282,7 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
     test::write_file(folder.path() + "/twice", "localhost slots=1\n127.0.0.1 slots=2\n");
     const auto notes_of = [&](const std::string& options) {
         const auto line = options + "--hostfile " + folder.path() + "/twice true";
-        return join(build_job(run_options_parse(line), run_options_machine()).notes, "\n");
+        return join(build_job(test::typed_options(line), run_options_machine()).notes, "\n");
     };
     CHECK_THAT(notes_of(""), Catch::Contains("localhost and 127.0.0.1 are names of this machine") &&
                                  Catch::Contains("`localhost slots=3`"));
@@ -511,10 +507,10 @@ TEST_CASE("options of ssh are refused where no ssh goes") {
 
 TEST_CASE("the copies that mpirun starts take no listener and no token of the user's") {
     for (const char* option : {"--token_file t", "--listen a:1"}) {
-        CHECK_THROWS_WITH(MpiCopies::check(run_options_parse(std::string(option) + " true")),
+        CHECK_THROWS_WITH(MpiCopies::check(test::typed_options(std::string(option) + " true")),
                           Catch::Contains("the copies that mpirun starts"));
     }
-    MpiCopies::check(run_options_parse("--num_gpus 2 true"));
+    MpiCopies::check(test::typed_options("--num_gpus 2 true"));
 }
 
 TEST_CASE("--no_ssh makes node 0 the launcher and every other node its agent") {
@@ -524,15 +520,15 @@ TEST_CASE("--no_ssh makes node 0 the launcher and every other node its agent") {
     CHECK(first.listen == "a.site:29400");
     CHECK(first.master_port == 0);  // the ranks meet elsewhere
     CHECK(first.nodes[0].workers[0].environment.master_port == 0);
-    CHECK_FALSE(agent_by_hand(run_options_parse(line + "--node_rank 0 true")));
+    CHECK_FALSE(agent_by_hand(test::typed_options(line + "--node_rank 0 true")));
     const auto agent =
-        agent_by_hand(run_options_parse(line + "--node_rank 1 --connect_timeout 9 true"));
+        agent_by_hand(test::typed_options(line + "--node_rank 1 --connect_timeout 9 true"));
     REQUIRE(agent);
     CHECK(agent->endpoint.text() == "a.site:29400");
     CHECK(agent->identity.node == 1U);
     CHECK(agent->connect_max == std::chrono::seconds(9));
     const auto usual =
-        agent_by_hand(run_options_parse("--no_ssh --node_rank 1 --master_addr a true"));
+        agent_by_hand(test::typed_options("--no_ssh --node_rank 1 --master_addr a true"));
     CHECK(usual->endpoint.port == 29500);  // deepspeed's default
 }
 

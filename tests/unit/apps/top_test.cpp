@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/screen.h"
+#include "base/text.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"
@@ -61,12 +62,6 @@ KnownJob running_job(const TemporaryFolder& folder, int ranks) {
     return job;
 }
 
-std::string joined(const std::vector<std::string>& lines) {
-    std::string text;
-    for (const std::string& line : lines) text += line + "\n";
-    return text;
-}
-
 }  // namespace
 
 TEST_CASE("top shows steps, loss, speed, memory, links and ranks of a job") {
@@ -75,7 +70,7 @@ TEST_CASE("top shows steps, loss, speed, memory, links and ranks of a job") {
     CHECK(view.step() == 40);
     CHECK(view.left_s() == 3.0);  // 60 steps of 50 ms
     CHECK(view.newest_growth("link_bytes.sent") == 1024.0);
-    const std::string text = joined(job_screen(view, 1100, {160, 0}));
+    const std::string text = join(job_screen(view, 1100, {160, 0}), "\n");
     for (const char* word :
          {"job 3f2a9c1e77b0d0aa  train.pt  running  2 ranks on 1 host  100 s",
           "step 40 of 100  loss 1.0000  lr 0.001  left 0:00:03", "12345 tokens/s  50 ms a step",
@@ -95,7 +90,7 @@ TEST_CASE("top shows neither steps nor places of ranks once their job has ended"
     KnownJob job = running_job(folder, 2);
     job.state = "ended";
     job.lives = false;
-    const std::string text = joined(job_screen(view_of(job), 1100, {160, 0}));
+    const std::string text = join(job_screen(view_of(job), 1100, {160, 0}), "\n");
     CHECK(mentions(text, "rank  host"));
     for (const char* word : {"where", "heard", "compute", "40.0"})
         CHECK_FALSE(mentions(text, word));
@@ -130,7 +125,7 @@ TEST_CASE("top shows a job that has no files yet") {
     job.folder = folder.path() + "/none";
     const JobView view = view_of(job);
     CHECK_FALSE(view.step().has_value());
-    CHECK(mentions(joined(job_screen(view, 1001, {80, 24})), "no step yet"));
+    CHECK(mentions(join(job_screen(view, 1001, {80, 24}), "\n"), "no step yet"));
     CHECK(nlohmann::json::parse(views_json({&view, 1}, 1001))["jobs"][0]["loss"].is_null());
 }
 

@@ -1,15 +1,16 @@
 #include "launcher/run/training_job_checks.h"
-#include "launcher/options/parse_run.h"
 
 #include <filesystem>
 
 #include "base/error.h"
 #include "config/read/unread_config.h"
+#include "launcher/options/parse_run.h"
 #include "launcher/run/build_job.h"
 #include "storage/files/zip_archive.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/text_tools.h"
+#include "support/typed_line.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -20,7 +21,7 @@ using Words = std::vector<std::string>;
 
 namespace {
 
-const std::string kArchive = std::string(test::source_dir()) + "/tests/fixtures/models/mlp.pt";
+const std::string kArchive = test::fixture_path("models/mlp.pt");
 constexpr const char* kConfig =
     R"({"train_micro_batch_size_per_gpu": 1, "dslaunch": {"steps": 3,
         "data": {"train": "text.bin", "context": 8}}})";
@@ -28,10 +29,7 @@ constexpr const char* kConfig =
 // Returns the files that must be equal on all nodes, as paths below FOLDER, without dsworker and
 // the model.
 Words looked_into(const TemporaryFolder& folder, Words options) {
-    Machine machine;
-    machine.host_name = "head";
-    machine.directory = folder.path();
-    machine.binary_directory = "/opt/bin";
+    const Machine machine = head_machine(folder.path());
     options.insert(options.begin(), "models/m.pt");
     const RunOptions parsed = parse_run_options(options);
     JobSpec spec = build_job(parsed, machine).spec;
@@ -268,10 +266,7 @@ TEST_CASE("a config's device holds where the command line names none") {
     // The devices of hosts over ssh are not known yet, so the config's device is requested on every
     // host.
     write_file(folder.path() + "/hosts", "te1 slots=1\n");
-    Machine machine;
-    machine.host_name = "head";
-    machine.directory = folder.path();
-    machine.binary_directory = "/opt/bin";
+    const Machine machine = head_machine(folder.path());
     const auto device_of = [&](const Words& more) {
         Words words = {"models/m.pt", "--config", "c.json", "--hostfile", "hosts"};
         words.insert(words.end(), more.begin(), more.end());

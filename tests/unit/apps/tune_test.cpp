@@ -30,13 +30,7 @@ std::string line_of(int step, double step_ms) {
 }
 
 std::string tune_refusal_of(const std::vector<std::string>& words) {
-    try {
-        static_cast<void>(parse_tune_options(words));
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kUsage);
-        return error.what();
-    }
-    return "";
+    return test::error_of(ExitCode::kUsage, [&] { static_cast<void>(parse_tune_options(words)); });
 }
 
 // Returns three candidates: the given one, one with other settings, and one that does not fit.

@@ -2,14 +2,11 @@
 #include "base/machine/busy_neighbours.h"
 
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 
 namespace {
-
-bool has(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
 
 // Returns the line after ten seconds. In them, all programs used BUSY seconds and this process used
 // OWN seconds; it waited for a processor for DELAYED seconds.
@@ -22,14 +19,14 @@ std::string told(double busy, double own, double delayed, const ProcessorShare& 
 
 TEST_CASE("a busy neighbour is named with what it uses, and fewer threads are advised") {
     const ProcessorShare share{.processors = 2, .processes = 1, .threads = 2};
-    CHECK(has(told(20, 10, 6, share), "other programs use 1.0 of the 2 proc"));
-    CHECK(has(told(20, 10, 6, share), "OMP_NUM_THREADS=1"));
+    CHECK(test::mentions(told(20, 10, 6, share), "other programs use 1.0 of the 2 proc"));
+    CHECK(test::mentions(told(20, 10, 6, share), "OMP_NUM_THREADS=1"));
     const ProcessorShare large{.processors = 16, .processes = 2, .threads = 8};
-    CHECK(has(told(160, 50, 6, large), "OMP_NUM_THREADS=5"));
+    CHECK(test::mentions(told(160, 50, 6, large), "OMP_NUM_THREADS=5"));
     const ProcessorShare named{.processors = 2, .threads = 2, .setting = "--threads "};
-    CHECK(has(told(20, 10, 6, named), "the job may be faster with --threads 1"));
+    CHECK(test::mentions(told(20, 10, 6, named), "the job may be faster with --threads 1"));
     const ProcessorShare one{.processors = 1, .processes = 1, .threads = 1};
-    CHECK_FALSE(has(told(10, 5, 5, one), "OMP_NUM_THREADS"));
+    CHECK_FALSE(test::mentions(told(10, 5, 5, one), "OMP_NUM_THREADS"));
 }
 
 TEST_CASE("nothing is said of neighbours that take no time from this process") {

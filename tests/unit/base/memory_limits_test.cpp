@@ -1,14 +1,18 @@
 // Limits on memory and disk room, read from made-up /proc and /sys/fs/cgroup.
 #include "base/machine/memory_limits.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/machine/disk_room.h"
 #include "support/catch.h"
 #include "support/fake_root.h"
@@ -174,6 +178,8 @@ TEST_CASE("this machine's memory can be read") {
     REQUIRE_FALSE(state.limits.empty());
     CHECK(state.held > kib(100));
     for (const MemoryLimit& limit : state.limits) CHECK(limit.left.value >= 0);
+    CHECK(free_memory(1).value > 0);
+    CHECK(free_memory(1 << 20) < free_memory(1));
 }
 
 TEST_CASE("folders on one disk have one number, and a reserve is kept") {
@@ -192,6 +198,28 @@ TEST_CASE("folders on one disk have one number, and a reserve is kept") {
           std::min<int64_t>(static_cast<int64_t>(room.f_blocks * room.f_frsize) / 100, 1 << 30));
     CHECK(DiskRoom{"", 0, mib(5), mib(2)}.left() == mib(3));
     CHECK(DiskRoom{"", 0, mib(1), mib(2)}.left() == Bytes{});
+}
+
+TEST_CASE("the space of a disk is the same for a path and an open file") {
+    const PretendedMachine machine;
+    machine.write("/a/file", "");
+    const std::string file = machine.root() + "/a/file";
+    const std::optional<DiskSpace> space = disk_space(file);
+    REQUIRE(space);
+    struct statvfs room {};
+    REQUIRE(::statvfs(file.c_str(), &room) == 0);
+    CHECK(space->whole.value == static_cast<int64_t>(room.f_blocks * room.f_frsize));
+    CHECK(space->free.value >= 0);
+    CHECK(space->free <= space->whole);
+    const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    REQUIRE(fd.valid());
+    CHECK(disk_space(fd.get()).value().whole == space->whole);
+    const auto cause_of = [](const auto& place) {
+        errno = 0;
+        return disk_space(place) ? 0 : errno;
+    };
+    CHECK(cause_of(machine.root() + "/missing") == ENOENT);
+    CHECK(cause_of(-1) == EBADF);
 }
 
 TEST_CASE("ranks of a host share what is the host's, and keep what is each one's own") {

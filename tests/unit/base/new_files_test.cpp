@@ -150,4 +150,20 @@ TEST_CASE("a file is flushed before it takes its name, and its folder after that
     CHECK_THROWS_WITH(refused(root + "/file"), Catch::Contains("fsync of its folder failed"));
 }
 
+TEST_CASE("a file is replaced as a whole without a flush, and a failure leaves the old content") {
+    const test::TemporaryFolder folder;
+    const std::string path = folder.path() + "/a";
+    CHECK(replace_file(path, "first", 0600) == 0);
+    CHECK(mode_of(path) == mode_t{0600});
+    const auto flushed = flushed_by([&] { CHECK(replace_file(path, "second", 0644) == 0); });
+    CHECK(flushed.empty());
+    CHECK(test::content_of(path) == "second");
+    CHECK(mode_of(path) == mode_t{0600});
+    CHECK(replace_file(folder.path() + "/missing/a", "third", 0600) == -ENOENT);
+    const std::string taken = folder.path() + "/folder";
+    REQUIRE(::mkdir(taken.c_str(), 0700) == 0);
+    CHECK(replace_file(taken, "third", 0600) == -EISDIR);
+    CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
+}
+
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
 #include "base/text/option_name.h"
+
 #include "support/catch.h"
 
 namespace dslaunch {

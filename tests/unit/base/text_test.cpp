@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include "base/path.h"
+#include "base/text_bytes.h"
 #include "support/catch.h"
 
 namespace dslaunch {
@@ -24,6 +25,15 @@ TEST_CASE("the folder of a path is one that can be opened") {
     CHECK(folder_of("/a") == "/");
     CHECK(folder_of("a") == ".");
     CHECK(folder_of("a/") == "a");
+}
+
+TEST_CASE("bytes become hexadecimal digits, and only such digits are recognized") {
+    CHECK(hex_text(bytes_in("")) == "");
+    CHECK(hex_text(bytes_in("\x01\xAB\xff")) == "01abff");
+    CHECK(is_hex_text("01abff", 6));
+    CHECK(is_hex_text("", 0));
+    for (const char* bad : {"01abf", "01abfff", "01ABFF", "01abfg", " 1abff"})
+        CHECK_FALSE(is_hex_text(bad, 6));
 }
 
 TEST_CASE("edit distance counts swaps of neighbours as one edit") {

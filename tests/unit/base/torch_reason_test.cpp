@@ -1,11 +1,12 @@
 // Error texts that LibTorch 2.11 has written for such models (without their frames of C++), and the
 // one line that is made from each.
 #include "base/text/torch_reason.h"
-#include "base/error.h"
-#include "support/catch.h"
 
 #include <stdexcept>
 #include <string>
+
+#include "base/error.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 

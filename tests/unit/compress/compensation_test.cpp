@@ -8,6 +8,7 @@
 #include "compress/input_moments.h"
 #include "compress/inverse_factor.h"
 #include "support/catch.h"
+#include "unit/kernels/matrix_numbers.h"
 
 namespace dslaunch::compress {
 namespace {
@@ -98,14 +99,6 @@ Matrix in_fp64(const std::vector<float>& numbers, int64_t n) {
     return made;
 }
 
-std::vector<float> some_weights(int64_t numel, unsigned seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0, 0.05F);
-    std::vector<float> numbers(static_cast<size_t>(numel));
-    for (float& number : numbers) number = normal(random);
-    return numbers;
-}
-
 TEST_CASE("moments are the mean products of the inputs") {
     kernels::ThreadTeam team(1);
     InputMoments moments(3);
@@ -164,7 +157,7 @@ TEST_CASE("compensated codes are those of the slow reference") {
         for (const bool has_minimum : {false, true}) {
             const RoundingForm form{3, false, has_minimum, group, false, DType::kF32};
             const std::vector<float> moments = some_moments(kIn, 11, team);
-            const std::vector<float> weights = some_weights(kOut * kIn, 12);
+            const std::vector<float> weights = test::normal_numbers(kOut * kIn, 12, 0.05F);
             const InputOrder inputs = order_inputs(moments, kIn, 0, team);
             // The moments grow with the square of 1 + i % 5.
             CHECK(inputs.order.front() == 4);
@@ -189,7 +182,7 @@ TEST_CASE("compensation makes the error of the outputs smaller than rounding to 
             for (unsigned seed = 0; seed < 5; ++seed) {
                 const RoundingForm form{4, false, false, group, false, DType::kF32};
                 const std::vector<float> moments = some_moments(in, seed, team);
-                const std::vector<float> weights = some_weights(7 * in, seed + 100);
+                const std::vector<float> weights = test::normal_numbers(7 * in, seed + 100, 0.05F);
                 const RoundedMatrix nearest = round_to_nearest(form, weights, 7, team);
                 const RoundedMatrix made = round_with_compensation(
                     form, weights, 7, order_inputs(moments, in, 0.01, team), team);
@@ -216,7 +209,7 @@ TEST_CASE("compensation with few rows loses no more than rounding to nearest on 
         for (unsigned seed = 0; seed < 5; ++seed) {
             const std::vector<float> moments = moments_of_rows(kIn, rows, seed, team);
             const std::vector<float> others = moments_of_rows(kIn, 400, seed + 50, team);
-            const std::vector<float> weights = some_weights(kOut * kIn, seed + 100);
+            const std::vector<float> weights = test::normal_numbers(kOut * kIn, seed + 100, 0.05F);
             const RoundedMatrix nearest = round_to_nearest(form, weights, kOut, team);
             const RoundedMatrix made = round_with_compensation(
                 form, weights, kOut, order_inputs(moments, kIn, damping_of(kIn, rows), team), team);
@@ -236,7 +229,7 @@ TEST_CASE("all of it has the same bits for any number of threads") {
     const InputOrder inputs = order_inputs(moments, kIn, 0.01, one);
     CHECK(inputs.factor == order_inputs(moments, kIn, 0.01, three).factor);
     const RoundingForm form{2, false, true, 10, true, DType::kBF16};
-    const std::vector<float> weights = some_weights(33 * kIn, 3);
+    const std::vector<float> weights = test::normal_numbers(33 * kIn, 3, 0.05F);
     CHECK(round_with_compensation(form, weights, 33, inputs, one).codes ==
           round_with_compensation(form, weights, 33, inputs, three).codes);
 }

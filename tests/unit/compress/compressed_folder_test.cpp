@@ -16,6 +16,7 @@
 #include "support/catch.h"
 #include "support/places.h"
 #include "support/temporary_folder.h"
+#include "support/text_tools.h"
 #include "support/write_safetensors.h"
 
 namespace dslaunch::compress {
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 
 // A model of two layers, width 16, an MLP of 24, in four files.
 std::string fixture(const std::string& name = "llama") {
-    return std::string(test::source_dir()) + "/tests/fixtures/huggingface/" + name;
+    return test::fixture_path("huggingface/" + name);
 }
 
 struct Made {
@@ -65,15 +66,6 @@ Made make(const std::string& from, const std::string& out, const FolderForm& for
     Made made{compress_folder(task, team), {}};
     made.files = files_of(out);
     return made;
-}
-
-std::string refusal(const std::function<void()>& act) {
-    try {
-        act();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "nothing was refused";
 }
 
 TEST_CASE("a compressed folder has the original's files and is read as a model") {
@@ -262,8 +254,8 @@ TEST_CASE(
             const int64_t left = (refused + accepted) / 2;
             task.memory = MemoryLimit{"the memory of a test", {left}};
             const std::string why =
-                refusal([&] { static_cast<void>(compress_folder(task, team)); });
-            const bool is_refused = why != "nothing was refused";
+                test::error_of([&] { static_cast<void>(compress_folder(task, team)); });
+            const bool is_refused = why != "accepted";
             if (is_refused) CHECK_THAT(why, Catch::Contains("is free (the memory of a test)"));
             (is_refused ? refused : accepted) = left;
         }
@@ -279,10 +271,10 @@ TEST_CASE("a model in OUT that would be read instead of the new shards is refuse
     const test::TemporaryFolder folder;
     const std::string out = folder.path() + "/out";
     const auto forced = [&] {
-        return refusal([&] { make(fixture(), out, int4_form(), {}, 1, {}, true); });
+        return test::error_of([&] { make(fixture(), out, int4_form(), {}, 1, {}, true); });
     };
     make(fixture(), out, int4_form(), {});
-    CHECK(forced() == "nothing was refused");  // the same files are replaced
+    CHECK(forced() == "accepted");  // the same files are replaced
     for (const char* const name :
          {"model.safetensors", "adapter_config.json", "model-00001-of-00007.safetensors"}) {
         std::ofstream(out + "/" + name) << "older";
@@ -313,7 +305,7 @@ TEST_CASE("a run that was killed while it wrote the files continues") {
     CHECK_THROWS_AS(make(fixture(), out, int4_form(), some_texts(), 1, kill), Killed);
     fs::create_directory(out);
     fs::copy(folder.path() + "/whole/model-00001-of-00004.safetensors", out);
-    CHECK_THAT(refusal([&] { make(fixture(), out, int4_form(false), some_texts()); }),
+    CHECK_THAT(test::error_of([&] { make(fixture(), out, int4_form(false), some_texts()); }),
                Catch::Contains("--force"));
     const Made again = make(fixture(), out, int4_form(), some_texts());
     CHECK(again.result.layers_kept == 2);
@@ -328,7 +320,7 @@ TEST_CASE("a model that changes meanwhile is refused, and OUT stays without a co
         const std::string file = from + "/model-00004-of-00004.safetensors";
         if (layers == 2) fs::last_write_time(file, fs::file_time_type::clock::now());
     };
-    CHECK_THAT(refusal([&] { make(from, out, int4_form(), {}, 1, change); }),
+    CHECK_THAT(test::error_of([&] { make(from, out, int4_form(), {}, 1, change); }),
                Catch::Contains("changed while it was compressed"));
     CHECK_FALSE(fs::exists(out + "/config.json"));
 }
@@ -347,7 +339,7 @@ TEST_CASE("damaged inputs, and numbers too large for their scales, are refused b
                 });
     };
     const auto refused = [&](const std::vector<std::vector<int32_t>>& texts) {
-        return refusal([&] { make(from, folder.path() + "/out", int4_form(), texts); });
+        return test::error_of([&] { make(from, folder.path() + "/out", int4_form(), texts); });
     };
     SECTION("a norm with NaN") {
         edit("layers.1.input_layernorm.weight", nan);
@@ -372,7 +364,7 @@ TEST_CASE("a tensor that the model does not have is refused before work begins")
                            {16, 1},
                            std::as_bytes(std::span(scale))});
     });
-    CHECK_THAT(refusal([&] { make(from, folder.path() + "/out", int4_form(), {}); }),
+    CHECK_THAT(test::error_of([&] { make(from, folder.path() + "/out", int4_form(), {}); }),
                Catch::Contains("q_proj.weight_scale") && Catch::Contains("belongs to no module"));
     CHECK_FALSE(fs::exists(folder.path() + "/out.partial/layer-00000.safetensors"));
 }
@@ -385,7 +377,7 @@ TEST_CASE("a group that divides no layer's inputs is refused if it was asked for
     form.rounding.group = 20;  // 20 and 10 divide neither 16 nor 24
     FolderTask task{fixture(), &model, folder.path() + "/out", form, {}, {}, false, {}};
     task.requires_groups = true;
-    CHECK_THAT(refusal([&] { static_cast<void>(compress_folder(task, team)); }),
+    CHECK_THAT(test::error_of([&] { static_cast<void>(compress_folder(task, team)); }),
                Catch::Contains("--group 20") && Catch::Contains("layers.0."));
     CHECK_FALSE(fs::exists(folder.path() + "/out.partial"));
     task.requires_groups = false;
@@ -396,7 +388,7 @@ TEST_CASE("folders that cannot be compressed are refused by name") {
     const test::TemporaryFolder folder;
     const std::string out = folder.path() + "/out";
     const auto refused = [&](const std::string& from, const std::string& to) {
-        return refusal([&] { make(from, to, int4_form(), {}); });
+        return test::error_of([&] { make(from, to, int4_form(), {}); });
     };
     CHECK_THAT(refused(fixture("gpt2"), out), Catch::Contains("Conv1D"));
     CHECK_THAT(refused(fixture("gemma3-images"), out), Catch::Contains("text part"));

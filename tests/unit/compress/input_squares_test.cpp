@@ -10,7 +10,7 @@
 namespace dslaunch::compress {
 
 TEST_CASE("the squares of inputs are known for each layer's weights, and positive") {
-    const std::string path = std::string(test::source_dir()) + "/tests/fixtures/huggingface/llama";
+    const std::string path = test::fixture_path("huggingface/llama");
     const storage::ModelFolder folder = storage::open_model_folder(path);
     storage::RotaryFrequencies frequencies;
     frequencies.all = {1, 0.01};

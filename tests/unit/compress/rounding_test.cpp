@@ -8,17 +8,10 @@
 
 #include "compress/packed_tensors.h"
 #include "support/catch.h"
+#include "unit/kernels/matrix_numbers.h"
 
 namespace dslaunch::compress {
 namespace {
-
-std::vector<float> normal_numbers(int64_t numel, unsigned seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0, 0.05F);
-    std::vector<float> numbers(static_cast<size_t>(numel));
-    for (float& number : numbers) number = normal(random);
-    return numbers;
-}
 
 const GroupScale& scale_of(const RoundedMatrix& matrix, int64_t i) {
     const int64_t row = i / matrix.in, group = i % matrix.in / matrix.group();
@@ -34,7 +27,7 @@ TEST_CASE("no number is rounded by more than half of its group's scale") {
                     const RoundingForm form{bits, false, has_minimum, group, false, scale};
                     // 16 x 5 columns: with groups of 0 and of 8, and one row of large numbers, one
                     // of zeros, and one that is all of one sign.
-                    std::vector<float> numbers = normal_numbers(5 * 80, 7);
+                    std::vector<float> numbers = test::normal_numbers(5 * 80, 7, 0.05F);
                     for (int64_t i = 0; i < 80; ++i) {
                         numbers[static_cast<size_t>(i)] *= 4096;
                         numbers[static_cast<size_t>(80 + i)] = 0;
@@ -56,7 +49,7 @@ TEST_CASE("no number is rounded by more than half of its group's scale") {
 TEST_CASE("an 8-bit float is off by a sixteenth of the number at most") {
     kernels::ThreadTeam team(1);
     const RoundingForm form{8, true, false, 0, false, DType::kF32};
-    const std::vector<float> numbers = normal_numbers(4 * 50, 3);
+    const std::vector<float> numbers = test::normal_numbers(4 * 50, 3, 0.05F);
     const RoundedMatrix made = round_to_nearest(form, numbers, 4, team);
     const std::vector<float> values = numbers_of(made, team);
     for (int64_t i = 0; i < 200; ++i) {
@@ -79,7 +72,7 @@ TEST_CASE("the search for a scale never makes the squared error larger") {
     };
     double plain_sum = 0, searched_sum = 0;
     for (unsigned seed = 0; seed < 100; ++seed) {
-        const std::vector<float> numbers = normal_numbers(64, seed);
+        const std::vector<float> numbers = test::normal_numbers(64, seed, 0.05F);
         RoundingForm form{3, false, seed % 2 == 0, 0, false, DType::kBF16};
         const double plain = error_with(form, numbers);
         form.searches = true;
@@ -99,7 +92,7 @@ TEST_CASE("a group that does not divide the inputs is halved, or is the row") {
 
 TEST_CASE("the codes do not depend on the number of threads") {
     const RoundingForm form{4, false, true, 32, true, DType::kF16};
-    const std::vector<float> numbers = normal_numbers(37 * 64, 1);
+    const std::vector<float> numbers = test::normal_numbers(37 * 64, 1, 0.05F);
     kernels::ThreadTeam one(1), three(3);
     const RoundedMatrix a = round_to_nearest(form, numbers, 37, one);
     const RoundedMatrix b = round_to_nearest(form, numbers, 37, three);

@@ -1,9 +1,9 @@
 // Bad configs and the exact message that each must give.
-#include "config/resolve/resolve.h"
-#include "support/catch.h"
-
 #include <string>
 #include <vector>
+
+#include "config/resolve/resolve.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

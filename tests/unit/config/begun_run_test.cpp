@@ -1,11 +1,12 @@
 // The settings that a resumed run takes over from the run that it continues.
 #include "config/resolve/begun_run.h"
-#include "base/text.h"
-#include "config/resolve/resolve.h"
-#include "support/catch.h"
 
 #include <algorithm>
 #include <string>
+
+#include "base/text.h"
+#include "config/resolve/resolve.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

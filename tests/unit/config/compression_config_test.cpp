@@ -1,10 +1,12 @@
 // compression_training in the resolved config.
 #include <algorithm>
 
+#include "base/text.h"
 #include "config/read/train_config.h"
 #include "config/resolve/resolve.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
+#include "unit/config/resolved.h"
 
 namespace dslaunch::compression_config_tests {
 
@@ -20,27 +22,13 @@ Resolved resolved(const std::string& section, const std::string& more = "") {
 
 // Returns all problems, one a line.
 std::string problems(const std::string& section, const std::string& more = "") {
-    std::string all;
-    for (const Problem& problem : resolved(section, more).problems) all += problem.text() + "\n";
-    return all;
+    return test::texts_of(resolved(section, more).problems);
 }
 
 std::string weights(const std::string& shared, const std::string& params) {
     return R"({"weight_quantization": {"shared_parameters": {"enabled": true)" + shared +
            R"(}, "different_groups": {"wq": {"params": {)" + params +
            R"(}, "modules": ["attention.self", "\\w+.output$"]}}}})";
-}
-
-std::string warnings_of(const Resolved& resolved) {
-    std::string all;
-    for (const std::string& warning : resolved.warnings) all += warning + "\n";
-    return all;
-}
-
-std::string notes_of(const Resolved& resolved) {
-    std::string all;
-    for (const std::string& note : resolved.notes) all += note + "\n";
-    return all;
 }
 
 }  // namespace
@@ -145,7 +133,7 @@ TEST_CASE("a group of no modules is refused, and related modules count only wher
     const Resolved found = resolved(of_elements);
     CHECK(found.problems.empty());
     CHECK(found.config.compression.sparse.parts.at(0).related.empty());
-    CHECK_THAT(notes_of(found), Catch::Contains("related_modules has no effect"));
+    CHECK_THAT(join(found.notes, "\n"), Catch::Contains("related_modules has no effect"));
     CHECK_THAT(problems(R"({"sparse_pruning": {"shared_parameters": {"enabled": true},
                             "different_groups": {"s": {"params": {"dense_ratio": 0.5},
                                                        "modules": []}}}})"),
@@ -179,8 +167,9 @@ TEST_CASE("held-out losses do not choose among weights that are compressed diffe
 
 TEST_CASE("a run that ends before a method begins, or before the target bits, is warned") {
     const auto warnings = [](const std::string& section, int steps) {
-        return warnings_of(
-            resolved(section, R"(, "dslaunch": {"steps": )" + std::to_string(steps) + "}"));
+        return join(
+            resolved(section, R"(, "dslaunch": {"steps": )" + std::to_string(steps) + "}").warnings,
+            "\n");
     };
     const std::string masks =
         R"({"row_pruning": {"shared_parameters": {"enabled": true},
@@ -203,7 +192,7 @@ TEST_CASE("keys that quantize_weight_in_forward makes useless are noted") {
     const Resolved found = resolved(
         weights(shared, R"("start_bits": 6, "target_bits": 1, "quantization_period": 50)"));
     CHECK(found.problems.empty());
-    const std::string notes = notes_of(found);
+    const std::string notes = join(found.notes, "\n");
     for (const char* key :
          {"rounding", "params.start_bits", "quantization_period", "quantizer_kernel"}) {
         INFO(key);
@@ -255,8 +244,10 @@ TEST_CASE("layer_reduction has a teacher or keeps own layers, and distill says h
                                         std::string(weight) + "}}"),
                    Catch::Contains("compression_training.layer_reduction: cannot be combined "
                                    "with dslaunch.lora"));
-    CHECK_THAT(warnings_of(resolved("{}", R"(, "dslaunch": {"distill": {"teacher": "big.pt",
-                                             "weight": 0}})")),
+    CHECK_THAT(join(resolved("{}", R"(, "dslaunch": {"distill": {"teacher": "big.pt",
+                                             "weight": 0}})")
+                        .warnings,
+                    "\n"),
                Catch::Contains("so the teacher has no effect"));
     CHECK_THAT(problems("{}", R"(, "dslaunch": {"distill": {"teacher": "big.pt"},
                                  "loss": {"name": "dpo"}})"),

@@ -26,8 +26,7 @@ struct Row {
 };
 
 std::vector<Row> rows() {
-    std::ifstream file(std::string(test::source_dir()) +
-                       "/tests/fixtures/deepspeed/config_keys.tsv");
+    std::ifstream file(test::fixture_path("deepspeed/config_keys.tsv"));
     REQUIRE(file);
     std::vector<Row> result;
     for (std::string line; std::getline(file, line);) {

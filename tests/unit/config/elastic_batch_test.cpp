@@ -50,16 +50,13 @@ const char* const kElastic = R"("elasticity": {"enabled": true, "max_train_batch
 std::string problems_of(const std::string& text, int64_t world_size) {
     ResolveOptions options;
     options.world_size = world_size;
-    std::string all;
-    for (const Problem& problem : resolve(parse_config(text, "c"), options).problems)
-        all += problem.text() + "\n";
-    return all;
+    return texts_of(resolve(parse_config(text, "c"), options).problems);
 }
 
 }  // namespace
 
 TEST_CASE("elastic batches are DeepSpeed's") {
-    std::ifstream file(std::string(source_dir()) + "/tests/fixtures/deepspeed/elastic.jsonl");
+    std::ifstream file(fixture_path("deepspeed/elastic.jsonl"));
     int rows = 0, refused = 0;
     for (std::string line; std::getline(file, line); ++rows) {
         INFO(line);

@@ -1,11 +1,13 @@
 // HJSON as DeepSpeed reads it in its config: values, places, and mistakes that must not be read as
 // text.
-#include "config/read/train_config.h"
-#include "support/catch.h"
-
 #include <string>
 
+#include "config/read/train_config.h"
+#include "support/catch.h"
+#include "unit/config/resolved.h"
+
 using namespace dslaunch::config;
+using dslaunch::test::texts_of;
 
 namespace {
 
@@ -134,12 +136,6 @@ const Read kRead[] = {
 };
 // clang-format on
 
-std::string hjson_problems_of(const TrainConfig& config) {
-    std::string all;
-    for (const Problem& problem : config.problems) all += problem.text() + "\n";
-    return all;
-}
-
 }  // namespace
 
 TEST_CASE("HJSON is read as Python's hjson reads it") {
@@ -148,7 +144,7 @@ TEST_CASE("HJSON is read as Python's hjson reads it") {
         for (const char* name : {"ds.json", "a/ds.hjson"}) {
             const TrainConfig read = parse_config(row.text, name);
             const TrainConfig expected = parse_config(row.json, "expected.yaml");
-            CHECK(hjson_problems_of(read) + hjson_problems_of(expected) == "");
+            CHECK(texts_of(read.problems) + texts_of(expected.problems) == "");
             CHECK(to_json(read.root) == to_json(expected.root));
             CHECK(same_value(read.root, expected.root));
         }
@@ -169,7 +165,7 @@ TEST_CASE("each value of HJSON has its place and its type") {
         "    }\n"
         "}\n",
         "ds.json");
-    REQUIRE(hjson_problems_of(config) == "");
+    REQUIRE(texts_of(config.problems) == "");
     struct Row {
         const char* path;
         Value value;
@@ -205,7 +201,7 @@ struct Wrong {
 void check_wrong(const Wrong& row) {
     INFO(row.text);
     const TrainConfig config = parse_config(row.text, "ds.json");
-    CHECK(hjson_problems_of(config) == std::string("ds.json:") + row.problem + "\n");
+    CHECK(texts_of(config.problems) == std::string("ds.json:") + row.problem + "\n");
 }
 
 }  // namespace
@@ -261,7 +257,7 @@ TEST_CASE("what is no HJSON is refused by place") {
              {"{a: 1, b: 2\na: 3}", "2:1: a: duplicate key, first given at ds.json:1:5"}})
         check_wrong(row);
     const std::string deep = std::string(32, '[') + "1";
-    CHECK(hjson_problems_of(parse_config("{a:\n" + deep, "ds.json")) ==
+    CHECK(texts_of(parse_config("{a:\n" + deep, "ds.json").problems) ==
           "ds.json:2:32: nested deeper than 32 levels\n");
 }
 

@@ -22,6 +22,7 @@
 #include "config/schema/schema.h"
 #include "support/catch.h"
 #include "support/places.h"
+#include "unit/config/resolved.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;
@@ -139,10 +140,7 @@ bool fits(const std::string& config) {
 
 // Returns the problems that the checker finds, joined; empty: none.
 std::string json_schema_problems_of(const std::string& config) {
-    std::string texts;
-    for (const Problem& problem : resolve(parse_config(config, "c")).problems)
-        texts += problem.text() + "\n";
-    return texts;
+    return test::texts_of(resolve(parse_config(config, "c")).problems);
 }
 
 // Returns a config that has only TEXT at PATH. A list in PATH gets one element.

@@ -11,6 +11,7 @@
 #include "config/read/train_config.h"
 #include "config/resolve/resolve.h"
 #include "support/catch.h"
+#include "unit/config/resolved.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;
@@ -21,9 +22,7 @@ namespace {
 std::string problems_of(const std::vector<std::string>& settings) {
     TrainConfig config = empty_config();
     for (const std::string& setting : settings) apply_override(config, setting);
-    std::string text;
-    for (const Problem& problem : resolve(config, {}).problems) text += problem.text() + "\n";
-    return text;
+    return test::texts_of(resolve(config, {}).problems);
 }
 
 // Returns the settings after each `--set` in MESSAGE.

@@ -1,11 +1,11 @@
 // The settings that the model decides if the config says nothing.
-#include "config/resolve/resolve.h"
-#include "support/catch.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
+
+#include "config/resolve/resolve.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

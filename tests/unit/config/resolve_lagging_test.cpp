@@ -1,11 +1,11 @@
 // Updates that lag, from zero_optimization.zenflow to the run config.
 
-#include "resolved.h"
-#include "support/catch.h"
-
 #include <fmt/core.h>
 
 #include <string>
+
+#include "resolved.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

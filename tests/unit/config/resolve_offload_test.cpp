@@ -1,13 +1,13 @@
 // Offload, from its keys to the run config.
 
-#include "resolved.h"
-#include "support/catch.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
+
+#include "resolved.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

@@ -1,9 +1,3 @@
-#include "base/error.h"
-#include "base/text.h"
-#include "config/schema/schema.h"
-#include "resolved.h"
-#include "support/catch.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,6 +7,12 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/schema/schema.h"
+#include "resolved.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

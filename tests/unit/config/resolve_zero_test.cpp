@@ -1,14 +1,14 @@
 // ZeRO stages and half precision, from their keys to the run config.
 
-#include "resolved.h"
-#include "support/catch.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
+
+#include "resolved.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

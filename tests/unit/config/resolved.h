@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "config/resolve/resolve.h"
 #include "support/catch.h"
@@ -15,6 +16,13 @@ inline config::Resolved resolved(const std::string& text, int64_t world_size = 1
     for (const config::Problem& problem : result.problems) UNSCOPED_INFO(problem.text());
     CHECK(result.problems.empty());
     return result;
+}
+
+// Returns the texts of PROBLEMS, one a line.
+inline std::string texts_of(const std::vector<config::Problem>& problems) {
+    std::string texts;
+    for (const config::Problem& problem : problems) texts += problem.text() + "\n";
+    return texts;
 }
 
 inline const config::ResolvedValue& value_at(const config::Resolved& result,

@@ -1,7 +1,4 @@
 #include "config/schema/schema.h"
-#include "base/text.h"
-#include "config/resolve/resolve.h"
-#include "support/catch.h"
 
 #include <fmt/core.h>
 
@@ -9,6 +6,10 @@
 #include <set>
 #include <string>
 #include <vector>
+
+#include "base/text.h"
+#include "config/resolve/resolve.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;
@@ -189,6 +190,12 @@ TEST_CASE("the table is sound: unique paths, sections before their keys, default
                 break;
         }
     }
+}
+
+TEST_CASE("the table describes optimizer.type with the names of all optimizers") {
+    const KeySpec* const key = find_key("optimizer.type");
+    REQUIRE(key != nullptr);
+    CHECK(key->doc.starts_with(join(available_types("optimizer"), ", ") + " ("));
 }
 
 TEST_CASE("another name of a key is read as the key, and beside it is a problem") {

@@ -1,11 +1,5 @@
 // Keys that the schema does not have. Some are errors, some warnings, some notes; each message
 // names a known key or a reason.
-#include "base/foreign/foreign_names.h"
-#include "base/text.h"
-#include "config/schema/schema.h"
-#include "resolved.h"
-#include "support/catch.h"
-
 #include <fmt/core.h>
 
 #include <cstring>
@@ -13,6 +7,12 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "base/foreign/foreign_names.h"
+#include "base/text.h"
+#include "config/schema/schema.h"
+#include "resolved.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

@@ -29,8 +29,8 @@ TEST_CASE("a stream of bytes gives whole characters") {
 
 // Returns the tokenizer NAME of the fixture.
 text::Tokenizer fixture_tokenizer(const std::string& name) {
-    const auto source = nlohmann::json::parse(test::content_of(
-        std::string(test::source_dir()) + "/tests/fixtures/tokenizers/tokenizers.json"));
+    const auto source =
+        nlohmann::json::parse(test::content_of(test::fixture_path("tokenizers/tokenizers.json")));
     for (const auto& row : source["rows"]) {
         if (row["name"] != name) continue;
         nlohmann::json sections = row["tokenizer"];

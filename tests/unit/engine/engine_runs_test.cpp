@@ -92,7 +92,7 @@ TEST_CASE("with LoRA an engine trains and writes adapters only") {
         "train_micro_batch_size_per_gpu": 2, "dslaunch": {"lora": {"r": 2}},
         "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}})";
     EngineOptions options;
-    options.model = std::string(source_dir()) + "/tests/fixtures/models/gpt.pt";
+    options.model = fixture_path("models/gpt.pt");
     options.config = folder.path() + "/config.json";
     options.output = folder.path() + "/out";
     options.threads = 1;
@@ -113,7 +113,7 @@ TEST_CASE("weights of a Hugging Face folder are written with its config, and mak
     TemporaryFolder folder;
     std::ofstream(folder.path() + "/config.json") << R"({"train_micro_batch_size_per_gpu": 2})";
     EngineOptions options;
-    options.model = std::string(source_dir()) + "/tests/fixtures/huggingface/llama";
+    options.model = fixture_path("huggingface/llama");
     options.config = folder.path() + "/config.json";
     options.output = folder.path() + "/out";
     options.threads = 1;

@@ -87,7 +87,7 @@ TEST_CASE("the caller's random numbers and modes of LibTorch stay as they were")
     TemporaryFolder folder;
     std::ofstream(folder.path() + "/config.json") << R"({"train_micro_batch_size_per_gpu": 2})";
     EngineOptions options;
-    options.model = std::string(source_dir()) + "/tests/fixtures/models/gpt-dropout.pt";
+    options.model = fixture_path("models/gpt-dropout.pt");
     options.config = folder.path() + "/config.json";
     options.threads = 1;
     const at::Tensor tokens = at::zeros({2, 8}, at::kLong);

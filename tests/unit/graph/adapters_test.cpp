@@ -64,13 +64,6 @@ config::LoraConfig rank_2() {
     return lora;
 }
 
-at::Tensor named(const Model& model, const std::string& name) {
-    for (const ModelParameter& parameter : model.parameters())
-        if (parameter.name == name) return parameter.tensor;
-    FAIL("no parameter " << name);
-    return {};
-}
-
 at::Tensor loss_of(const SegmentedModel& segmented, const at::Tensor& x) {
     return segmented.forward(0, segmented.first_inputs({x}), {}, c10::kCPU)
         .values.front()
@@ -78,7 +71,7 @@ at::Tensor loss_of(const SegmentedModel& segmented, const at::Tensor& x) {
 }
 
 std::string peft_fixture(const std::string& name) {
-    return std::string(test::source_dir()) + "/tests/fixtures/huggingface/" + name;
+    return test::fixture_path("huggingface/" + name);
 }
 
 at::Tensor product_of(const storage::LowRankPair& pair) {
@@ -120,23 +113,26 @@ TEST_CASE("an adapter beside a product is a product with B A, and begins as noth
     CHECK(adapted.parameters().size() == 8);
     for (const ModelParameter& parameter : adapted.parameters())
         CHECK(parameter.tensor.requires_grad() == is_of_adapter(parameter.name));
-    const at::Tensor a = named(adapted, "first_weight.lora_A.weight");
+    const at::Tensor a = test::parameter_of(adapted, "first_weight.lora_A.weight").tensor;
     CHECK(a.sizes() == at::IntArrayRef({2, 3}));
     CHECK(a.abs().max().item<float>() <= 1 / std::sqrt(3.0F));
     CHECK(a.abs().max().item<float>() > 0.2F);
-    CHECK(named(adapted, "second_weight.lora_A.weight").sizes() == at::IntArrayRef({2, 5}));
-    CHECK(named(adapted, "second_weight.lora_B.weight").sizes() == at::IntArrayRef({4, 2}));
+    CHECK(test::parameter_of(adapted, "second_weight.lora_A.weight").tensor.sizes() ==
+          at::IntArrayRef({2, 5}));
+    CHECK(test::parameter_of(adapted, "second_weight.lora_B.weight").tensor.sizes() ==
+          at::IntArrayRef({4, 2}));
     {
         const at::NoGradGuard no_grad;
-        named(adapted, "first_weight.lora_B.weight").copy_(wave({5, 2}, 6));
-        named(adapted, "second_weight.lora_B.weight").copy_(wave({4, 2}, 7));
+        test::parameter_of(adapted, "first_weight.lora_B.weight").tensor.copy_(wave({5, 2}, 6));
+        test::parameter_of(adapted, "second_weight.lora_B.weight").tensor.copy_(wave({4, 2}, 7));
         for (const auto& [layer, transposed] :
              {std::pair("first_weight", false), std::pair("second_weight", true)}) {
             const std::string name = layer;
-            const at::Tensor change = at::matmul(named(adapted, name + ".lora_B.weight"),
-                                                 named(adapted, name + ".lora_A.weight")) *
-                                      3;  // alpha / r
-            named(plain, name).add_(transposed ? change.t() : change);
+            const at::Tensor change =
+                at::matmul(test::parameter_of(adapted, name + ".lora_B.weight").tensor,
+                           test::parameter_of(adapted, name + ".lora_A.weight").tensor) *
+                3;  // alpha / r
+            test::parameter_of(plain, name).tensor.add_(transposed ? change.t() : change);
         }
     }
     CHECK(at::allclose(loss_of(before, x), loss_of(after, x), 1e-5));
@@ -152,7 +148,8 @@ TEST_CASE("layers are chosen by pattern or by the end of a name, and what fits n
     lora.targets = {"head_weight"};  // the last one may be named
     Model head = model();
     static_cast<void>(lower(head, with(lora)));
-    CHECK(named(head, "head_weight.lora_A.weight").sizes() == at::IntArrayRef({2, 4}));
+    CHECK(test::parameter_of(head, "head_weight.lora_A.weight").tensor.sizes() ==
+          at::IntArrayRef({2, 4}));
     lora.targets = {"frist_weight"};
     Model none = model();
     CHECK_THROWS_WITH(
@@ -166,22 +163,22 @@ TEST_CASE("a graph that is lowered again has the same adapters, and evaluation n
     lora.dropout = 0.5;
     Model made = model();
     static_cast<void>(lower(made, with(lora)));
-    const at::Tensor a = named(made, "first_weight.lora_A.weight");
+    const at::Tensor a = test::parameter_of(made, "first_weight.lora_A.weight").tensor;
     LowerOptions options = with(lora);
     options.trains = false;
     const LoweredGraph again = lower(made, options);
     CHECK(made.parameters().size() == 8);
-    CHECK(named(made, "first_weight.lora_A.weight").is_same(a));
+    CHECK(test::parameter_of(made, "first_weight.lora_A.weight").tensor.is_same(a));
     CHECK(again.graph->toString().find("aten::dropout") == std::string::npos);
     // Another process begins with the same values if its seed is the same, and with others if not.
     Model other = model();
     options.lora.dropout = 0;
     static_cast<void>(lower(other, options));
-    CHECK(named(other, "first_weight.lora_A.weight").equal(a));
+    CHECK(test::parameter_of(other, "first_weight.lora_A.weight").tensor.equal(a));
     options.adapter_seed = 8;
     Model third = model();
     static_cast<void>(lower(third, options));
-    CHECK_FALSE(named(third, "first_weight.lora_A.weight").equal(a));
+    CHECK_FALSE(test::parameter_of(third, "first_weight.lora_A.weight").tensor.equal(a));
 }
 
 TEST_CASE("an adapter's folder is read as it was written, and another model's is refused") {
@@ -199,8 +196,8 @@ TEST_CASE("an adapter's folder is read as it was written, and another model's is
     lora.init = folder.path();
     Model begun = model();
     static_cast<void>(lower(begun, with(lora)));
-    CHECK(named(begun, "second_weight.lora_B.weight")
-              .equal(adapter.tensors["second_weight.lora_B.weight"]));
+    CHECK(test::parameter_of(begun, "second_weight.lora_B.weight")
+              .tensor.equal(adapter.tensors["second_weight.lora_B.weight"]));
     config::LoraConfig fewer = lora;
     fewer.targets = {"first_weight"};
     Model refused = model();

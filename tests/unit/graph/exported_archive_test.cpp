@@ -347,7 +347,7 @@ TEST_CASE("what cannot run is refused with its module and its line") {
 }
 
 TEST_CASE("tensors of an exported archive lie in its mapping, tied ones once") {
-    const std::string path = test::model_path("exported-llama");
+    const std::string path = test::fixture_archive("exported-llama");
     const LoadedArchive loaded = load_exported(path);
     REQUIRE(loaded.files.size() == 1);
     const std::span<const std::byte> file = loaded.files[0]->bytes();
@@ -381,7 +381,7 @@ TEST_CASE("a damaged exported archive is refused by name") {
         test::write_file(path, content);
         return test::error_of(ExitCode::kInput, [&] { (void)Model::load(path); });
     };
-    const std::string whole = test::content_of(test::model_path("exported-convnet"));
+    const std::string whole = test::content_of(test::fixture_archive("exported-convnet"));
     CHECK_THAT(refuses(whole.substr(0, whole.size() / 2)), Contains(path));
     std::string other = whole;
     const size_t at = other.find("\"major\": 8");

@@ -37,13 +37,7 @@ using test::script_model;
 
 std::string lower_error(const std::string& text, const LowerOptions& options) {
     Model model = script_model(text, {{"w", ramp(4)}});
-    try {
-        static_cast<void>(lower(model, options));
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kInput);
-        return error.what();
-    }
-    return "nothing was thrown";
+    return test::error_of(ExitCode::kInput, [&] { static_cast<void>(lower(model, options)); });
 }
 
 LowerOptions with_loss(LossKind kind) {

@@ -26,6 +26,7 @@
 #include "support/fixtures.h"
 #include "support/job_process.h"
 #include "support/text_tools.h"
+#include "unit/graph/torch_reference.h"
 
 namespace dslaunch {
 
@@ -85,16 +86,6 @@ class ZipText {
     size_t count_ = 0;
 };
 
-std::map<std::string, std::string> archive_records_of(const std::string& path) {
-    caffe2::serialize::PyTorchStreamReader reader(path);
-    std::map<std::string, std::string> records;
-    for (const std::string& name : reader.getAllRecords()) {
-        const auto [data, bytes] = reader.getRecord(name);
-        records.emplace(name, std::string(static_cast<const char*>(data.get()), bytes));
-    }
-    return records;
-}
-
 bool lies_in(const at::Tensor& tensor, const MappedFile& file) {
     const auto* const data = static_cast<const std::byte*>(tensor.storage().data());
     return std::greater_equal<>()(data, file.bytes().data()) &&
@@ -148,7 +139,7 @@ void save_large(const std::string& path) {
 
 TEST_CASE("a mapped archive equals what torch::jit::load reads, down to its Python lines") {
     for (const std::string& name : test::fixture_names()) {
-        const std::string path = test::model_path(name);
+        const std::string path = test::fixture_archive(name);
         if (path.ends_with(".pt2")) continue;
         INFO(name);
         const LoadedArchive loaded = load_archive(path);
@@ -196,7 +187,7 @@ TEST_CASE("weights that were saved on a GPU are read on a machine without one") 
     for (const size_t misaligned : {0, 8}) {  // mapped, and copied by LibTorch
         ZipText zip(misaligned);
         int places = 0;
-        for (auto [name, content] : archive_records_of(original)) {
+        for (auto [name, content] : test::records_of(original)) {
             for (size_t at = 0;
                  name.ends_with(".pkl") && (at = content.find(from, at)) != std::string::npos;
                  ++places)
@@ -224,7 +215,7 @@ TEST_CASE("records that cannot be mapped are copied") {
     ZipText zip(/*misaligned=*/36);
     {
         caffe2::serialize::PyTorchStreamWriter writer(compressed);
-        for (const auto& [name, content] : archive_records_of(original)) {
+        for (const auto& [name, content] : test::records_of(original)) {
             if (name != "version" && name != ".data/serialization_id")
                 writer.writeRecord(name, content.data(), content.size(), /*compress=*/true);
             zip.add("root/" + name, content);
@@ -254,7 +245,7 @@ TEST_CASE("an archive that says it expands without bound is refused before a byt
          {Row{{1000}, false}, Row{{size_t{300} << 20}, true}, Row{{size_t{0xFFFFFFF0}}, true},
           Row{{size_t{200} << 20, size_t{200} << 20}, true}}) {
         ZipText zip(/*misaligned=*/0);
-        for (const auto& [name, content] : archive_records_of(original))
+        for (const auto& [name, content] : test::records_of(original))
             zip.add("root/" + name, content);
         for (size_t i = 0; i < row.expanded.size(); ++i)
             zip.add("root/extra/" + std::to_string(i), "x", row.expanded[i]);
@@ -274,7 +265,7 @@ TEST_CASE("an archive that says it expands without bound is refused before a byt
 TEST_CASE("an archive whose records are not where one reader alone finds them is refused") {
     const test::TemporaryFolder folder;
     ZipText zip(/*misaligned=*/0);
-    for (const auto& [name, content] : archive_records_of(test::fixture_path("models/mlp.pt")))
+    for (const auto& [name, content] : test::records_of(test::fixture_path("models/mlp.pt")))
         zip.add("root/" + name, content);
     zip.add("beside/note", "a record under another root");
     test::write_file(folder.path() + "/two-roots.pt", zip.text());
@@ -287,7 +278,7 @@ TEST_CASE("an attribute that is not of its class's type is refused") {
     const std::string path = folder.path() + "/other.pt";
     const auto with = [&](const std::string& from, const std::string& to) {
         ZipText zip(/*misaligned=*/0);
-        for (auto [name, content] : archive_records_of(test::fixture_path("models/mlp.pt"))) {
+        for (auto [name, content] : test::records_of(test::fixture_path("models/mlp.pt"))) {
             if (name == "data.pkl") {
                 const size_t at = content.find(from);
                 REQUIRE(at != std::string::npos);
@@ -313,7 +304,7 @@ TEST_CASE("an attribute that is not of its class's type is refused") {
 TEST_CASE("a tensor that is larger than its record is refused") {
     const test::TemporaryFolder folder;
     ZipText zip(/*misaligned=*/0);
-    for (const auto& [name, content] : archive_records_of(test::fixture_path("models/mlp.pt")))
+    for (const auto& [name, content] : test::records_of(test::fixture_path("models/mlp.pt")))
         zip.add("root/" + name, name == "data/0" ? content.substr(0, content.size() / 2) : content);
     test::write_file(folder.path() + "/short.pt", zip.text());
     CHECK_THROWS_WITH(Model::load(folder.path() + "/short.pt"),

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "graph/memory/shared_storage.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -54,13 +55,7 @@ std::vector<int> owners(const std::vector<SharingTensor>& tensors) {
 }
 
 std::string refusal(const std::vector<SharingTensor>& tensors) {
-    try {
-        static_cast<void>(find_homes(tensors));
-    } catch (const Error& error) {
-        CHECK(error.code() == ExitCode::kInput);
-        return error.what();
-    }
-    return "nothing was thrown";
+    return test::error_of(ExitCode::kInput, [&] { static_cast<void>(find_homes(tensors)); });
 }
 
 SharingTensor trained(const std::string& name, const at::Tensor& tensor) {

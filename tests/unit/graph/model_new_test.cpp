@@ -1,10 +1,3 @@
-#include "base/error.h"
-#include "graph/archive/model.h"
-#include "graph/models/models.h"
-#include "graph/models/module_builder.h"
-#include "graph/models/save_archive.h"
-#include "support/catch.h"
-
 #include <ATen/TensorIndexing.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/all.h>
@@ -21,6 +14,14 @@
 
 #include <cmath>
 #include <filesystem>
+
+#include "base/error.h"
+#include "graph/archive/model.h"
+#include "graph/models/models.h"
+#include "graph/models/module_builder.h"
+#include "graph/models/save_archive.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
 
 namespace dslaunch {
 
@@ -83,11 +84,6 @@ at::Tensor reference_logits(const std::map<std::string, at::Tensor>& weights,
 // Makes a new model's weights larger, so that every part matters to the result.
 void scale_up(const torch::jit::Module& module) {
     for (const auto& parameter : module.parameters()) parameter.detach().mul_(5).add_(0.03);
-}
-
-std::string temporary_path(const std::string& name) {
-    return (std::filesystem::temp_directory_path() / fmt::format("dsl-{}-{}", getpid(), name))
-        .string();
 }
 
 }  // namespace
@@ -204,7 +200,8 @@ TEST_CASE("dropout is absent at 0, acts in train mode, and is off in eval mode")
 }
 
 TEST_CASE("a saved GPT loads with the same loss, and every parameter gets a gradient") {
-    const std::string path = temporary_path("gpt.pt");
+    const test::TemporaryFolder folder;
+    const std::string path = folder.path() + "/gpt.pt";
     torch::jit::Module module = make_gpt(kLittle);
     scale_up(module);
     save_archive(module, path);

@@ -268,7 +268,7 @@ TEST_CASE("what a model prints does not go to stdout") {
 TEST_CASE("every fixture is let in, whatever made it") {
     for (const std::string& name : test::fixture_names()) {
         INFO(name);
-        CHECK(refusal(test::model_path(name)) == "accepted");
+        CHECK(refusal(test::fixture_archive(name)) == "accepted");
     }
 }
 

@@ -62,13 +62,6 @@ LowerOptions with(LoraBase base, at::ScalarType compute = at::kFloat) {
     return options;
 }
 
-const ModelParameter& named(const Model& model, const std::string& name) {
-    for (const ModelParameter& parameter : model.parameters())
-        if (parameter.name == name) return parameter;
-    FAIL("no parameter " << name);
-    return model.parameters().front();
-}
-
 // Sets B to values other than zero, so that A has a gradient.
 void begin_adapters(Model& model) {
     const at::NoGradGuard no_grad;
@@ -119,11 +112,11 @@ TEST_CASE("a packed base gives the loss and gradients of the rounded weights, bi
             Model packed = model(), rounded = model();
             const SegmentedModel small = SegmentedModel::make(packed, with(base, compute), 1);
             for (const char* name : {"first_weight", "second_weight", "plain_weight"}) {
-                const ModelParameter& weight = named(packed, name);
+                const ModelParameter& weight = test::parameter_of(packed, name);
                 REQUIRE(weight.packed);
                 CHECK(weight.packed->shape().form == form);
                 CHECK(weight.packed->is_transposed() == (weight.name == "second_weight"));
-                const at::Tensor before = named(rounded, name).tensor;
+                const at::Tensor before = test::parameter_of(rounded, name).tensor;
                 const at::Tensor values = weight.packed->rounded();
                 REQUIRE(values.sizes() == before.sizes());
                 CHECK_FALSE(values.equal(before));
@@ -160,8 +153,8 @@ TEST_CASE("the last layer, what is trained and what is read otherwise stay as th
     Model other = model();
     options.lora.modules_to_save.clear();
     const LoweredGraph lowered = lower(other, options);
-    CHECK_FALSE(named(other, "table").packed);
-    CHECK_FALSE(named(other, "head_weight").packed);
+    CHECK_FALSE(test::parameter_of(other, "table").packed);
+    CHECK_FALSE(test::parameter_of(other, "head_weight").packed);
     const std::string text = lowered.graph->toString();
     size_t count = 0;
     for (size_t at = 0; (at = text.find("dslaunch::packed_linear", at)) != std::string::npos; ++at)
@@ -169,9 +162,9 @@ TEST_CASE("the last layer, what is trained and what is read otherwise stay as th
     CHECK(count == 3);
     // Evaluation lowers the model again, and reads the same elements.
     options.trains = false;
-    const auto* const before = named(other, "first_weight").packed.get();
+    const auto* const before = test::parameter_of(other, "first_weight").packed.get();
     const LoweredGraph again = lower(other, options);
-    CHECK(named(other, "first_weight").packed.get() == before);
+    CHECK(test::parameter_of(other, "first_weight").packed.get() == before);
     CHECK(again.graph->toString().find("dslaunch::packed_linear") != std::string::npos);
     CHECK(again.parameters == lowered.parameters);
 }
@@ -184,7 +177,7 @@ TEST_CASE("a packed weight takes its bytes, and its backward keeps no other") {
     const plan::ModelInfo less = measure(small, {x}), more = measure(large, {x});
     CHECK(less.segments.front().activation_bytes == more.segments.front().activation_bytes);
     // 70 inputs fill three groups of 32, with 4 bits each and a scale; 85 rows fill 96.
-    const ModelParameter& first = named(packed, "first_weight");
+    const ModelParameter& first = test::parameter_of(packed, "first_weight");
     CHECK(std::cmp_equal(first.tensor.nbytes(), kernels::matrix_bytes(first.packed->shape())));
     CHECK(first.tensor.dim() == 1);
 }

@@ -1,5 +1,4 @@
 #include "graph/segment/split_backward.h"
-#include "graph/measure/tensor_meter.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -18,6 +17,7 @@
 
 #include <functional>
 
+#include "graph/measure/tensor_meter.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 

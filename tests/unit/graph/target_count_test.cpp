@@ -7,9 +7,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "base/error.h"
-
 #include "support/catch.h"
-
 #include "support/script_module.h"
 #include "support/whole_run.h"
 

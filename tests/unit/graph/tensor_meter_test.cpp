@@ -1,5 +1,7 @@
 // The bytes of one thread's tensors, by the sizes that were requested.
 
+#include "graph/measure/tensor_meter.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -7,7 +9,6 @@
 
 #include <thread>
 
-#include "graph/measure/tensor_meter.h"
 #include "support/catch.h"
 
 using namespace dslaunch;

@@ -1,40 +1,25 @@
 #include "graph/models/text_model.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/ones.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+
 #include "base/error.h"
 #include "base/fd.h"
 #include "graph/models/models.h"
 #include "graph/models/save_archive.h"
 #include "storage/files/zip_archive.h"
 #include "support/catch.h"
-
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/eye.h>
-#include <ATen/ops/ones.h>
-#include <caffe2/serialize/inline_container.h>
-#include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/import.h>
-
-#include <filesystem>
+#include "support/temporary_folder.h"
+#include "unit/graph/torch_reference.h"
 
 namespace dslaunch {
 
 using namespace graph;
 using namespace storage;
 namespace {
-
-std::map<std::string, std::string> records_of(const std::string& path) {
-    caffe2::serialize::PyTorchStreamReader reader(path);
-    std::map<std::string, std::string> records;
-    for (const std::string& name : reader.getAllRecords()) {
-        const auto [data, bytes] = reader.getRecord(name);
-        records[name] = std::string(static_cast<const char*>(data.get()), bytes);
-    }
-    return records;
-}
-
-std::string scratch(const std::string& name) {
-    return (std::filesystem::temp_directory_path() / fmt::format("dsl-{}-{}", getpid(), name))
-        .string();
-}
 
 std::vector<int64_t> greedy(TextModel& model, std::vector<int64_t> prompt, int64_t tokens) {
     std::vector<int64_t> made;
@@ -83,13 +68,14 @@ TEST_CASE("forward(tokens) serves as logits, and other forwards are refused") {
 }
 
 TEST_CASE("LibTorch reads a packed archive, and every record but the extra files is byte-equal") {
-    const std::string source = scratch("plain.pt"), packed = scratch("packed.pt");
+    const test::TemporaryFolder folder;
+    const std::string source = folder.path() + "/plain.pt", packed = folder.path() + "/packed.pt";
     save_archive(make_mlp({.widths = {4, 3}}), source);
     pack_archive(source, packed, {{"ds_config.json", "{}"}, {"notes/a.txt", "one"}});
     pack_archive(packed, packed, {{"ds_config.json", "{\"steps\": 1}"}});
     CHECK(ZipArchive(packed).extra("ds_config.json") == "{\"steps\": 1}");
     CHECK(ZipArchive(packed).extra("notes/a.txt") == "one");
-    auto before = records_of(source), after = records_of(packed);
+    auto before = test::records_of(source), after = test::records_of(packed);
     after.erase("extra/ds_config.json");
     after.erase("extra/notes/a.txt");
     for (const char* own : {".data/serialization_id"}) before.erase(own), after.erase(own);
@@ -97,8 +83,6 @@ TEST_CASE("LibTorch reads a packed archive, and every record but the extra files
     const at::Tensor x = at::ones({1, 4});
     CHECK(torch::jit::load(packed).forward({x}).toTensor().equal(
         torch::jit::load(source).forward({x}).toTensor()));
-    std::filesystem::remove(source);
-    std::filesystem::remove(packed);
 }
 
 }  // namespace dslaunch

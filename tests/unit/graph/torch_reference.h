@@ -1,9 +1,14 @@
-// Tensors that PyTorch wrote into a safetensors file, to compare with.
+// Tensors that PyTorch wrote into a safetensors file, and records that it reads from an archive, to
+// compare with.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
+#include <caffe2/serialize/inline_container.h>
+
+#include <map>
+#include <string>
 
 #include "graph/archive/scalar_types.h"
 #include "storage/files/safetensors.h"
@@ -22,6 +27,17 @@ inline double difference(const at::Tensor& ours, const at::Tensor& theirs) {
     if (at::equal(mine, theirs)) return 0;
     const double largest = theirs.abs().max().item<double>();
     return (mine - theirs).abs().max().item<double>() / (largest > 0 ? largest : 1);
+}
+
+// Returns the records of the archive at PATH by name, as LibTorch reads them.
+inline std::map<std::string, std::string> records_of(const std::string& path) {
+    caffe2::serialize::PyTorchStreamReader reader(path);
+    std::map<std::string, std::string> records;
+    for (const std::string& name : reader.getAllRecords()) {
+        const auto [data, bytes] = reader.getRecord(name);
+        records.emplace(name, std::string(static_cast<const char*>(data.get()), bytes));
+    }
+    return records;
 }
 
 }  // namespace dslaunch::test

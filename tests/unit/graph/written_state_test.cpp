@@ -1,7 +1,6 @@
 // Parameters, constants and arguments that forward writes: some become buffers, some are written
 // before a step, some stay in the graph. A trial pass leaves all of them unchanged.
 #include "graph/writes/written_state.h"
-#include "graph/writes/input_aliases.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -19,6 +18,7 @@
 #include "graph/segment/compute_context.h"
 #include "graph/segment/new_values.h"
 #include "graph/segment/segmented_model.h"
+#include "graph/writes/input_aliases.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 

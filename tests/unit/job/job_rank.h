@@ -171,16 +171,12 @@ class Rank {
     job::RankComms comms_;
 };
 
-inline std::string job_fixture(const std::string& name) {
-    return std::string(test::source_dir()) + "/tests/fixtures/" + name;
-}
-
 // Writes a config into FOLDER and returns its job: gpt-tied with STEPS steps. EXTRA is added to the
 // config.
 inline Job job_of(const test::TemporaryFolder& folder, const std::string& extra,
                   int64_t steps = 4) {
     Job job;
-    job.model = job_fixture("models/gpt-tied.pt");
+    job.model = test::fixture_path("models/gpt-tied.pt");
     job.config = folder.path() + "/ds_config.json";
     job.output = folder.path() + "/run";
     std::ofstream(job.config) << R"({"train_micro_batch_size_per_gpu": 2,
@@ -188,7 +184,7 @@ inline Job job_of(const test::TemporaryFolder& folder, const std::string& extra,
         "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}, )"
                               << extra << R"( "dslaunch": {"steps": )" << steps
                               << R"(, "seed": 5, "data": {"context": 16, "train": ")"
-                              << job_fixture("data/kjv.u16.bin")
+                              << test::fixture_path("data/kjv.u16.bin")
                               << R"(", "eval_fraction": 0.01}}})";
     return job;
 }

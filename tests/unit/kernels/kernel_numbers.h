@@ -19,6 +19,15 @@ inline std::vector<kernels::Isa> available() {
     return out;
 }
 
+// Returns the largest magnitude in the block of element I. Blocks have BLOCK_NUMEL elements.
+inline float largest_of_block(const std::vector<float>& values, size_t i, size_t block_numel) {
+    const size_t first = i / block_numel * block_numel;
+    float largest = 0;
+    for (size_t k = first; k < std::min(first + block_numel, values.size()); ++k)
+        largest = std::max(largest, std::fabs(values[k]));
+    return largest;
+}
+
 // Returns the value of a 16-bit number, in fp64.
 inline double meaning(uint16_t half, DType dtype) {
     const int mantissa_bits = dtype == DType::kBF16 ? 7 : 10;

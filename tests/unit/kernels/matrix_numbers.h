@@ -26,9 +26,10 @@ inline std::vector<kernels::MatrixIsa> available_matrix_isas() {
     return out;
 }
 
-inline std::vector<float> normal_numbers(int64_t numel, unsigned seed) {
+// Returns NUMEL normal numbers with the mean 0.
+inline std::vector<float> normal_numbers(int64_t numel, unsigned seed, float deviation = 1) {
     std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
+    std::normal_distribution<float> normal(0, deviation);
     std::vector<float> out(static_cast<size_t>(numel));
     for (float& x : out) x = normal(random);
     return out;

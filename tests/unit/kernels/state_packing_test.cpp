@@ -60,15 +60,6 @@ std::vector<uint32_t> bits_of(const std::vector<float>& values) {
     return bits;
 }
 
-// Returns the largest magnitude in the block of element I.
-float largest_around(const std::vector<float>& values, size_t i) {
-    const size_t first = i / kPackedBlockNumel * kPackedBlockNumel;
-    float largest = 0;
-    for (size_t k = first; k < std::min<size_t>(first + kPackedBlockNumel, values.size()); ++k)
-        largest = std::max(largest, std::fabs(values[k]));
-    return largest;
-}
-
 }  // namespace
 
 TEST_CASE("every instruction set packs and unpacks with the scalar reference's bits") {
@@ -110,8 +101,8 @@ TEST_CASE("no element is further off than its packing promises") {
         bool within = true;
         for (size_t i = 0; i < signed_values.size(); ++i) {
             const float value = signed_values[i], square = squares[i];
-            const float largest = largest_around(signed_values, i);
-            const float largest_square = largest_around(squares, i);
+            const float largest = largest_of_block(signed_values, i, kPackedBlockNumel);
+            const float largest_square = largest_of_block(squares, i, kPackedBlockNumel);
             within = within && std::fabs(bf16[i] - value) <= std::fabs(value) * 0x1p-7F;
             // The product with the scale is rounded too: this adds at most 2^-22 of the largest.
             within = within && std::fabs(int8[i] - value) <= largest * (1 / 127.0F + 0x1p-22F);

@@ -44,14 +44,6 @@ std::vector<float> arrived(WirePacking packing, const std::vector<std::byte>& by
     return out;
 }
 
-float largest_of_block(const std::vector<float>& values, size_t i) {
-    const size_t first = i / kWireBlockNumel * kWireBlockNumel;
-    float largest = 0;
-    for (size_t k = first; k < std::min<size_t>(first + kWireBlockNumel, values.size()); ++k)
-        largest = std::max(largest, std::fabs(values[k]));
-    return largest;
-}
-
 // Returns the number of elements with an error above half a code, or above a whole code if codes
 // are drawn.
 int64_t too_far(WirePacking packing, const std::vector<float>& values,
@@ -59,7 +51,7 @@ int64_t too_far(WirePacking packing, const std::vector<float>& values,
     const float codes = packing == WirePacking::kInt8 ? 127.0F : 7.0F;
     int64_t wrong = 0;
     for (size_t i = 0; i < values.size(); ++i) {
-        const float largest = largest_of_block(values, i);
+        const float largest = largest_of_block(values, i, kWireBlockNumel);
         // Quotient and product are rounded too: this adds at most 2^-22 of the largest.
         const float allowed = largest * ((drawn ? 1.0F : 0.5F) / codes + 0x1p-22F);
         wrong += std::fabs(back[i] - values[i]) <= allowed ? 0 : 1;
@@ -105,7 +97,7 @@ TEST_CASE("no element travels further off than half a code of its block, or a co
     for (const WirePacking packing : kWirePackings)
         for (const unsigned seed : {1U, 2U, 3U}) {
             std::vector<float> values = drawn_values(10'001, seed);
-            values[0] = 4.0F * largest_of_block(values, 0);
+            values[0] = 4.0F * largest_of_block(values, 0, kWireBlockNumel);
             values[1] = 0.5F * values[0];  // between two codes
             std::vector<float> back = arrived(packing, on_wire(packing, values), values.size());
             CHECK(too_far(packing, values, back, false) == 0);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "decoder/ranks/patient_thread.h"
+#include "support/listener.h"
 #include "unit/server/heap_watch.h"
 #include "unit/server/made_up_server.h"
 
@@ -120,7 +121,7 @@ namespace {
 
 // Returns the answer to REQUEST; empty if the connection ended without one.
 std::string answer_to(int port, const std::string& request) {
-    const UniqueFd socket = connection_to(port);
+    const UniqueFd socket = test::connected_to(port);
     static_cast<void>(::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL));
     return read_all(socket);
 }

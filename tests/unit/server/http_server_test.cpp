@@ -4,6 +4,8 @@
 
 #include <sstream>
 
+#include "support/listener.h"
+#include "support/text_tools.h"
 #include "unit/server/made_up_server.h"
 
 namespace dslaunch::server {
@@ -127,7 +129,7 @@ TEST_CASE("a client that leaves frees its places and its cache, whatever it sent
             const json body = {
                 {"prompt", "5"}, {"max_tokens", 29'000}, {"stream", stream}, {"n", 3}};
             {
-                const UniqueFd socket = connection_to(server.port);
+                const UniqueFd socket = test::connected_to(server.port);
                 send_all(socket, http_server_post_of(body.dump()) + after);
                 while (server.counts().engine.waiting < 2) std::this_thread::yield();
             }
@@ -209,7 +211,7 @@ TEST_CASE("without a key no page from elsewhere is served, by whatever name it c
         const std::string answer = answers_to(server.port, request + "\r\n" + body);
         INFO(request << answer);
         CHECK(answer.starts_with(fmt::format("HTTP/1.1 {}", row.status)));
-        CHECK(count_of(answer, "HTTP/1.1 ") == 1);
+        CHECK(test::count_of(answer, "HTTP/1.1 ") == 1);
     }
     CHECK(server.counts().requests == 4);
 }
@@ -395,7 +397,7 @@ TEST_CASE("a client that breaks the rules of HTTP gets one answer, and its conne
         const std::string answers = answers_to(server.port, row.bytes);
         INFO(row.what << "\n" << answers);
         CHECK(answers.starts_with(std::string("HTTP/1.1 ") + row.status));
-        CHECK(count_of(answers, "HTTP/1.1 ") == 1);
+        CHECK(test::count_of(answers, "HTTP/1.1 ") == 1);
     }
     std::string many = "GET /health HTTP/1.1\r\n";
     for (int i = 0; i < 20'000; ++i) many += "A: b\r\n";
@@ -403,7 +405,7 @@ TEST_CASE("a client that breaks the rules of HTTP gets one answer, and its conne
     // Requests that follow each other at once are answered one by one.
     const std::string two = post(key + length_of(completion), completion) +
                             post(key + "Connection: close\r\n" + length_of(completion), completion);
-    CHECK(count_of(answers_to(server.port, two), "\"finish_reason\": \"length\"") == 2);
+    CHECK(test::count_of(answers_to(server.port, two), "\"finish_reason\": \"length\"") == 2);
     // Requests for parts of an answer have no effect, however many they are.
     std::string ranges = "GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\nRange: bytes=0-0";
     for (int i = 0; i < 15'000; ++i) ranges += ",0-0";
@@ -418,7 +420,7 @@ TEST_CASE("requests that come in chunks, in pieces, by HTTP/1.0 or as HEAD are a
                                "Transfer-Encoding: Chunked\r\n\r\n1\r\n{\r\n0012\r\n"
                                "\"prompt\":\"1\",\"n\":1\r\n1\r\n}\r\n0\r\n\r\n";
     CHECK(answers_to(server.port, chunks).starts_with("HTTP/1.1 200"));
-    const UniqueFd slow = connection_to(server.port);
+    const UniqueFd slow = test::connected_to(server.port);
     for (const char c : chunks) {
         send_all(slow, {&c, 1});
         if (c == '\n') std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -433,7 +435,7 @@ TEST_CASE("requests that come in chunks, in pieces, by HTTP/1.0 or as HEAD are a
     const std::string head = answers_to(server.port, "HEAD /health HTTP/1.1\r\n" + host + "\r\n");
     CHECK(head.starts_with("HTTP/1.1 200"));
     CHECK(head.ends_with("\r\n\r\n"));
-    const UniqueFd polite = connection_to(server.port);
+    const UniqueFd polite = test::connected_to(server.port);
     send_all(polite, "POST /v1/completions HTTP/1.1\r\n" + host +
                          "Expect: 100-continue\r\nContent-Length: 15\r\n\r\n");
     char first[25];
@@ -475,7 +477,7 @@ TEST_CASE("a server that ends waits for no request that is still coming") {
     Server server;
     const std::string part =
         "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{";
-    const UniqueFd client = connection_to(server.port);
+    const UniqueFd client = test::connected_to(server.port);
     send_all(client, part);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it is read meanwhile
     server.stop();

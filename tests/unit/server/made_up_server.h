@@ -1,10 +1,8 @@
 // A server on loopback with a made-up decoder, and clients that send chosen bytes.
 #pragma once
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
 #include <httplib.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,6 +23,7 @@
 #include "support/catch.h"
 #include "support/fake_runner.h"
 #include "support/hang.h"
+#include "support/listener.h"
 
 namespace dslaunch::server {
 
@@ -133,17 +132,6 @@ class Server {
     std::thread thread_;
 };
 
-// Returns a connection to a port of this machine.
-inline UniqueFd connection_to(int port) {
-    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    REQUIRE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    return socket;
-}
-
 inline void send_all(const UniqueFd& socket, std::string_view bytes) {
     REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == std::ssize(bytes));
 }
@@ -159,18 +147,12 @@ inline std::string read_all(const UniqueFd& socket) {
 
 // Sends BYTES to the server at PORT. Returns its answer, up to the end of the connection.
 inline std::string answers_to(int port, const std::string& bytes) {
-    const UniqueFd socket = connection_to(port);
+    const UniqueFd socket = test::connected_to(port);
     std::thread writer(
         [&] { static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL)); });
     std::string answers = read_all(socket);
     writer.join();
     return answers;
-}
-
-inline size_t count_of(std::string_view text, std::string_view word) {
-    size_t count = 0;
-    for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) ++count;
-    return count;
 }
 
 }  // namespace dslaunch::server

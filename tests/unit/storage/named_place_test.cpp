@@ -213,13 +213,15 @@ TEST_CASE("a path that only a shell can read, or with a blank too many, is told 
                         "\n");
         }).text;
     const std::string only = "dslaunch does not expand ";
+    const std::string home =
+        only +
+        "`~`, and a shell expands it only at the start of a word, outside quotes: write /home/me";
     CHECK(texts ==
-          only + "`~`, and a shell expands it only outside quotes: write /home/me/tb\n" + only +
-              "`~`, and a shell expands it only outside quotes: write /home/me\n" + only +
+          home + "/tb\n" + home + "\n" + only +
               "`$HOME`, and a shell expands it only outside quotes: write '/home/me/a b'\n" + only +
               "`${HOME}`, and a shell expands it only outside quotes: write /home/me\n" + only +
               "`$SCRATCH`, and a shell expands it only outside quotes: write the path itself\n; " +
-              only + "`~`, and a shell expands it only outside quotes: write /home/me/T");
+              home + "/T");
     for (const char* plain : {"", "tb", "a~", "~me/x", "a/$HOME", "$", "$5.00/x", "$(pwd)/x"})
         CHECK(unexpanded_text(plain).empty());
     CHECK(near_file_text(at + "T ") == "; did you mean " + at + "T, without a blank at its end?");

@@ -9,6 +9,7 @@
 #include "base/float8.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
+#include "support/text_tools.h"
 #include "support/write_safetensors.h"
 
 namespace dslaunch::storage {
@@ -18,15 +19,6 @@ using Json = JsonPlace::Json;
 
 Quantization read_quantization(const Json& json) {
     return *parse_quantization(JsonPlace("config.json", json));
-}
-
-std::string refusal(const std::function<void()>& act) {
-    try {
-        act();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "nothing was refused";
 }
 
 Json compressed(const Json& weights, const std::string& format = "pack-quantized") {
@@ -183,13 +175,13 @@ TEST_CASE("tensors that do not fit each other are refused by name") {
             .add("weight_shape", DType::kI64, {2}, std::vector<int64_t>{2, 8});
     };
     const auto refused = [&](const Json& how, const Parts& parts) {
-        return refusal(
+        return test::error_of(
             [&] { const QuantizedWeight weight(read_quantization(how), "m", parts.in_file()); });
     };
     using Catch::Contains;
     {
         Parts parts;
-        CHECK_THAT(refused(config, whole(parts)), Contains("nothing was refused"));
+        CHECK(refused(config, whole(parts)) == "accepted");
         CHECK_THAT(refused(compressed(int_weights(8, 4)), parts),
                    Contains("m.weight_packed") && Contains("no number of bits"));
         CHECK_THAT(refused(compressed(int_weights(4, 8)), parts),
@@ -270,7 +262,7 @@ TEST_CASE("settings that change the meaning of the numbers are refused") {
         {{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"version", "gemv"}}, "gemm"},
         {{{"quant_method", "exl2"}}, "(exl2)"}};
     for (const auto& [json, why] : table)
-        CHECK_THAT(refusal([&] { static_cast<void>(read_quantization(json)); }),
+        CHECK_THAT(test::error_of([&] { static_cast<void>(read_quantization(json)); }),
                    Catch::Contains(why));
     CHECK(
         read_quantization(with_inputs({{"num_bits", 8}, {"dynamic", true}, {"strategy", "token"}}))
@@ -286,8 +278,10 @@ TEST_CASE("sizes of groups that mean nothing are refused, and -1 is the whole ro
     };
     for (const int64_t group : {int64_t{0}, int64_t{-7}, INT64_MAX}) {
         INFO(group);
-        CHECK_THAT(refusal([&] { read_quantization(gptq(group)); }), Catch::Contains("group_size"));
-        CHECK_THAT(refusal([&] { read_quantization(awq(group)); }), Catch::Contains("group_size"));
+        CHECK_THAT(test::error_of([&] { read_quantization(gptq(group)); }),
+                   Catch::Contains("group_size"));
+        CHECK_THAT(test::error_of([&] { read_quantization(awq(group)); }),
+                   Catch::Contains("group_size"));
     }
     CHECK(read_quantization(gptq(-1)).schemes.front().group == 0);
     CHECK(read_quantization(awq(-1)).schemes.front().group == 0);
@@ -306,7 +300,8 @@ TEST_CASE("settings that say nothing about the numbers are accepted") {
         .words("weight_g_idx", {8}, std::vector<uint32_t>(8, 0xFFFFFFFF));
     CHECK(rows_of(config, parts) == Rows{{-8, -7, -6, -5, -8, -6, -4, -2}});
     config["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
-    CHECK_THAT(refusal([&] { read_quantization(config); }), Catch::Contains("sparse weights"));
+    CHECK_THAT(test::error_of([&] { read_quantization(config); }),
+               Catch::Contains("sparse weights"));
 }
 
 TEST_CASE("auto-round's folders have the layouts of GPTQ and AWQ") {
@@ -339,7 +334,7 @@ TEST_CASE("auto-round's folders have the layouts of GPTQ and AWQ") {
         {with("rotation_config", {{"type", "hadamard"}}), "transformed weights"},
         {with("extra_config", {{"m", {{"data_type", "fp"}}}}), "integers (int)"}};
     for (const auto& [json, why] : table)
-        CHECK_THAT(refusal([&] { static_cast<void>(read_quantization(json)); }),
+        CHECK_THAT(test::error_of([&] { static_cast<void>(read_quantization(json)); }),
                    Catch::Contains(why));
 }
 
@@ -350,7 +345,7 @@ TEST_CASE("a module with bits or groups of its own is known by its tensors' shap
     eight.words("qweight", {2, 32}, std::vector<uint32_t>(64, 0x83828180))
         .words("qzeros", {2, 8}, std::vector<uint32_t>(16, 0x7F7F7F7F))
         .floats("scales", {2, 32}, std::vector<float>(64, 1));
-    CHECK_THAT(refusal([&] { rows_of(gptq, eight); }), Catch::Contains("m.qzeros"));
+    CHECK_THAT(test::error_of([&] { rows_of(gptq, eight); }), Catch::Contains("m.qzeros"));
     const Json own = {{"bits", 8}, {"group_size", 4}};
     const std::vector<float> numbers = {0, 1, 2, 3, 0, 1, 2, 3};
     gptq["dynamic"] = {{"+:.*down.*", own}, {"-:.*up.*", Json::object()}};
@@ -374,7 +369,7 @@ TEST_CASE("a module with bits or groups of its own is known by its tensors' shap
     one.words("qweight", {1, 1}, {0}).words("qzeros", {1, 1}, {0}).floats("scales", {1, 1}, {1});
     CHECK(rows_of(both, one) == Rows{{-1, -1, -1, -1}});
     both["group_size"] = -1;
-    CHECK_THAT(refusal([&] { rows_of(both, one); }), Catch::Contains("4 bits in groups of"));
+    CHECK_THAT(test::error_of([&] { rows_of(both, one); }), Catch::Contains("4 bits in groups of"));
 }
 
 TEST_CASE("8-bit floats are those of PyTorch") {

@@ -13,19 +13,12 @@
 #include "support/catch.h"
 #include "support/child.h"
 #include "support/skip.h"
+#include "support/text_tools.h"
 
 namespace dslaunch::test {
 
 using namespace storage;
 namespace {
-
-std::vector<std::string> names_in(const std::string& folder) {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-        names.push_back(entry.path().filename().string());
-    std::sort(names.begin(), names.end());
-    return names;
-}
 
 // A process that makes swap files and then waits. kill() ends it.
 class Holder {

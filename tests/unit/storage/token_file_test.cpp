@@ -1,5 +1,4 @@
 #include "storage/tokens/token_file.h"
-#include "storage/tokens/token_counts.h"
 
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "base/new_files.h"
 #include "storage/tokens/row_documents.h"
+#include "storage/tokens/token_counts.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
 

@@ -1,6 +1,8 @@
 // Hugging Face's config.json: the fields that are read of each family, and the fields for which it
 // is refused. tests/unit/graph/huggingface_folder_test tests that the numbers mean the same as in
 // transformers.
+#include "storage/huggingface/transformer_config.h"
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,7 +10,6 @@
 #include "base/error.h"
 #include "storage/huggingface/model_folder.h"
 #include "storage/huggingface/text_part.h"
-#include "storage/huggingface/transformer_config.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 #include "support/text_tools.h"

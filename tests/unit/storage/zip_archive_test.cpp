@@ -27,7 +27,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-const std::string kModel = std::string(test::source_dir()) + "/tests/fixtures/models/mlp.pt";
+const std::string kModel = test::fixture_path("models/mlp.pt");
 
 std::string zip_archive_path_of_test(const std::string& name) {
     return "/tmp/dsl_zip_test." + std::to_string(::getpid()) + "." + name;

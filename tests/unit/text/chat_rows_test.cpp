@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json fixture_of(const char* name) {
-    return Json::parse(content_of(std::string(source_dir()) + "/tests/fixtures/" + name));
+    return Json::parse(content_of(fixture_path(name)));
 }
 
 // Returns the tokenizers of the fixture by their names.

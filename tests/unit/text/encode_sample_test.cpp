@@ -2,6 +2,7 @@
 // template must not leave out. Each word tN of the fixture's tokenizer is token N, and </s> is
 // token 2.
 #include "text/rows/encode_sample.h"
+
 #include "support/catch.h"
 #include "support/places.h"
 
@@ -11,8 +12,8 @@ using namespace dslaunch::text;
 namespace {
 
 const Tokenizer& words() {
-    static const Tokenizer tokenizer = Tokenizer::load(
-        std::string(test::source_dir()) + "/tests/fixtures/preferences/tokenizer.json");
+    static const Tokenizer tokenizer =
+        Tokenizer::load(test::fixture_path("preferences/tokenizer.json"));
     return tokenizer;
 }
 

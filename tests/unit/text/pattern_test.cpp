@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "support/catch.h"
 #include "support/text_tools.h"
 #include "text/pattern/simple_pattern.h"
-#include "text/unicode/code_points.h"
 #include "text/unicode/graphemes.h"
 #include "text/unicode/normal_form.h"
 
@@ -47,7 +47,7 @@ std::string random_text(std::mt19937& random) {
     for (size_t i = random() % 30; i > 0; --i) {
         if (random() % 8 == 0) {
             const char32_t point = random() % 0x20000;
-            append_point(text, point >= 0xD800 && point < 0xE000 ? 'q' : point);
+            append_utf8(text, point >= 0xD800 && point < 0xE000 ? 'q' : point);
         } else {
             text += parts[random() % std::size(parts)];
         }

@@ -1,5 +1,6 @@
 // Rows of training text: the form of a line, its content, and the reasons to refuse a line.
 #include "text/chat/row_form.h"
+
 #include "support/catch.h"
 #include "text/chat/chat_messages.h"
 #include "text/chat_template/values/compare.h"

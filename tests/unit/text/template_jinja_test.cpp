@@ -15,8 +15,8 @@ namespace {
 using TemplateJinjaJson = nlohmann::ordered_json;
 
 const TemplateJinjaJson& jinja_fixture() {
-    static const TemplateJinjaJson json = TemplateJinjaJson::parse(
-        content_of(std::string(source_dir()) + "/tests/fixtures/chat/chat.json"));
+    static const TemplateJinjaJson json =
+        TemplateJinjaJson::parse(content_of(fixture_path("chat/chat.json")));
     return json;
 }
 

@@ -1,6 +1,5 @@
 // Actions that a template may not do, and the texts of its errors.
 #include <nlohmann/json.hpp>
-
 #include <thread>
 
 #include "support/catch.h"
@@ -20,12 +19,6 @@ std::string rendering_error(const std::string& source) {
         static_cast<void>(
             ChatTemplate::parse(source, "t").render(nlohmann::ordered_json::object(), options));
     });
-}
-
-std::string repeated_text(const std::string& text, int times) {
-    std::string all;
-    for (int i = 0; i < times; ++i) all += text;
-    return all;
 }
 
 }  // namespace
@@ -131,9 +124,9 @@ TEST_CASE("a template can neither hang nor fill the memory nor overflow the stac
         {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
          "too many steps"},
         {"{% for i in range(99999) %}{{ 'x' * 100000 }}{% endfor %}", ""},
-        {"{{ " + repeated_text("(", 1000) + "1" + repeated_text(")", 1000) + " }}", "too deep"},
-        {"{{ 1" + repeated_text(" + 1", 1000) + " }}", "more than 200 levels"},
-        {repeated_text("{% if 1 %}", 1000), "too deep"},
+        {"{{ " + repeated("(", 1000) + "1" + repeated(")", 1000) + " }}", "too deep"},
+        {"{{ 1" + repeated(" + 1", 1000) + " }}", "more than 200 levels"},
+        {repeated("{% if 1 %}", 1000), "too deep"},
     };
     for (const auto& [source, message] : rows) {
         INFO(source.substr(0, 100));

@@ -17,8 +17,8 @@ namespace {
 using TokenizerClassJson = nlohmann::json;
 
 TEST_CASE("a blank goes before a text as the tokenizer's class says") {
-    const TokenizerClassJson fixture = TokenizerClassJson::parse(test::content_of(
-        std::string(test::source_dir()) + "/tests/fixtures/tokenizers/tokenizer_classes.json"));
+    const TokenizerClassJson fixture = TokenizerClassJson::parse(
+        test::content_of(test::fixture_path("tokenizers/tokenizer_classes.json")));
     std::set<std::vector<int32_t>> different;
     for (const TokenizerClassJson& row : fixture["folders"]) {
         INFO(row["tokenizer"] << " " << row["tokenizer_config"] << " " << row["config"]);
@@ -44,8 +44,8 @@ TEST_CASE("a blank goes before a text as the tokenizer's class says") {
 
 TEST_CASE("a folder of a tokenizer.json alone has that tokenizer") {
     const test::TemporaryFolder folder;
-    const TokenizerClassJson fixture = TokenizerClassJson::parse(test::content_of(
-        std::string(test::source_dir()) + "/tests/fixtures/tokenizers/tokenizer_classes.json"));
+    const TokenizerClassJson fixture = TokenizerClassJson::parse(
+        test::content_of(test::fixture_path("tokenizers/tokenizer_classes.json")));
     const std::string text = fixture["tokenizers"]["bytes-prefix"].dump();
     test::write_file(folder.path() + "/tokenizer.json", text);
     const std::vector<int32_t> expected = Tokenizer::parse(text, "t").encode("the earth");

@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "base/text.h"
 #include "base/text/fnv1a.h"
 #include "support/catch.h"
 #include "support/places.h"
@@ -23,8 +24,8 @@ namespace {
 using TokenizerJson = nlohmann::json;
 
 const TokenizerJson& fixture() {
-    static const TokenizerJson json = TokenizerJson::parse(
-        content_of(std::string(source_dir()) + "/tests/fixtures/tokenizers/tokenizers.json"));
+    static const TokenizerJson json =
+        TokenizerJson::parse(content_of(fixture_path("tokenizers/tokenizers.json")));
     return json;
 }
 
@@ -63,7 +64,7 @@ TokenizerJson points_model() {
     std::vector<std::string> alphabet;
     for (int byte = 0; byte < 256; ++byte) {
         alphabet.emplace_back();
-        append_point(alphabet.back(), character_of_byte(static_cast<unsigned char>(byte)));
+        append_utf8(alphabet.back(), character_of_byte(static_cast<unsigned char>(byte)));
     }
     std::sort(alphabet.begin(), alphabet.end());
     TokenizerJson vocab = TokenizerJson::object();
@@ -92,7 +93,7 @@ uint64_t hash_of_points(const Tokenizer& tokenizer) {
     };
     for (char32_t point = 0; point < kCodePointLimit; ++point) {
         if (point >= 0xD800 && point < 0xE000) continue;
-        append_point(text, point);
+        append_utf8(text, point);
         if (++points == 4096) end_text();
     }
     end_text();

@@ -12,12 +12,11 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
-#include "training_world.h"
-
 #include "optimizer_references.h"
 #include "optimizers.h"
 #include "support/catch.h"
 #include "support/every_nth.h"
+#include "training_world.h"
 
 namespace dslaunch::testing {
 

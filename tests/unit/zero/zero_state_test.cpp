@@ -1,8 +1,8 @@
 // Stage 0, compared with torch::optim on the mean gradient, over world sizes, hosts, accumulation,
 // clipping and optimizers; stages 1 to 3, compared bit by bit with stage 0.
-#include <ATen/ops/equal.h>
-
 #include "zero/zero_state.h"
+
+#include <ATen/ops/equal.h>
 
 #include <cstdlib>
 

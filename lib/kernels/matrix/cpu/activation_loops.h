@@ -2,6 +2,7 @@
 // internal linkage.
 #pragma once
 
+#include "base/half_bits.h"
 #include "kernels/cpu/block_loops.h"
 #include "kernels/matrix/cpu/lanes.h"
 #include "kernels/matrix/cpu/matrix_kernels.h"

@@ -2,7 +2,7 @@
 // Everything here has internal linkage.
 #pragma once
 
-#include "kernels/cpu/block_loops.h"
+#include "base/half_bits.h"
 #include "kernels/matrix/cpu/lanes.h"
 
 // NOLINTBEGIN(misc-definitions-in-headers): each instruction set has its own copy, as said above.

@@ -2,6 +2,7 @@
 // linkage.
 #pragma once
 
+#include "base/half_bits.h"
 #include "kernels/matrix/cpu/activation_loops.h"
 #include "kernels/matrix/cpu/lanes.h"
 #include "kernels/matrix/cpu/matrix_kernels.h"
@@ -39,14 +40,6 @@ inline Floats largest_magnitudes(const PanelGroup& group, int64_t numel) {
     return largest + poison;
 }
 
-// Returns VALUE, which is not negative, rounded up to a bf16, so that no code is above 127. Returns
-// the same bits for every NaN, because the bytes of a matrix must not depend on the processor.
-// bf16_of() would keep the sign and the payload of a NaN, which depend on the processor.
-inline uint16_t bf16_above(float value) {
-    const auto bits = __builtin_bit_cast(uint32_t, value);
-    return is_nan_bits(bits) ? uint16_t{0x7FC0} : static_cast<uint16_t>((bits + 0xFFFFU) >> 16);
-}
-
 void to_int8(const PanelSource& source, const PanelTarget& to) {
     PanelGroup group;
     uint8_t* codes = to.codes;
@@ -56,6 +49,8 @@ void to_int8(const PanelSource& source, const PanelTarget& to) {
         store(largest, largest_magnitudes(group, source.group));
         uint16_t* const scales = static_cast<uint16_t*>(to.scales) + g * kLanes;
         for (int i = 0; i < kLanes; ++i) {
+            // Rounded up, so that no code is above 127. The bytes of a matrix must not depend on
+            // the processor, so each NaN must become the same bits.
             scales[i] = bf16_above(largest[i] / 127.0F);
             const float scale = fp32_of_bf16(scales[i]);
             divisors[i] = scale > 0 ? scale : __builtin_inff();  // otherwise all codes are 0

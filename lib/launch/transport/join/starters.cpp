@@ -219,9 +219,7 @@ std::string random_name() {
     if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
         fail(ExitCode::kSetup, "cannot get random bytes: {}", errno_text(errno));
     }
-    std::string text = fmt::format("{}/dslaunch-", kSocketFolder);
-    for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-    return text;
+    return fmt::format("{}/dslaunch-{}", kSocketFolder, hex_text(std::as_bytes(std::span(bytes))));
 }
 
 class PdshStarter final : public AgentStarter {

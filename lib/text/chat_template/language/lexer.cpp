@@ -91,7 +91,7 @@ class LiteralReader {
             stop(
                 "an escape sequence is only half of a surrogate pair: write the character itself, "
                 "or \\U and 8 digits");
-        append_point(out_, point);
+        append_utf8(out_, point);
         at_ += digits;
     }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "base/text.h"
 #include "text/chat_template/values/limits.h"
 #include "text/unicode/code_points.h"
 
@@ -55,7 +56,7 @@ void append_long_capital(std::string& text, char32_t point, bool is_title) {
     for (utf8proc_ssize_t i = 0; i < count; ++i) {
         const auto letter = static_cast<char32_t>(letters[i]);
         const bool is_below = has_iota_below && i > 0 && i + 1 == count && letter == kIota;
-        append_point(text, is_all || i == 0 ? capital(letter) : is_below ? kIotaBelow : letter);
+        append_utf8(text, is_all || i == 0 ? capital(letter) : is_below ? kIotaBelow : letter);
     }
 }
 
@@ -65,7 +66,7 @@ void append_capital(std::string& text, char32_t point, bool is_title) {
     const bool has_title = title != point || category_of(point) == UTF8PROC_CATEGORY_LT;
     if (has_long_capital(point) && !(is_title && has_title))
         return append_long_capital(text, point, is_title);
-    append_point(text, is_title ? title : mapped(point, utf8proc_toupper));
+    append_utf8(text, is_title ? title : mapped(point, utf8proc_toupper));
 }
 
 // Returns true for the letters of category Lm that Unicode counts as small (Other_Lowercase).
@@ -122,7 +123,7 @@ void append_small(std::string& text, std::string_view source, size_t begin, size
     } else if (point == U'Σ') {
         text += ends_word(source, begin, end) ? "ς" : "σ";
     } else {
-        append_point(text, mapped(point, utf8proc_tolower));
+        append_utf8(text, mapped(point, utf8proc_tolower));
     }
 }
 

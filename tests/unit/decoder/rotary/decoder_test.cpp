@@ -3,16 +3,16 @@
 // weights.
 #include "decoder/decode/decoder.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/jit/api/module.h>
+
 #include <barrier>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <thread>
-
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/tensor.h>
-#include <c10/core/InferenceMode.h>
-#include <torch/csrc/jit/api/module.h>
 
 #include "base/text_bytes.h"
 #include "decoder/engine/engine.h"
@@ -32,10 +32,6 @@ namespace {
 namespace fs = std::filesystem;
 using kernels::MatrixForm;
 using storage::SafetensorsEntry;
-
-std::string fixture_path(const std::string& name) {
-    return std::string(test::source_dir()) + "/tests/fixtures/" + name;
-}
 
 struct Fixture {
     // ADAPTER_PATH is the folder of an adapter and its expected results; empty: no adapter.
@@ -70,7 +66,7 @@ struct Fixture {
 
 std::vector<std::string> fixtures() {
     std::vector<std::string> paths;
-    for (const auto& entry : fs::directory_iterator(fixture_path("huggingface")))
+    for (const auto& entry : fs::directory_iterator(test::fixture_path("huggingface")))
         paths.push_back(entry.path().string());
     REQUIRE(paths.size() >= 55);
     return paths;
@@ -107,7 +103,7 @@ DecoderPart whole_of(const Fixture& fixture) {
 
 // Runs all texts of FIXTURE in steps of PIECE positions each. Returns the logits of all rows, in
 // their order.
-std::vector<float> run(StepRunner& runner, const Fixture& fixture, int64_t piece) {
+std::vector<float> run(BatchRunner& runner, const Fixture& fixture, int64_t piece) {
     const auto vocabulary = static_cast<size_t>(fixture.folder.config.vocabulary);
     std::vector<float> logits(fixture.logits.size());
     PagePool pool(static_cast<int32_t>(runner.pages()));
@@ -214,7 +210,7 @@ TEST_CASE("each switch of a family is seen in the logits of its fixture") {
         {"smollm3", [](auto& config) { config.layers[3].has_window = false; }},
     };
     for (const Change& change : changes) {
-        Fixture fixture(fixture_path(std::string("huggingface/") + change.fixture));
+        Fixture fixture(test::fixture_path(std::string("huggingface/") + change.fixture));
         INFO(change.fixture << ", change " << &change - changes);
         const auto logits = [&] {
             Rank rank(fixture, whole_of(fixture), nullptr, {});
@@ -276,7 +272,7 @@ class ThreadSum final : public RankSum {
 };
 
 // Stages in one process, one after the other, each with two tensor ranks.
-class SharedRunner final : public StepRunner {
+class SharedRunner final : public BatchRunner {
   public:
     SharedRunner(const Fixture& fixture, int tensor_ranks, int stages)
         : fixture_(fixture), tensor_ranks_(tensor_ranks) {
@@ -371,7 +367,7 @@ TEST_CASE("the ranks of a job become tensor ranks of a host, and stages between 
 }
 
 TEST_CASE("rounded weights and caches stay near the logits, the nearer the more bits") {
-    const Fixture fixture(fixture_path("huggingface/qwen3"));
+    const Fixture fixture(test::fixture_path("huggingface/qwen3"));
     const auto error = [&](std::optional<MatrixForm> form, DType cache) {
         DecoderOptions options;
         options.cache = cache;
@@ -428,12 +424,12 @@ struct Form {
 
 std::vector<Form> adapter_forms() {
     std::vector<Form> forms;
-    for (const auto& entry : fs::directory_iterator(fixture_path("adapters"))) {
+    for (const auto& entry : fs::directory_iterator(test::fixture_path("adapters"))) {
         const std::string path = entry.path().string();
         const storage::MappedFile config(path + "/adapter_config.json");
         forms.push_back(
             {entry.path().filename().string(), path,
-             fixture_path("huggingface/") +
+             test::fixture_path("huggingface/") +
                  storage::parse_adapter_config(path, text_in(config.bytes())).base_model});
     }
     REQUIRE(forms.size() >= 44);
@@ -455,7 +451,7 @@ TEST_CASE("what PEFT saves computes beside the weights what PEFT computes") {
 TEST_CASE("what an adapter has for a weight that is no matrix is refused by name") {
     const test::TemporaryFolder folder;
     const std::string adapter = folder.path() + "/adapter";
-    fs::copy(fixture_path("adapters/anchors"), adapter);
+    fs::copy(test::fixture_path("adapters/anchors"), adapter);
     test::write_file(adapter + "/adapter_config.json",
                      R"({"peft_type": "LORA", "r": 2, "trainable_token_indices": {"norm": [1]}})");
     const std::string norm = "base_model.model.model.norm.";
@@ -466,7 +462,7 @@ TEST_CASE("what an adapter has for a weight that is no matrix is refused by name
             writer.write(i, std::vector<std::byte>(static_cast<size_t>(numel) * sizeof(float)));
         }
         writer.commit();
-        const Fixture fixture(fixture_path("huggingface/llama"), adapter);
+        const Fixture fixture(test::fixture_path("huggingface/llama"), adapter);
         CHECK_THROWS_WITH(Rank(fixture, whole_of(fixture), nullptr, {}),
                           Catch::Contains("changes a weight that is not a matrix"));
     };

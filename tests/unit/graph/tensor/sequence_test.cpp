@@ -103,12 +103,7 @@ void disable(TensorModel& tensor, int64_t site, const char* replacement) {
 
 std::string outcome(const TensorCase& made, const TensorModel& tensor,
                     const TensorReference& whole) {
-    try {
-        static_cast<void>(made.check(tensor, whole));
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "nothing was thrown";
+    return test::error_of([&] { static_cast<void>(made.check(tensor, whole)); });
 }
 
 }  // namespace

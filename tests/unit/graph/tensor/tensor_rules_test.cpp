@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 #include "unit/graph/tensor/tensor_case.h"
 
 namespace dslaunch {
@@ -60,12 +61,7 @@ std::string merge(int64_t heads) {
 }
 
 std::string message(const TensorCase& made, const TensorRules& rules) {
-    try {
-        static_cast<void>(made.split(rules));
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "nothing was thrown";
+    return test::error_of([&] { static_cast<void>(made.split(rules)); });
 }
 
 TensorRules with_rule(int size, const std::string& pattern, TensorRule rule) {
@@ -343,20 +339,15 @@ TEST_CASE("a model with nothing to split is refused") {
 }
 
 TEST_CASE("threads that meet at different collectives, or lose one, end with the reason") {
-    const auto text = [](const std::function<void(TensorGroup&)>& body) -> std::string {
-        try {
-            run_tensor_ranks(3, body);
-        } catch (const Error& error) {
-            return error.what();
-        }
-        return "nothing was thrown";
+    const auto text = [](const std::function<void(TensorGroup&)>& body) {
+        return test::error_of([&] { run_tensor_ranks(3, body); });
     };
     const at::Tensor ones = at::ones({2});
     CHECK(text([&](TensorGroup& group) {
               for (int64_t site = 0; site < 50; ++site)
                   if (!group.sum(ones * group.rank(), site).equal(ones * 3))
                       fail(ExitCode::kDiverged, "another sum");
-          }) == "nothing was thrown");
+          }) == "accepted");
     CHECK_THAT(
         text([&](TensorGroup& group) { static_cast<void>(group.sum(ones, group.rank() / 2)); }),
         Catch::Contains("their graphs differ"));

@@ -1,7 +1,6 @@
 // Commands over hosts, with made-up agents.
 #include "launch/fleet/fleet.h"
 
-#include <sys/signalfd.h>
 #include <sys/utsname.h>
 
 #include <csignal>
@@ -17,12 +16,6 @@ using namespace dslaunch::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-UniqueFd no_signals() {
-    sigset_t none;
-    sigemptyset(&none);
-    return UniqueFd(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
-}
 
 AgentHello hello_of(uint32_t protocol = kAgentProtocolVersion) {
     AgentHello hello;

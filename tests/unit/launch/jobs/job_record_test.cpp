@@ -1,9 +1,8 @@
 #include "launch/jobs/job_record.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <fmt/format.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>

@@ -18,14 +18,6 @@ using namespace test;
 
 namespace {
 
-std::vector<std::string> files_in(const std::string& folder) {
-    std::vector<std::string> files;
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-        files.push_back(entry.path().string());
-    std::sort(files.begin(), files.end());
-    return files;
-}
-
 MetricsRecord record(int64_t step, double loss) {
     MetricsRecord record;
     record.step = step;
@@ -57,8 +49,7 @@ TEST_CASE("an event file has the bytes that stock TensorBoard's classes make") {
                               tf_record(session_start_event(1700000000.25, 8)) +
                               tf_record(scalars_event(1700000000.25, 8, first)) +
                               tf_record(scalars_event(1700000001.5, 300, second));
-    const std::string stock =
-        content_of(std::string(source_dir()) + "/tests/fixtures/monitors/stock.tfevents");
+    const std::string stock = content_of(fixture_path("monitors/stock.tfevents"));
     REQUIRE(stock.size() > 200);
     CHECK(bytes == stock);
 }
@@ -67,13 +58,13 @@ TEST_CASE("a run's event file begins with its version, and one message has all v
     const TemporaryFolder folder;
     EventFiles sink(folder.path());
     REQUIRE(sink.begin(4, /*is_new_run=*/true) == 0);
-    CHECK(files_in(folder.path()).empty());
+    CHECK(names_in(folder.path()).empty());
     REQUIRE(sink.write(record(1, 3.5), 4) == 0);
     REQUIRE(sink.write(record(2, 2.5), 8) == 0);
-    const auto files = files_in(folder.path());
+    const auto files = names_in(folder.path());
     REQUIRE(files.size() == 1);
-    CHECK(files[0].find("/events.out.tfevents.") != std::string::npos);
-    const auto events = events_in(content_of(files[0]));
+    CHECK(files[0].starts_with("events.out.tfevents."));
+    const auto events = events_in(folder.read(files[0]));
     REQUIRE(events.size() == 4);
     CHECK(events[0].version == "brain.Event:2");
     CHECK(events[1].session == 1);
@@ -93,14 +84,15 @@ TEST_CASE("a job that continues discards what it writes again, and a torn end ha
             REQUIRE(sink.write(record(step, 10.0 - double(step)), 4 * step) == 0);
     }
     // A killed launcher leaves an incomplete record.
-    const auto files = files_in(folder.path());
+    const auto files = names_in(folder.path());
     REQUIRE(files.size() == 1);
-    std::filesystem::resize_file(files[0], std::filesystem::file_size(files[0]) - 7);
+    const std::string file = folder.path() + "/" + files[0];
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) - 7);
     CHECK(losses_in(folder.path()).size() == 4);
     EventFiles sink(folder.path());
     REQUIRE(sink.begin(4 * 4, false) == 0);
     for (int64_t step = 4; step <= 6; ++step) REQUIRE(sink.write(record(step, 1.0), 4 * step) == 0);
-    CHECK(files_in(folder.path()).size() == 2);
+    CHECK(names_in(folder.path()).size() == 2);
     const std::vector<std::pair<int64_t, float>> expected = {{4, 9},  {8, 8},  {12, 7},
                                                              {16, 1}, {20, 1}, {24, 1}};
     CHECK(losses_in(folder.path()) == expected);
@@ -123,7 +115,7 @@ TEST_CASE("a record without values makes no event") {
     EventFiles sink(folder.path());
     REQUIRE(sink.begin(0, true) == 0);
     REQUIRE(sink.write(MetricsRecord{}, 0) == 0);
-    CHECK(files_in(folder.path()).empty());
+    CHECK(names_in(folder.path()).empty());
 }
 
 }  // namespace dslaunch

@@ -155,8 +155,7 @@ TEST_CASE("CSV files have the bytes that DeepSpeed's csvMonitor writes") {
     for (const auto& [samples, value] : rows)
         REQUIRE(sink.write(rate(samples, value), samples) == 0);
     CHECK(folder.read("Train_Samples_lr.csv") ==
-          content_of(std::string(source_dir()) +
-                     "/tests/fixtures/monitors/csv/Train_Samples_lr.csv"));
+          content_of(fixture_path("monitors/csv/Train_Samples_lr.csv")));
 }
 
 TEST_CASE("CSV files continue without rows that are written again, whatever was left in them") {

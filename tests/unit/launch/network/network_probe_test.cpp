@@ -66,16 +66,6 @@ ProbeRequest probe_request(std::vector<ProbeRequest::Target> targets,
     return request;
 }
 
-UniqueFd connected_to(int64_t port) {
-    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    REQUIRE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    return socket;
-}
-
 }  // namespace
 
 TEST_CASE("who listens is reached, by the interface that leads there") {
@@ -149,7 +139,7 @@ TEST_CASE("a way that changes the first bytes is no stranger and no second host"
                 const UniqueFd probe(::accept(way.fd.get(), nullptr, nullptr));
                 while (serve(other)) {
                 }
-                const UniqueFd server = connected_to(port);
+                const UniqueFd server = test::connected_to(port);
                 const auto pass = [&](int from, int to, size_t bytes, bool flips) {
                     std::string text(bytes, '\0');
                     REQUIRE(::recv(from, text.data(), bytes, MSG_WAITALL) ==
@@ -185,7 +175,7 @@ TEST_CASE("the socket that is kept is clean, and nothing else listens any more")
     ListenRequest request = listen_request(0);
     request.addresses = {"127.0.0.1", "127.0.0.2"};
     const ListenReply places = host.listen(request);
-    const UniqueFd stranger = connected_to(places.places[0].port);  // waits in the queue
+    const UniqueFd stranger = test::connected_to(places.places[0].port);  // waits in the queue
     const MeetingSocket kept = host.keep("127.0.0.1");
     REQUIRE(kept.socket.valid());
     CHECK(kept.where.port == places.places[0].port);
@@ -220,7 +210,7 @@ TEST_CASE("strangers who connect to the waiting socket learn nothing and are for
     const int64_t port = host.listen(listen_request(0)).places[0].port;
     std::vector<UniqueFd> strangers;
     for (int i = 0; i < 300; ++i) {
-        strangers.push_back(connected_to(port));
+        strangers.push_back(test::connected_to(port));
         const std::string noise = i % 2 == 0 ? "GET / HTTP/1.0\r\n\r\n" : "k";
         REQUIRE(::send(strangers.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL) > 0);
     }
@@ -238,7 +228,7 @@ TEST_CASE("a host is answered while hundreds of strangers hold connections and m
     const int64_t port = places.places.front().port;
     std::vector<UniqueFd> strangers;
     const auto more_come = [&](int count) {
-        for (int i = 0; i < count; ++i) strangers.push_back(connected_to(port));
+        for (int i = 0; i < count; ++i) strangers.push_back(test::connected_to(port));
         while (serve(host)) {
         }
     };
@@ -251,7 +241,7 @@ TEST_CASE("a host is answered while hundreds of strangers hold connections and m
     other.begin(request, kBegin);
     for (int i = 0; i < 10; ++i) {
         static_cast<void>(serve(other));
-        for (int k = 0; k < 10; ++k) strangers.push_back(connected_to(port));
+        for (int k = 0; k < 10; ++k) strangers.push_back(test::connected_to(port));
         static_cast<void>(serve(host));
     }
     pass_words(other, {&host, &other});

@@ -4,6 +4,8 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/plan/environment_file.h"
 #include "support/catch.h"
 
@@ -130,6 +132,45 @@ TEST_CASE("torchrun's equal nodes are understood without our own variable") {
                                    {"MASTER_ADDR", "h"},
                                    {"MASTER_PORT", "1"}});
     CHECK(WorkerEnvironment::from_process().node_sizes == std::vector<int>{2, 2});
+}
+
+TEST_CASE("the first number of OMP_NUM_THREADS is the number of an operator's threads") {
+    CHECK(first_threads("4") == 4);
+    CHECK(first_threads(" 3 ,2") == 3);
+    for (const char* bad : {"", "x", "0", "-2", ",4", "4x,2"}) {
+        INFO(bad);
+        CHECK_FALSE(first_threads(bad).has_value());
+    }
+}
+
+TEST_CASE("without OMP_NUM_THREADS the ranks of a machine share its processors") {
+    const char* const before = std::getenv(kThreadsVariable);
+    const std::string kept = before == nullptr ? "" : before;
+    ::setenv(kThreadsVariable, "5,2", 1);
+    CHECK(rank_threads(1) == 5);
+    CHECK(rank_threads(100'000) == 5);
+    for (const char* none : {"", "many"}) {
+        ::setenv(kThreadsVariable, none, 1);
+        CHECK(rank_threads(1) == processors_granted());
+        CHECK(rank_threads(100'000) == 1);
+    }
+    ::unsetenv(kThreadsVariable);
+    CHECK(rank_threads(1) == processors_granted());
+    if (before != nullptr) ::setenv(kThreadsVariable, kept.c_str(), 1);
+}
+
+TEST_CASE("waiting threads spin for a short time, unless the user has decided it") {
+    EnvironmentList unset;
+    limit_spinning(unset);
+    REQUIRE(unset.size() == 1);
+    CHECK(unset.front().first == "GOMP_SPINCOUNT");
+    CHECK(parse_int(unset.front().second).value_or(0) >= 500);
+    for (const EnvironmentList& given : {EnvironmentList{{"GOMP_SPINCOUNT", "7"}},
+                                         EnvironmentList{{"OMP_WAIT_POLICY", "active"}}}) {
+        EnvironmentList environment = given;
+        limit_spinning(environment);
+        CHECK(environment == given);
+    }
 }
 
 TEST_CASE("an environment file is parsed, not handed to a shell") {

@@ -2,7 +2,6 @@
 // sent, and obstacles.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -52,9 +51,7 @@ struct Hosts {
         if (pieces_left == 0) transport.end(host, "the ssh connection was lost", -1);
     }
     std::vector<PushResult> push(const std::vector<PushFile>& files) {
-        sigset_t none;
-        sigemptyset(&none);
-        const UniqueFd signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
+        const UniqueFd signals = test::no_signals();
         FakeTransport transport(
             [this](FakeTransport& t, size_t h, const Frame& f) { serve(t, h, f); });
         Fleet fleet(addresses, transport, signals.get());

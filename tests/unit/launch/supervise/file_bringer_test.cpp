@@ -37,7 +37,7 @@ struct GivingHost {
     Brought bring(const std::vector<std::string>& names, int64_t bytes_max = int64_t{1} << 40,
                   std::chrono::milliseconds standstill_max = 60s) {
         pieces = 0;
-        const UniqueFd signals(no_signals());
+        const UniqueFd signals = no_signals();
         std::optional<FileBringer> bringer;
         FakeTransport transport([&](FakeTransport& t, size_t host, const Frame& frame) {
             if (frame.kind == FrameKind::kHello)

@@ -40,7 +40,7 @@ AttemptOutcome unreachable(std::vector<std::string> hosts) {
 }
 
 // Returns a job on three hosts a, b, c with 1, 2 and 3 slots.
-JobSpec elastic_spec(NodeRange range, int max_restarts) {
+JobSpec elastic_spec(NodeCounts range, int max_restarts) {
     PlanRequest request;
     for (int i = 0; i < 3; ++i) {
         HostSlots entry;

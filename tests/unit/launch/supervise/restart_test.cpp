@@ -9,7 +9,7 @@ using namespace dslaunch::launch;
 TEST_CASE("an attempt takes the first hosts that answer, never fewer than asked for") {
     struct Row {
         std::string bad;  // one letter per host: x is bad
-        NodeRange range;
+        NodeCounts range;
         std::optional<std::vector<size_t>> chosen;
     };
     const std::vector<Row> rows = {

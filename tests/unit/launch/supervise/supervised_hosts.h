@@ -1,7 +1,6 @@
 // A job on hosts with two ranks each, run by a Supervisor. The agents are functions of the test.
 #pragma once
 
-#include <sys/signalfd.h>
 #include <csignal>
 #include <optional>
 #include <utility>
@@ -20,19 +19,19 @@ namespace dslaunch::test {
 
 using namespace launch;
 
-// Returns a job on NODES hosts n0, n1, … with two ranks each.
-inline JobSpec two_per_node(size_t nodes, TargetKind kind = TargetKind::kProgram) {
+// Returns a job on NODES hosts n0, n1, … with RANKS_EACH ranks each.
+inline JobSpec job_on(size_t nodes, int ranks_each, TargetKind kind = TargetKind::kProgram) {
     JobSpec spec;
     spec.target_kind = kind;
     spec.transport = TransportKind::kSsh;
-    spec.world_size = static_cast<int>(2 * nodes);
+    spec.world_size = static_cast<int>(nodes) * ranks_each;
     spec.log.quiet = true;
     for (size_t i = 0; i < nodes; ++i) {
         PlannedNode node;
         node.name = "n" + std::to_string(i);
-        for (int local = 0; local < 2; ++local) {
+        for (int local = 0; local < ranks_each; ++local) {
             PlannedWorker worker;
-            worker.environment.rank = static_cast<int>(2 * i) + local;
+            worker.environment.rank = static_cast<int>(i) * ranks_each + local;
             worker.environment.world_size = spec.world_size;
             worker.command = {"program"};
             node.workers.push_back(worker);
@@ -40,6 +39,10 @@ inline JobSpec two_per_node(size_t nodes, TargetKind kind = TargetKind::kProgram
         spec.nodes.push_back(node);
     }
     return spec;
+}
+
+inline JobSpec two_per_node(size_t nodes, TargetKind kind = TargetKind::kProgram) {
+    return job_on(nodes, 2, kind);
 }
 
 inline AgentHello good_hello() {
@@ -96,12 +99,6 @@ inline void all_end_well(FakeTransport& transport, size_t host) {
     }
 }
 
-inline int no_signals() {
-    sigset_t none;
-    sigemptyset(&none);
-    return ::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 // A transport on top of another one. then() sets an action, which runs in the first wait() that has
 // no events. So it runs after all that the agents have said.
 class WhenQuiet final : public Transport {
@@ -129,7 +126,7 @@ class WhenQuiet final : public Transport {
 inline AttemptResult run(const JobSpec& spec, Transport& transport,
                          const AttemptNumber& number = {},
                          const std::vector<CutOffHost>& cut_off = {}) {
-    const UniqueFd signals(no_signals());
+    const UniqueFd signals = no_signals();
     StandardStreams streams;
     JobFiles files(spec);
     JobOutput output(spec, streams, files);

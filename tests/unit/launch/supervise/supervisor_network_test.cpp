@@ -1,7 +1,6 @@
 // The supervisor with agents that report facts about their machines: hosts that must be refused,
 // the place where the ranks meet, and the data that they get.
 #include <fmt/format.h>
-#include <sys/signalfd.h>
 
 #include <csignal>
 
@@ -9,6 +8,7 @@
 #include "launch/files/file_facts.h"
 #include "launch/network/network.h"
 #include "launch/supervise/supervisor.h"
+#include "supervised_hosts.h"
 #include "support/catch.h"
 #include "support/fake_transport.h"
 #include "support/text_tools.h"
@@ -18,25 +18,6 @@ using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {
-
-JobSpec supervisor_network_job_on(size_t nodes, TargetKind kind = TargetKind::kProgram) {
-    JobSpec spec;
-    spec.target_kind = kind;
-    spec.transport = TransportKind::kSsh;
-    spec.world_size = static_cast<int>(nodes);
-    spec.log.quiet = true;
-    for (size_t i = 0; i < nodes; ++i) {
-        PlannedNode node;
-        node.name = "n" + std::to_string(i);
-        PlannedWorker worker;
-        worker.environment.rank = static_cast<int>(i);
-        worker.environment.world_size = spec.world_size;
-        worker.command = {"program"};
-        node.workers.push_back(worker);
-        spec.nodes.push_back(node);
-    }
-    return spec;
-}
 
 // Returns the facts of host i < 250: eth0 10.0.0.(i+1), eth1 10.1.0.(i+1).
 MachineFacts facts_of(size_t host) {
@@ -131,16 +112,6 @@ class Cluster {
     }
 };
 
-AttemptResult run(const JobSpec& spec, FakeTransport& transport) {
-    sigset_t none;
-    sigemptyset(&none);
-    const UniqueFd signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
-    StandardStreams streams;
-    JobFiles files(spec);
-    JobOutput output(spec, streams, files);
-    return Supervisor(spec, transport, output, signals.get()).run({});
-}
-
 std::string refusal(const JobSpec& spec, Cluster& cluster, ExitCode code) {
     FakeTransport transport(cluster.agent());
     const std::string message = error_of(code, [&] { (void)run(spec, transport); });
@@ -175,7 +146,7 @@ TEST_CASE("ranks are told the address and the interface of the network that was 
                        : "";
         };
         FakeTransport transport(cluster.agent());
-        JobSpec spec = supervisor_network_job_on(3);
+        JobSpec spec = job_on(3, 1);
         spec.environment.set = {{"GLOO_SOCKET_IFNAME", "mine"}};
         CHECK(run(spec, transport).exit_code == 0);
         CHECK(cluster.chosen == row.address);
@@ -201,7 +172,7 @@ TEST_CASE("node 0 of a large job tries the others in portions, and all of them")
         return std::string();
     };
     FakeTransport transport(cluster.agent());
-    CHECK(run(supervisor_network_job_on(kHosts), transport).exit_code == 0);
+    CHECK(run(job_on(kHosts, 1), transport).exit_code == 0);
     CHECK(cluster.targets_most == kProbeTargetsMax);
     CHECK(cluster.probes == 2);
     CHECK(reached == kHosts - 1);
@@ -210,7 +181,7 @@ TEST_CASE("node 0 of a large job tries the others in portions, and all of them")
 TEST_CASE("one host tries nothing and is told no interface") {
     Cluster cluster;
     FakeTransport transport(cluster.agent());
-    CHECK(run(supervisor_network_job_on(1), transport).exit_code == 0);
+    CHECK(run(job_on(1, 1), transport).exit_code == 0);
     CHECK(cluster.chosen == "127.0.0.1");
     CHECK(cluster.probes == 0);
     CHECK(value_of(cluster.environments[0], "NCCL_SOCKET_IFNAME") == "(unset)");
@@ -221,7 +192,7 @@ TEST_CASE("hosts without a common network are told apart before anything starts"
     cluster.error = [](size_t from, const std::string&) {
         return from == 1 ? "No route to host" : "";
     };
-    const std::string message = refusal(supervisor_network_job_on(3), cluster, ExitCode::kHosts);
+    const std::string message = refusal(job_on(3, 1), cluster, ExitCode::kHosts);
     CHECK_THAT(message,
                Catch::Contains("no network connects the hosts") &&
                    Catch::Contains("--master_addr") &&
@@ -233,7 +204,7 @@ TEST_CASE("hosts without a common network are told apart before anything starts"
         if (host == 2) facts.addresses[0].address = "127.0.0.1", facts.addresses[0].loopback = true;
         return facts;
     };
-    CHECK_THAT(refusal(supervisor_network_job_on(3), cluster, ExitCode::kSetup),
+    CHECK_THAT(refusal(job_on(3, 1), cluster, ExitCode::kSetup),
                Catch::Contains("1 of 3 hosts") &&
                    Catch::Contains("n2: other hosts can reach none of its addresses"));
 }
@@ -246,7 +217,7 @@ TEST_CASE("machines that cannot run dsworker together are named, for a .pt targe
         if (host == 2) facts.glibc = "2.1";
         return facts;
     };
-    JobSpec spec = supervisor_network_job_on(4, TargetKind::kModel);
+    JobSpec spec = job_on(4, 1, TargetKind::kModel);
     spec.required_files = {"/proc/self/exe"};  // stands for dsworker
     const std::string message = refusal(spec, cluster, ExitCode::kHosts);
     CHECK_THAT(message, Catch::Contains("1 of 4 hosts") &&
@@ -254,7 +225,7 @@ TEST_CASE("machines that cannot run dsworker together are named, for a .pt targe
     // Ranks on CPUs need no driver. The facts are not checked for a program.
     CHECK_THAT(message, !Catch::Contains("535.7"));
     FakeTransport transport(cluster.agent());
-    CHECK(run(supervisor_network_job_on(4), transport).exit_code == 0);
+    CHECK(run(job_on(4, 1), transport).exit_code == 0);
 }
 
 TEST_CASE("an agent that gives up while its workers start ends the job") {
@@ -266,7 +237,7 @@ TEST_CASE("an agent that gives up while its workers start ends the job") {
               encode(AgentProblem{static_cast<uint32_t>(ExitCode::kSetup), "no memory for it"}));
         t.say(1, FrameKind::kGone);
     });
-    const AttemptResult result = run(supervisor_network_job_on(2), transport);
+    const AttemptResult result = run(job_on(2, 1), transport);
     CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
     CHECK_THAT(result.report, Catch::Contains("host n1 is lost: no memory for it"));
 }

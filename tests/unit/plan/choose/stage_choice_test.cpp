@@ -6,7 +6,6 @@
 #include <random>
 
 #include "base/error.h"
-
 #include "support/catch.h"
 #include "support/text_tools.h"
 #include "unit/plan/pipeline/pipeline_shapes.h"

@@ -50,25 +50,6 @@ TEST_CASE("every schedule of every shape can be run and keeps to its bound of ac
     CHECK(shapes_count == 8 * 17 * (3 + 1 + 4));
 }
 
-TEST_CASE("the bounds of activations are those of the papers") {
-    // The bounds are counted in parts. For 1F1B they are the parts under way after a stage, for
-    // split schedules equally many on every stage, for gpipe all parts.
-    for (int stages = 1; stages <= 8; ++stages)
-        for (int stage = 0; stage < stages; ++stage) {
-            const PipelineShape one{stages, 1, 64};
-            CHECK(live_bound(ScheduleKind::kGPipe, one, stage) == 64);
-            CHECK(live_bound(ScheduleKind::k1F1B, one, stage) == stages - stage);
-            CHECK(live_bound(ScheduleKind::kZeroBubbleH1, one, stage) == stages);
-            CHECK(live_bound(ScheduleKind::kZeroBubbleV, {stages, 2, 64}, stage) == 2 * stages);
-            for (int chunks = 2; chunks <= 4; ++chunks)
-                CHECK(live_bound(ScheduleKind::kInterleaved, {stages, chunks, 8 * stages}, stage) ==
-                      2 * (stages - 1 - stage) + (chunks - 1) * stages + 1);
-        }
-    // The bound is at most all micro batches.
-    CHECK(live_bound(ScheduleKind::k1F1B, {8, 1, 3}, 0) == 3);
-    CHECK(live_bound(ScheduleKind::kZeroBubbleV, {8, 2, 3}, 0) == 6);
-}
-
 TEST_CASE("the orders are those of the papers' pictures") {
     const PipelineShape one{4, 1, 8};
     CHECK(text_of(make_schedule(ScheduleKind::k1F1B, one).stages[2]) ==

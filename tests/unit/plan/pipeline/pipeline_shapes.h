@@ -1,6 +1,8 @@
 // The pipelines with which schedules and the simulator are tested.
 #pragma once
 
+#include <algorithm>
+
 #include "plan/pipeline/pipeline_schedule.h"
 
 namespace dslaunch {
@@ -18,6 +20,22 @@ void for_each_pipeline(Visit&& visit) {
                     const PipelineShape shape{stages, chunks, micro_batches};
                     if (why_no_schedule(kind, shape).empty()) visit(kind, shape);
                 }
+}
+
+// Returns the largest number of forwards whose activations STAGE may hold at once, by the papers.
+// The forwards of all its chunks count, and each counts until its backward_weight has run. For
+// 1F1B, they are the micro batches under way after the stage; split schedules have equally many on
+// every stage; gpipe has all.
+inline int live_bound(ScheduleKind kind, const PipelineShape& shape, int stage) {
+    const int all = shape.micro_batches * shape.chunks, later = shape.stages - 1 - stage;
+    if (kind == ScheduleKind::kGPipe) return all;
+    if (kind == ScheduleKind::kZeroBubbleH1) return std::min(all, shape.stages);
+    if (kind == ScheduleKind::kZeroBubbleV) return std::min(all, 2 * shape.stages);
+    if (shape.chunks == 1) return std::min(all, later + 1);
+    // Micro batches pass through the chunks in groups of as many as there are stages, or more.
+    const int groups = std::max(1, shape.micro_batches / shape.stages);
+    const int first_group = (shape.micro_batches + groups - 1) / groups;
+    return std::min(all, 2 * later + (shape.chunks - 1) * first_group + 1);
 }
 
 }  // namespace dslaunch

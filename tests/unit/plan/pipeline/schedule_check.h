@@ -10,6 +10,7 @@
 
 #include "plan/pipeline/pipeline_schedule.h"
 #include "plan/pipeline/timed_schedule.h"
+#include "unit/plan/pipeline/pipeline_shapes.h"
 
 namespace dslaunch::plan {
 

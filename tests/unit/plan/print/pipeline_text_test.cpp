@@ -6,6 +6,7 @@
 #include "plan/choose/schedule_choice.h"
 #include "plan/choose/stage_choice.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -82,13 +83,8 @@ TEST_CASE("a schedule that cannot be had says why, beside the others or alone") 
                Catch::Contains("zb-v              4      2 not possible: 4 stages of 2 chunks need "
                                "at least 8 segments, but the model has 4"));
     CHECK(fastest_of(options) == 3);
-    const auto refusal = [&](const PipelineWish& wish, Bytes memory_max) -> std::string {
-        try {
-            static_cast<void>(options_for(model, wish, memory_max));
-        } catch (const Error& error) {
-            return error.what();
-        }
-        return "";
+    const auto refusal = [&](const PipelineWish& wish, Bytes memory_max) {
+        return test::error_of([&] { static_cast<void>(options_for(model, wish, memory_max)); });
     };
     CHECK_THAT(refusal({4, 2, 4, ScheduleKind::kZeroBubbleV, {}}, gib(1)),
                Catch::Contains("at least 8 segments"));

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
@@ -53,12 +54,6 @@ Texts texts(int stage, int hosts) {
     return {plan_summary(plan) + instructions_table(plan, model, layout), json.text()};
 }
 
-int count(const std::string& text, const std::string& part) {
-    int found = 0;
-    for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
-    return found;
-}
-
 }  // namespace
 
 // Two hosts share 64 elements and 16 flags of each bucket. A Reduce sends the other host's 32
@@ -67,37 +62,39 @@ int count(const std::string& text, const std::string& part) {
 // backward follows its forward at once).
 TEST_CASE("plan says what each instruction and the step send to other hosts") {
     const Texts stage3 = texts(3, 2);
-    CHECK(count(stage3.json, "\"op\": \"Reduce\"") == 2);
-    CHECK(count(stage3.json, "\"sent_bytes\": 192,") == 2);
-    CHECK(count(stage3.json, "\"op\": \"Gather\"") == 3);
-    CHECK(count(stage3.json, "\"sent_bytes\": 64,") == 3);
-    CHECK(count(stage3.json, "\"sent_bytes\": 576,") == 1);
-    CHECK(
-        count(stage3.table,
+    CHECK(test::count_of(stage3.json, "\"op\": \"Reduce\"") == 2);
+    CHECK(test::count_of(stage3.json, "\"sent_bytes\": 192,") == 2);
+    CHECK(test::count_of(stage3.json, "\"op\": \"Gather\"") == 3);
+    CHECK(test::count_of(stage3.json, "\"sent_bytes\": 64,") == 3);
+    CHECK(test::count_of(stage3.json, "\"sent_bytes\": 576,") == 1);
+    CHECK(test::count_of(
+              stage3.table,
               "sent to other hosts by this rank's host, per step: 576 B (reduce 384 B, gather 192 "
               "B)\n") == 1);
-    CHECK(count(stage3.json,
-                "\"sent_bytes_by_kind\": {\"reduce\": 384, \"gather\": 192, \"norm\": 0, ") == 1);
+    CHECK(test::count_of(
+              stage3.json,
+              "\"sent_bytes_by_kind\": {\"reduce\": 384, \"gather\": 192, \"norm\": 0, ") == 1);
     // Stage 2 gathers in place after the update, with one Gather per bucket.
-    CHECK(count(texts(2, 2).json, "\"sent_bytes\": 512,") == 1);
+    CHECK(test::count_of(texts(2, 2).json, "\"sent_bytes\": 512,") == 1);
     for (int stage = 0; stage <= 3; ++stage)
-        CHECK(count(texts(stage, 1).table, "per step: 0 B\n") == 2);
+        CHECK(test::count_of(texts(stage, 1).table, "per step: 0 B\n") == 2);
 }
 
 TEST_CASE("plan says the most that a rank holds of each kind") {
     // A rank has half of 128 elements: parameters 2 B, master copies 4 B, moments 8 B each. At
     // stage 0 it has all of them, and gradients of 4 B.
     const Texts stage3 = texts(3, 2);
-    CHECK(count(stage3.json, "\"by_kind\": {\"parameters\": 128, ") == 1);
-    CHECK(count(stage3.json, "\"master\": 256, \"moments\": 512, \"activations\": 10000, ") == 1);
-    CHECK(count(stage3.table,
-                "\nmaster                256 B  fp32 copies of 16-bit parameters\n") == 1);
-    CHECK(count(stage3.table, "\nlive values ") == 1);
-    CHECK(count(stage3.table, "\ndisk") == 0);  // nothing is there
-    CHECK(count(stage3.table, "\nbuffers") == 0);
-    CHECK(count(texts(0, 2).json,
-                "\"by_kind\": {\"parameters\": 256, \"gradients\": 512, "
-                "\"master\": 512, \"moments\": 1024, ") == 1);
+    CHECK(test::count_of(stage3.json, "\"by_kind\": {\"parameters\": 128, ") == 1);
+    CHECK(test::count_of(stage3.json,
+                         "\"master\": 256, \"moments\": 512, \"activations\": 10000, ") == 1);
+    CHECK(test::count_of(stage3.table,
+                         "\nmaster                256 B  fp32 copies of 16-bit parameters\n") == 1);
+    CHECK(test::count_of(stage3.table, "\nlive values ") == 1);
+    CHECK(test::count_of(stage3.table, "\ndisk") == 0);  // nothing is there
+    CHECK(test::count_of(stage3.table, "\nbuffers") == 0);
+    CHECK(test::count_of(texts(0, 2).json,
+                         "\"by_kind\": {\"parameters\": 256, \"gradients\": 512, "
+                         "\"master\": 512, \"moments\": 1024, ") == 1);
 }
 
 TEST_CASE("layers that follow each other and are equal are one row, or one for each piece") {

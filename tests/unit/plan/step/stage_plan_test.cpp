@@ -8,6 +8,7 @@
 #include "plan/pipeline/stage_model.h"
 #include "plan/step/plan_check.h"
 #include "support/catch.h"
+#include "unit/plan/pipeline/pipeline_shapes.h"
 
 namespace dslaunch {
 

@@ -1,5 +1,4 @@
 #include "plan/step/step_plan.h"
-#include "plan/step/recompute_groups.h"
 
 #include <fmt/core.h>
 
@@ -8,6 +7,7 @@
 
 #include "base/text.h"
 #include "plan/step/plan_check.h"
+#include "plan/step/recompute_groups.h"
 #include "support/catch.h"
 
 namespace dslaunch {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "support/catch.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
@@ -20,15 +21,6 @@ namespace {
 
 UniqueFd fresh_memfd() {
     return UniqueFd(::memfd_create("dslaunch-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-}
-
-ExitCode code_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return error.code();
-    }
-    return ExitCode::kOk;
 }
 
 }  // namespace
@@ -150,43 +142,43 @@ TEST_CASE("An arena that cannot be opened says which of the causes it is") {
     const UniqueFd memfd = fresh_memfd();
 
     SECTION("nobody sizes it") {
-        CHECK(code_of([&] {
+        CHECK(test::code_of([&] {
                   (void)Arena::from_descriptor(layout, {memfd.get(), 1, 20ms});
               }) == ExitCode::kHang);
     }
     SECTION("another size") {
         const Arena first = Arena::from_descriptor(layout, {memfd.get(), 0, 1s});
-        CHECK(code_of([&] {
+        CHECK(test::code_of([&] {
                   (void)Arena::from_descriptor(larger, {memfd.get(), 1, 1s});
               }) == ExitCode::kDiverged);
     }
     SECTION("another layout of the same size") {
         const Arena first = Arena::from_descriptor(layout, {memfd.get(), 0, 1s});
         REQUIRE(renamed.total_bytes() == layout.total_bytes());
-        CHECK(code_of([&] {
+        CHECK(test::code_of([&] {
                   (void)Arena::from_descriptor(renamed, {memfd.get(), 1, 1s});
               }) == ExitCode::kDiverged);
     }
     SECTION("used by an earlier start") {
         const Arena first = Arena::from_descriptor(layout, {memfd.get(), 0, 1s});
-        CHECK(code_of([&] {
+        CHECK(test::code_of([&] {
                   (void)Arena::from_descriptor(layout, {memfd.get(), 0, 1s});
               }) == ExitCode::kSetup);
     }
     SECTION("not a memfd") {
         const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-        CHECK(code_of([&] {
+        CHECK(test::code_of([&] {
                   (void)Arena::from_descriptor(layout, {null.get(), 0, 1s});
               }) == ExitCode::kSetup);
     }
     SECTION("closed") {
-        CHECK(code_of([&] {
+        CHECK(test::code_of([&] {
                   (void)Arena::from_descriptor(layout, {-1, 1, 1s});
               }) == ExitCode::kSetup);
     }
     SECTION("more than there is") {
         ArenaLayout huge(1);
         huge.add_shared("huge", gib(int64_t{1} << 20));
-        CHECK(code_of([&] { (void)Arena::anonymous(huge); }) == ExitCode::kSetup);
+        CHECK(test::code_of([&] { (void)Arena::anonymous(huge); }) == ExitCode::kSetup);
     }
 }

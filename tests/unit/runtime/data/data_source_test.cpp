@@ -14,7 +14,7 @@ namespace {
 using Ints = std::vector<int64_t>;
 using Floats = std::vector<float>;
 
-const std::string kFixtures = std::string(test::source_dir()) + "/tests/fixtures/data/";
+const std::string kFixtures = test::fixture_path("data/");
 
 }  // namespace
 

@@ -14,11 +14,13 @@
 #include "base/error.h"
 #include "support/catch.h"
 #include "support/stand_in_nccl.h"
+#include "support/text_tools.h"
 
 namespace dslaunch {
 
 using namespace runtime;
 using test::begin_stand_in_nccl;
+using test::code_of;
 using test::live_nccl_communicators;
 using test::stand_in_nccl_faults;
 using test::wait_for_nccl_stream;
@@ -58,15 +60,6 @@ std::vector<float> counted_from(int first, size_t count) {
 
 DeviceBuffer buffer_of(std::vector<float>& values) {
     return {values.data(), std::ssize(values), DType::kF32};
-}
-
-ExitCode code_of(const std::function<void()>& call) {
-    try {
-        call();
-    } catch (const Error& error) {
-        return error.code();
-    }
-    return ExitCode::kOk;
 }
 
 // Checks all collectives. Rank r brings r, r + 1, …: sums over W ranks are W * i + W * (W - 1) / 2.

@@ -1,9 +1,10 @@
 // Expected values, computed by hand with DeepSpeed's formulas: update u is its iteration u - 1.
 #include "runtime/schedules/learning_rate.h"
-#include "support/catch.h"
 
 #include <cmath>
 #include <vector>
+
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

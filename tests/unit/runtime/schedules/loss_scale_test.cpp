@@ -1,14 +1,15 @@
 // The scaler, compared with traces of DeepSpeed's scaler (loss_scale_reference.json, written by
 // loss_scale_reference.py).
 #include "runtime/schedules/loss_scale.h"
-#include "base/error.h"
-#include "config/resolve/resolve.h"
-#include "support/catch.h"
 
 #include <fmt/core.h>
 
 #include <map>
 #include <string>
+
+#include "base/error.h"
+#include "config/resolve/resolve.h"
+#include "support/catch.h"
 
 using namespace dslaunch;
 using namespace dslaunch::config;

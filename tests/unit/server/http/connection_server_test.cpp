@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/listener.h"
+#include "support/text_tools.h"
 #include "unit/server/made_up_server.h"
 
 namespace dslaunch::server {
@@ -76,7 +78,7 @@ TEST_CASE("a client is answered beside more idle heads and bodies than threads o
     Running running(limits);
     std::vector<UniqueFd> slow;
     for (int i = 0; i < 60; ++i) {
-        slow.push_back(connection_to(running.port));
+        slow.push_back(test::connected_to(running.port));
         const std::string part =
             i % 3 == 0   ? "GET / HTTP/1.1\r\nX: "
             : i % 3 == 1 ? "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\na"
@@ -96,7 +98,7 @@ TEST_CASE("a client that comes too slowly is told so") {
     ConnectionLimits limits;
     limits.pause_max = std::chrono::milliseconds(200);
     Running running(limits);
-    const UniqueFd half = connection_to(running.port);
+    const UniqueFd half = test::connected_to(running.port);
     send_all(half, "GET / HTTP/1.1\r\nHo");
     CHECK(read_all(half).starts_with("HTTP/1.1 408"));
 }
@@ -106,7 +108,7 @@ TEST_CASE("a client that does not read holds nobody up, and its connection ends"
     limits.pause_max = std::chrono::milliseconds(200);
     limits.answers_max = 1;
     Running running(limits);
-    const UniqueFd deaf = connection_to(running.port);
+    const UniqueFd deaf = test::connected_to(running.port);
     send_all(deaf, get("/large"));
     CHECK(answers_to(running.port, get("/")).starts_with("HTTP/1.1 200"));
     CHECK(read_all(deaf).size() < size_t{64} << 20);
@@ -118,7 +120,7 @@ TEST_CASE("requests wait where as many are answered as may be, and are answered 
     Running running(limits);
     std::vector<UniqueFd> clients;
     for (int i = 0; i < 10; ++i) {
-        clients.push_back(connection_to(running.port));
+        clients.push_back(test::connected_to(running.port));
         send_all(clients.back(), get("/wait"));
     }
     while (running.handler.waiting < 3) std::this_thread::yield();
@@ -132,17 +134,17 @@ TEST_CASE("what takes no time is answered though every thread is taken, also man
     limits.answers_max = 1;
     limits.requests_max = 700;
     Running running(limits);
-    const UniqueFd waiting = connection_to(running.port);
+    const UniqueFd waiting = test::connected_to(running.port);
     send_all(waiting, get("/wait"));
     while (running.handler.waiting < 1) std::this_thread::yield();
     std::string many;
     for (int i = 0; i < 1000; ++i) many += "GET /quick HTTP/1.1\r\nHost: a\r\n\r\n";
-    CHECK(count_of(answers_to(running.port, many), "HTTP/1.1 200") == 700);
+    CHECK(test::count_of(answers_to(running.port, many), "HTTP/1.1 200") == 700);
     const std::string mixed = "GET /quick HTTP/1.1\r\nHost: a\r\n\r\n" + get("/");
-    const UniqueFd both = connection_to(running.port);
+    const UniqueFd both = test::connected_to(running.port);
     send_all(both, mixed);
     running.handler.may_go = true;
-    CHECK(count_of(read_all(both), "HTTP/1.1 200") == 2);
+    CHECK(test::count_of(read_all(both), "HTTP/1.1 200") == 2);
     CHECK(read_all(waiting).starts_with("HTTP/1.1 200"));
 }
 
@@ -152,7 +154,7 @@ TEST_CASE("an answer learns that its client has left, also behind bytes that it 
         const int before = running.handler.left;
         const int waiting = running.handler.waiting;
         {
-            const UniqueFd client = connection_to(running.port);
+            const UniqueFd client = test::connected_to(running.port);
             send_all(client, get("/wait") + after);
             while (running.handler.waiting == waiting) std::this_thread::yield();
         }
@@ -165,7 +167,7 @@ TEST_CASE("bodies have memory together, and whoever finds none left is told to c
     Running running({}, 4500);
     const std::string post = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: ";
     std::string first = post + "2000\r\n\r\n" + std::string(1999, 'a');
-    const UniqueFd holder = connection_to(running.port);
+    const UniqueFd holder = test::connected_to(running.port);
     send_all(holder, first);
     while (running.budget.bytes_taken() < 1999) std::this_thread::yield();
     const std::string refused =
@@ -197,7 +199,7 @@ TEST_CASE("bodies that come slowly give way where others need their memory, but 
         // Their requests never end. They hold 1,000 to 39,000 bytes each, 80,000 in all.
         for (const int bytes : {1000, 39'000, 2000, 38'000}) {
             even_out();
-            slow.push_back(connection_to(running.port));
+            slow.push_back(test::connected_to(running.port));
             const int64_t before = running.budget.bytes_taken();
             send_all(slow.back(), post + "40000\r\n\r\n" + std::string(bytes, 'a'));
             while (running.budget.bytes_taken() < before + bytes) {
@@ -232,7 +234,7 @@ TEST_CASE("an answer that throws is an error of the server, and a refusal ends t
     const std::string refused =
         answers_to(running.port, "GET /no HTTP/1.1\r\nHost: a\r\n\r\n" + get("/"));
     CHECK(refused.starts_with("HTTP/1.1 403"));
-    CHECK(count_of(refused, "HTTP/1.1 ") == 1);
+    CHECK(test::count_of(refused, "HTTP/1.1 ") == 1);
 }
 
 TEST_CASE("a server that was asked to end before it ran takes nobody") {
@@ -240,7 +242,7 @@ TEST_CASE("a server that was asked to end before it ran takes nobody") {
     RequestBudget budget(1000);
     ConnectionServer server({}, budget, handler);
     const int port = server.bind("127.0.0.1", 0);
-    const UniqueFd client = connection_to(port);
+    const UniqueFd client = test::connected_to(port);
     send_all(client, get("/"));
     server.end();
     server.run();

@@ -8,43 +8,12 @@
 
 #include "support/catch.h"
 #include "unit/server/heap_watch.h"
+#include "unit/server/json/as_json.h"
 
 namespace dslaunch::server {
 namespace {
 
 using nlohmann::json;
-
-// Returns VALUE as another library's value.
-json as_json(JsonView value) {
-    switch (value.kind()) {
-        case JsonKind::kNull:
-            return nullptr;
-        case JsonKind::kBool:
-            return value.flag();
-        case JsonKind::kInteger:
-            return value.integer();
-        case JsonKind::kReal:
-            return value.real();
-        case JsonKind::kText:
-            return std::string(value.text());
-        case JsonKind::kArray: {
-            json array = json::array();
-            for (const JsonView item : value.items()) array.push_back(as_json(item));
-            CHECK(std::ssize(array) == value.elements());
-            return array;
-        }
-        case JsonKind::kObject: {
-            json object = json::object();
-            value.for_each_field([&](std::string_view key, JsonView field) {
-                CHECK(value.find(key));
-                object[std::string(key)] = as_json(field);
-            });
-            CHECK(std::ssize(object) == value.elements());
-            return object;
-        }
-    }
-    return nullptr;
-}
 
 std::variant<JsonDocument, JsonFault> read(const std::string& text, int64_t bytes_max = 1 << 30) {
     RequestBudget account(bytes_max);

@@ -2,6 +2,7 @@
 // turns. `make bench` runs it (tests/bench/cases.sh). To run it by hand, call test_checkpoint
 // '[.bench]' in the folder to be measured.
 #include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -16,6 +15,7 @@
 #include "support/catch.h"
 #include "support/stored_model.h"
 #include "support/temporary_folder.h"
+#include "support/text_tools.h"
 
 using namespace dslaunch;
 using namespace dslaunch::storage;
@@ -70,16 +70,6 @@ std::vector<double> expected(const StoredModel& model, int tensor) {
         values.push_back(facts.dtype == DType::kI64 ? std::trunc(8 * value) : value);
     }
     return values;
-}
-
-ExitCode code_of(const std::function<void()>& doing, std::string* what = nullptr) {
-    try {
-        doing();
-    } catch (const Error& error) {
-        if (what != nullptr) *what = error.what();
-        return error.code();
-    }
-    return ExitCode::kOk;
 }
 
 }  // namespace
@@ -188,11 +178,13 @@ TEST_CASE("names lose and gain a prefix, globs and frozen parameters are left ou
     options.is_forced = true;
     options.strip_prefix = "module.";
     std::string what;
-    CHECK(code_of([&] { (void)export_weights(*source, options); }, &what) == ExitCode::kUsage);
+    CHECK(test::code_of([&] { (void)export_weights(*source, options); }, &what) ==
+          ExitCode::kUsage);
     CHECK_THAT(what, Catch::Contains("model.wte.weight"));
     options.strip_prefix = "";
     options.exclude = {"*"};
-    CHECK(code_of([&] { (void)export_weights(*source, options); }, &what) == ExitCode::kUsage);
+    CHECK(test::code_of([&] { (void)export_weights(*source, options); }, &what) ==
+          ExitCode::kUsage);
     CHECK_THAT(what, Catch::Contains("nothing is left"));
 }
 
@@ -224,7 +216,8 @@ TEST_CASE("a value that the dtype cannot hold is refused with its place, and no 
     ExportOptions options = place.options();
     options.dtype = DType::kF16;
     std::string what;
-    CHECK(code_of([&] { (void)export_weights(*source, options); }, &what) == ExitCode::kInput);
+    CHECK(test::code_of([&] { (void)export_weights(*source, options); }, &what) ==
+          ExitCode::kInput);
     CHECK_THAT(what, Catch::Contains("element 5 of `h.0.bias`"));
     CHECK(fs::is_empty(place.out()));
     options.dtype = DType::kBF16;
@@ -271,7 +264,8 @@ TEST_CASE("an earlier model is never replaced unasked, and wholly when asked") {
     (void)export_weights(*source, options);
     std::string what;
     options.shard_max.reset();
-    CHECK(code_of([&] { (void)export_weights(*source, options); }, &what) == ExitCode::kInput);
+    CHECK(test::code_of([&] { (void)export_weights(*source, options); }, &what) ==
+          ExitCode::kInput);
     CHECK_THAT(what, Catch::Contains("--force"));
     options.is_forced = true;
     (void)export_weights(*source, options);
@@ -283,9 +277,9 @@ TEST_CASE("an earlier model is never replaced unasked, and wholly when asked") {
     options.out = place.folder.path() + "/one.safetensors";
     CHECK(export_weights(*source, options).files == std::vector<std::string>{options.out});
     options.is_forced = false;
-    CHECK(code_of([&] { (void)export_weights(*source, options); }) == ExitCode::kInput);
+    CHECK(test::code_of([&] { (void)export_weights(*source, options); }) == ExitCode::kInput);
     options.out = "/proc/nowhere";
-    CHECK(code_of([&] { (void)export_weights(*source, options); }) == ExitCode::kDisk);
+    CHECK(test::code_of([&] { (void)export_weights(*source, options); }) == ExitCode::kDisk);
 }
 
 TEST_CASE("a byte that the disk has changed is found before anything is written") {
@@ -303,7 +297,7 @@ TEST_CASE("a byte that the disk has changed is found before anything is written"
     }
     const auto source = open_tensor_source(*place.tree, folder);
     std::string what;
-    CHECK(code_of([&] { (void)export_weights(*source, place.options()); }, &what) ==
+    CHECK(test::code_of([&] { (void)export_weights(*source, place.options()); }, &what) ==
           ExitCode::kCheckpoint);
     CHECK_THAT(what, Catch::Contains("weights-00001-of-00002.safetensors"));
     CHECK(fs::is_empty(place.out()));
@@ -317,7 +311,7 @@ TEST_CASE("sizes of shards are read as huggingface_hub reads them") {
         CHECK(parse_shard_bytes(text, "--max-shard-size").value == bytes);
     for (const char* bad : {"", "GB", "-1GB", "0", "5", "5XB", "nan", "1e300TB"}) {
         INFO(bad);
-        CHECK(code_of([&] { (void)parse_shard_bytes(bad, "--max-shard-size"); }) ==
+        CHECK(test::code_of([&] { (void)parse_shard_bytes(bad, "--max-shard-size"); }) ==
               ExitCode::kUsage);
     }
 }
@@ -327,7 +321,7 @@ TEST_CASE("what belongs to a model beside its weights is copied byte for byte") 
     const std::string from = place.folder.path() + "/hf";
     fs::create_directories(from + "/additional_chat_templates");
     fs::create_directories(place.out());
-    CHECK(code_of([&] { check_model_config(from); }) == ExitCode::kInput);
+    CHECK(test::code_of([&] { check_model_config(from); }) == ExitCode::kInput);
     const std::string odd("{\"a\": 1}\r\n\0x", 12);
     for (const char* name :
          {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",

@@ -12,7 +12,7 @@
 
 namespace dslaunch::test {
 
-inline const std::string kFixtures = std::string(source_dir()) + "/tests/fixtures/deepspeed";
+inline const std::string kFixtures = fixture_path("deepspeed");
 
 inline std::string contents(const storage::TensorSource& source, int tensor, int state) {
     std::string bytes;

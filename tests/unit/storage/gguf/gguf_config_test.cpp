@@ -1,4 +1,6 @@
 // The values of GGUF files that decide what a model computes: they are taken over or refused.
+#include "storage/gguf_model/gguf_config.h"
+
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -11,7 +13,6 @@
 
 #include "storage/gguf/gguf_file.h"
 #include "storage/gguf/gguf_values.h"
-#include "storage/gguf_model/gguf_config.h"
 #include "storage/gguf_model/gguf_model_reader.h"
 #include "storage/huggingface/transformer_config.h"
 #include "support/temporary_folder.h"

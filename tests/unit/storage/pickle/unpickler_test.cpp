@@ -24,12 +24,6 @@ std::string refusal(const std::string& bytes) {
     return test::error_of(ExitCode::kInput, [&] { unpickle(bytes); });
 }
 
-std::string repeated(const std::string& text, int count) {
-    std::string all;
-    for (int i = 0; i < count; ++i) all += text;
-    return all;
-}
-
 const std::string kStart = "\x80\x02"s;
 // _rebuild_tensor_v2(('storage', FloatStorage, '7', 'cpu', 6), 1, (2, 2), (2, 1), False, {})
 const std::string kTensor =
@@ -161,10 +155,12 @@ TEST_CASE("A pickle that is damaged or wants too much is refused") {
         {kStart + "cno end", "a name has no end"},
         {kStart + "]q\1h\1a.", "contains itself"},
         {kStart + "]q\1]h\1aa.", "contains itself"},
-        {kStart + repeated("]", 1000) + repeated("a", 999) + ".", "nested more than 64 deep"},
-        {kStart + "]" + repeated("\x85", 1000) + ".", "nested more than 64 deep"},
+        {kStart + test::repeated("]", 1000) + test::repeated("a", 999) + ".",
+         "nested more than 64 deep"},
+        {kStart + "]" + test::repeated("\x85", 1000) + ".", "nested more than 64 deep"},
         // The depth counts along the longest way, whichever way is followed first.
-        {kStart + "]" + repeated("\x85", 40) + "q\1" + repeated("\x85", 40) + "h\1\x86.",
+        {kStart + "]" + test::repeated("\x85", 40) + "q\1" + test::repeated("\x85", 40) +
+             "h\1\x86.",
          "nested more than 64 deep"},
     };
     for (const Row& row : rows) {
@@ -177,10 +173,11 @@ TEST_CASE("A pickle that is damaged or wants too much is refused") {
 
 TEST_CASE("Pickles that grow out of few bytes end at the limits") {
     const auto many = static_cast<int>(kPickleValuesMax);
-    CHECK(refusal(kStart + repeated("N0", many + 1) + "N.").find("more than") != std::string::npos);
+    CHECK(refusal(kStart + test::repeated("N0", many + 1) + "N.").find("more than") !=
+          std::string::npos);
     // A tuple of 64 Ki values, and 100 copies of it.
-    const std::string copies = kStart + "(" + repeated("N", 1 << 16) + "tq\0"s + "\x85q\1(" +
-                               repeated("ctorch\nSize\nh\1R", 100) + "t.";
+    const std::string copies = kStart + "(" + test::repeated("N", 1 << 16) + "tq\0"s + "\x85q\1(" +
+                               test::repeated("ctorch\nSize\nh\1R", 100) + "t.";
     CHECK(refusal(copies).find("more than") != std::string::npos);
     // Shared values count once: 2^20 paths lead to the last one. 2^60 paths could never be
     // followed.

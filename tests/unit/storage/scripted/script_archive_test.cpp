@@ -91,12 +91,6 @@ std::string told(const Tensor& tensor) {
     return told(pickled(tensor.text()));
 }
 
-std::string script_archive_repeated(const std::string& text, int64_t count) {
-    std::string all;
-    for (int64_t i = 0; i < count; ++i) all += text;
-    return all;
-}
-
 std::string code_told(const std::string& code) {
     return told(pickled("N"), "\x80\x02)."s, code);
 }
@@ -204,11 +198,11 @@ TEST_CASE("a script's pickle is what LibTorch's unpickler takes as it stands, an
     };
     const Row rows[] = {
         {")r" + script_archive_little(0x10000000, 4), "memo entry 268435456"},
-        {script_archive_repeated("(", 200'000) + script_archive_repeated("t", 200'000),
+        {test::repeated("(", 200'000) + test::repeated("t", 200'000),
          "are nested more than 512 deep"},
         {"(X" + script_archive_little(0x70000000, 4) + "abct", "a string of"},
         // Each level contains the level before twice.
-        {"N" + script_archive_repeated("q\0h\0\x86"s, 60), "shared values expand to more than"},
+        {"N" + test::repeated("q\0h\0\x86"s, 60), "shared values expand to more than"},
         {"](h\0e"s, "memo entry 0 does not exist"},
         {"]q\0h\0a"s, "a value contains itself"},
         // A list that gets a type stays the same list.
@@ -223,8 +217,7 @@ TEST_CASE("a script's pickle is what LibTorch's unpickler takes as it stands, an
         {"cos\nsystem\n", "it was refused and not run"},
         {"c__torch__.m;\nNet\n", "it was refused and not run"},
         {"ctorch.jit._pickle\nbuild_intlist\n](" + word("a") + "e\x85R", "is not allowed"},
-        {"ctorch.jit._pickle\nrestore_type_tag\n]" + word(script_archive_repeated("List[", 80)) +
-             "\x86R",
+        {"ctorch.jit._pickle\nrestore_type_tag\n]" + word(test::repeated("List[", 80)) + "\x86R",
          "is not allowed"},
     };
     for (const Row& row : rows) {
@@ -236,10 +229,10 @@ TEST_CASE("a script's pickle is what LibTorch's unpickler takes as it stands, an
 
 TEST_CASE("code that nests deeper than LibTorch's stack is refused, with its line") {
     const std::string begin = "class Net(Module):\n  def forward(self) -> int:\n    return ";
-    CHECK(code_told(begin + script_archive_repeated("(", 100) + "1" +
-                    script_archive_repeated(")", 100) + "\n") == "accepted");
-    CHECK(code_told(begin + "[" + script_archive_repeated("1, ", 100'000) + "]\n") == "accepted");
-    CHECK(code_told(begin + "\"" + script_archive_repeated("( ", 5000) + "\\\"\"\n") == "accepted");
+    CHECK(code_told(begin + test::repeated("(", 100) + "1" + test::repeated(")", 100) + "\n") ==
+          "accepted");
+    CHECK(code_told(begin + "[" + test::repeated("1, ", 100'000) + "]\n") == "accepted");
+    CHECK(code_told(begin + "\"" + test::repeated("( ", 5000) + "\\\"\"\n") == "accepted");
     struct Row {
         std::string code;
         const char* why;
@@ -250,26 +243,21 @@ TEST_CASE("code that nests deeper than LibTorch's stack is refused, with its lin
         chain += "class K" + std::to_string(i) + "(Module):\n  x : __torch__.m.K" +
                  std::to_string(i + 1) + "\n";
     const Row rows[] = {
-        {begin + script_archive_repeated("(", 100'000) + "1" +
-             script_archive_repeated(")", 100'000),
+        {begin + test::repeated("(", 100'000) + "1" + test::repeated(")", 100'000),
          "m.py:3: an expression"},
-        {begin + script_archive_repeated("- ", 3000) + "1", "m.py:3: an expression"},
-        {begin + "x" + script_archive_repeated(".T", 3000), "m.py:3: an expression"},
-        {begin + "x" + script_archive_repeated("[0]", 3000), "m.py:3: an expression"},
-        {begin + script_archive_repeated("torch.neg(", 1000) + "1" +
-             script_archive_repeated(")", 1000),
+        {begin + test::repeated("- ", 3000) + "1", "m.py:3: an expression"},
+        {begin + "x" + test::repeated(".T", 3000), "m.py:3: an expression"},
+        {begin + "x" + test::repeated("[0]", 3000), "m.py:3: an expression"},
+        {begin + test::repeated("torch.neg(", 1000) + "1" + test::repeated(")", 1000),
          "an expression"},
-        {"class A:\n  x : " + script_archive_repeated("List[", 20'000) + "int" +
-             script_archive_repeated("]", 20'000),
+        {"class A:\n  x : " + test::repeated("List[", 20'000) + "int" + test::repeated("]", 20'000),
          "m.py:2: an expression"},
         {"def f() -> int:\n" + blocks, "blocks are nested more than"},
         {chain, "its code is nested more than"},
-        {"def f() -> int:\n  if a:\n    x = 1\n" +
-             script_archive_repeated("  elif a:\n    x = 1\n", 300),
+        {"def f() -> int:\n  if a:\n    x = 1\n" + test::repeated("  elif a:\n    x = 1\n", 300),
          "elif"},
-        {begin + "[" + script_archive_repeated("1, ", 300'000) + "]",
-         "m.py:3: a statement has more than"},
-        {begin + "1 + \\\n" + script_archive_repeated("1 + \\\n", 10), "a line is continued"},
+        {begin + "[" + test::repeated("1, ", 300'000) + "]", "m.py:3: a statement has more than"},
+        {begin + "1 + \\\n" + test::repeated("1 + \\\n", 10), "a line is continued"},
         {begin + "1  # (((", "a comment contains quotes or brackets"},
         {begin + "\"a\n", "a string is not closed"},
         {begin + "(1", "a bracket is not closed"},

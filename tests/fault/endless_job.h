@@ -27,8 +27,8 @@ struct EndlessJob {
         std::vector<std::string> where = {"--hostfile", folder.path() + "/hostfile", "--launcher",
                                           "local"};
         where.insert(where.end(), options.begin(), options.end());
-        return training_command(folder, where, archive_of("gpt"),
-                                fixture_config(facts_of("gpt"), 1, 10'000'000));
+        return training_command(folder, where, fixture_archive("gpt"),
+                                fixture_config(fixture_facts("gpt"), 1, 10'000'000));
     }
     [[nodiscard]] std::vector<std::string> metrics() const {
         std::ifstream file(folder.path() + "/out/metrics.jsonl");

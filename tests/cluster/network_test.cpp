@@ -416,13 +416,15 @@ TEST_CASE("200 launches at once never stumble over a port", "[.long]") {
             jobs.push_back(std::make_unique<JobProcess>(*folders.back(), words));
         }
         int failures = 0;
+        std::string reports;
         for (auto& job : jobs) {
             const int code = job->wait();
             if (code == 0) continue;
             ++failures;
-            UNSCOPED_INFO("code " << code << ": " << job->err());
+            reports += fmt::format("code {}: {}\n", code, job->err());
         }
         std::printf("%d launches that %s: %d failures\n", kLaunches, row.what, failures);
+        INFO(reports);
         CHECK(failures == 0);
     }
 }

@@ -122,6 +122,12 @@ class TextJob {
         REQUIRE(said);
         REQUIRE(err().find(word) != std::string::npos);
     }
+    // Waits for the first bytes of the text: then each rank has joined and computed.
+    void await_text() {
+        REQUIRE(wait_until([&] { return !process_.out().empty() || process_.wait(0) != -1; }));
+        INFO(err());
+        REQUIRE(!process_.out().empty());
+    }
     // Waits until the server listens, and returns its port.
     int port() {
         await("/v1, ");

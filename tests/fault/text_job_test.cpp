@@ -95,7 +95,7 @@ TEST_CASE("a rank that dies or stands still ends generate, and is named") {
     for (const Blow& blow : blows()) {
         INFO("signal " << blow.signal << " to rank " << blow.rank);
         TextJob job(kWriteOnRanks);
-        job.await("opened in");
+        job.await_text();
         check_end(job, blow);
         // The text is streamed, so only a part was written. The whole text has an id and a blank
         // for each of 199000 tokens.
@@ -128,7 +128,9 @@ TEST_CASE("a rank that dies or stands still ends serve, and no client gets half 
 TEST_CASE("a rank that stands still while nobody asks for anything ends serve too") {
     adopt_orphans();
     TextJob job(kServeOnRanks);
-    static_cast<void>(job.port());
+    WireClient client(job.port());
+    client.post("/v1/completions", {{"prompt", {1, 2, 3}}, {"max_tokens", 1}});
+    REQUIRE(client.read_all().starts_with("HTTP/1.1 200"));
     check_end(job, {SIGSTOP, 1, 69, "rank 1"});
 }
 

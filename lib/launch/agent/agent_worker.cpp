@@ -149,6 +149,8 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     if (request.target_kind != TargetKind::kModel) {
         const OpenLines open_lines = asks ? OpenLines::kAlways : OpenLines::kAfterReturn;
         launch.worker.stdout_lines = launch.worker.stderr_lines = LineSplitter(open_lines);
+    } else if (place.rank == 0) {
+        launch.worker.stdout_lines = LineSplitter(OpenLines::kAlways);
     }
     UniqueFd worker_end;
     if (request.target_kind == TargetKind::kModel) {

@@ -1,6 +1,6 @@
 // Finds the process that uses a TCP port of this machine, for the error message if the ranks cannot
-// meet there, and watches who listens on MASTER_PORT once the ranks of a script run. Reads /proc;
-// one thread.
+// meet there, and watches who listens on MASTER_PORT once the ranks of a script run. Asks the
+// kernel with sock_diag(7), or else reads /proc; one thread.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 // can see; empty if no process listens. Safe to print.
 [[nodiscard]] std::string describe_port_owner(int port);
 
-// Returns the ids of users who listen on PORT in this network namespace. Reads /proc/net once.
+// Returns the ids of users who listen on PORT in this network namespace.
 [[nodiscard]] std::set<int64_t> port_users(int port);
 
 // Watches MASTER_PORT. Rank 0 of a script binds this port itself, a moment after the agent has

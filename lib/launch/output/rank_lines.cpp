@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/screen.h"
 #include "base/text.h"
+#include "base/text/whole_characters.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -51,11 +53,36 @@ void RankLines::remember(Rank& from, std::string_view line) {
 }
 
 void RankLines::add(int rank, OutputStream stream, std::string_view lines) {
-    Rank& from = ranks_.at(static_cast<size_t>(rank));
     if (spec_.target_kind != TargetKind::kModel) return program_lines(rank, stream, lines);
+    const bool is_result = stream == OutputStream::kStdout && rank == 0;
+    if (!is_result) return model_lines(rank, lines, false);
+    if (spec_.prints_results()) show_text(lines);
+    model_lines(rank, result_lines_.add(lines), true);
+}
+
+// Shows BYTES, a part of the job's result that may begin and end anywhere.
+void RankLines::show_text(std::string_view bytes) {
+    if (!printer_.is_terminal(1)) return printer_.streams().write_text(1, bytes);
+    const std::string text = std::exchange(letter_, {}) + std::string(bytes);
+    const size_t shown = whole_characters(text);
+    letter_ = text.substr(shown);
+    std::string safe;
+    for (size_t i = 0; i < shown;) {
+        const size_t newline = std::min(text.find('\n', i), shown);
+        safe += printable(std::string_view(text).substr(i, newline - i));
+        if (newline < shown) safe += '\n';
+        i = newline + 1;
+    }
+    printer_.streams().write_text(1, safe);
+}
+
+// Records whole LINES of a model's rank, and shows those that are not a part of the job's result.
+// IS_RESULT: rank 0 wrote them on stdout.
+void RankLines::model_lines(int rank, std::string_view lines, bool is_result) {
+    if (lines.empty()) return;
+    Rank& from = ranks_.at(static_cast<size_t>(rank));
     files_.rank_lines(rank, lines);
     if (record_ != nullptr) record_->lines(rank, from.host, lines);
-    const bool is_result = stream == OutputStream::kStdout && rank == 0;
     while (!lines.empty()) {
         const size_t newline = std::min(lines.find('\n'), lines.size());
         std::string_view line = lines.substr(0, newline);
@@ -65,10 +92,10 @@ void RankLines::add(int rank, OutputStream stream, std::string_view lines) {
         const auto logged = is_result ? std::nullopt : read_logged(line);
         if (logged && logged->level == LogLevel::kDetail && !spec_.log.shows_details()) continue;
         remember(from, line);
+        if (is_result && spec_.prints_results()) continue;  // show_text() has shown it
         if (is_result) {
-            std::string text = printer_.is_terminal(1) ? printable(line) : std::string(line);
-            if (!spec_.prints_results()) text = fitted(text, 1);
-            printer_.print(1, text);
+            printer_.print(
+                1, fitted(printer_.is_terminal(1) ? printable(line) : std::string(line), 1));
         } else {
             show_line(rank, line, logged);
         }

@@ -24,9 +24,9 @@ class RankLines {
     // RECORD may be null. All must outlive this object.
     RankLines(const JobSpec& spec, LinePrinter& printer, JobFiles& files, JobRecord* record);
 
-    // Takes LINES of one rank: whole lines and, from a program, also the beginning of an incomplete
-    // last line. If the program writes a carriage return and then more text, this text replaces
-    // that beginning.
+    // Takes LINES of one rank: whole lines and, from a program or from rank 0's stdout, also the
+    // beginning of an incomplete last line. If a program writes a carriage return and then more
+    // text, this text replaces that beginning.
     void add(int rank, OutputStream stream, std::string_view lines);
     // Keeps MESSAGE, the reason that RANK gave for its failure. The report will contain it, so
     // later lines that repeat it are written to the log files only.
@@ -43,6 +43,8 @@ class RankLines {
         std::optional<OutputStream> in_file;  // the stream whose line is open in the log file
     };
     void program_lines(int rank, OutputStream stream, std::string_view bytes);
+    void model_lines(int rank, std::string_view lines, bool is_result);
+    void show_text(std::string_view bytes);
     void file_bytes(int rank, OutputStream stream, std::string_view bytes);
     void remember(Rank& from, std::string_view line);
     [[nodiscard]] std::string prefix_of(int rank) const;
@@ -54,6 +56,8 @@ class RankLines {
     JobFiles& files_;
     JobRecord* record_;
     std::vector<Rank> ranks_;
+    LineSplitter result_lines_;  // of a model's rank 0, stdout
+    std::string letter_;         // the beginning of a UTF-8 sequence that is not shown yet
 };
 
 }  // namespace dslaunch::launch

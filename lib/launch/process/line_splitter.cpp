@@ -11,7 +11,7 @@ std::string LineSplitter::add(std::string_view bytes) {
         const size_t newline = bytes.find('\n');
         const bool ends = newline != std::string_view::npos;
         const size_t length = ends ? newline : bytes.size();
-        if (is_open_) {
+        if (is_open_ || open_lines_ == OpenLines::kAlways) {
             lines.append(bytes.substr(0, length + (ends ? 1 : 0)));
             bytes.remove_prefix(length + (ends ? 1 : 0));
             is_open_ = !ends;
@@ -30,9 +30,7 @@ std::string LineSplitter::add(std::string_view bytes) {
         bytes.remove_prefix(length + (ends ? 1 : 0));
         if (ends) lines += std::exchange(rest_, {}) + "\n";
     }
-    const bool gives = open_lines_ == OpenLines::kAlways ||
-                       (open_lines_ == OpenLines::kAfterReturn && rest_.find('\r') != rest_.npos);
-    if (gives && !rest_.empty()) {
+    if (open_lines_ == OpenLines::kAfterReturn && rest_.find('\r') != rest_.npos) {
         lines += std::exchange(rest_, {});
         is_open_ = true;
     }

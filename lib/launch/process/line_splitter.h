@@ -1,5 +1,6 @@
 // Cuts a worker's bytes into lines, and joins the pieces in which a program writes its lines. Ends
-// a line after kLineBytesMax bytes if it is longer; the rest becomes the next line. Pure.
+// a line after kLineBytesMax bytes if it is longer; the rest becomes the next line. Lines that are
+// passed on at once (OpenLines::kAlways) are never cut. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ inline constexpr size_t kLineBytesMax = 64U << 10;
 enum class OpenLines {
     kWait,         // never
     kAfterReturn,  // after a carriage return, for a progress bar, which should be seen moving
-    kAlways,       // always, for a question that waits for its answer
+    kAlways,       // always, for a question that waits for its answer, and for a job's result
 };
 
 // The lines of one stream of a worker.

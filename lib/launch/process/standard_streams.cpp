@@ -102,6 +102,15 @@ void StandardStreams::write_line(int fd, int owner, std::string_view text) {
     write_or_keep(fd, is_shown ? "\n" : text);
 }
 
+void StandardStreams::write_text(int fd, std::string_view text) {
+    if (text.empty()) return;
+    const std::lock_guard lock(mutex_);
+    make_room(fd);
+    if (!is_in_line(fd)) end_piece(fd, kNobody);
+    write_or_keep(fd, text);
+    is_in_line(fd) = !text.ends_with('\n');
+}
+
 void StandardStreams::write_piece(int fd, int owner, std::string_view text) {
     const std::lock_guard lock(mutex_);
     if (!kept_.empty()) return;
@@ -112,10 +121,12 @@ void StandardStreams::write_piece(int fd, int owner, std::string_view text) {
     piece_ = text;
 }
 
-// Makes room for text that OWNER writes on FD after a piece. On a terminal, erases the piece. In a
-// file or pipe, a carriage return already ends the piece, so text of the same owner needs nothing
-// more. Text of another owner begins on a new line.
+// Makes room for text that OWNER writes on FD after a piece or within a line of write_text(), which
+// a newline ends. On a terminal, erases the piece. In a file or pipe, a carriage return already
+// ends the piece, so text of the same owner needs nothing more. Text of another owner begins on a
+// new line.
 void StandardStreams::end_piece(int fd, int owner) {
+    if (std::exchange(is_in_line(fd), false)) write_or_keep(fd, "\n");
     const int before = std::exchange(piece_owner(fd), kNobody);
     if (before == kNobody) return;
     if (stream(fd).erases_lines) {
@@ -132,21 +143,21 @@ bool StandardStreams::moves() const {
 
 void StandardStreams::show_moving(std::string_view text) {
     const std::lock_guard lock(mutex_);
-    if (!kept_.empty() && !text.empty()) return;
+    if ((!kept_.empty() || is_in_line(2)) && !text.empty()) return;
     write_or_keep(2, text.empty() ? moving_.end() : moving_.draw(text));
     shows_again_ = true;
 }
 
 void StandardStreams::show_moving_again() {
     const std::lock_guard lock(mutex_);
-    if (kept_.empty() && shows_again_) write_or_keep(2, moving_.draw_again());
+    if (kept_.empty() && shows_again_ && !is_in_line(2)) write_or_keep(2, moving_.draw_again());
 }
 
-// Erases the moving line before text is written on FD. If FD is stdout, and stdout goes to another
-// program, the other program may write on this terminal a moment later. The moving line is then
-// shown again only when it gets a new text.
+// Erases the moving line before text is written on FD. Within a line of write_text() there is none.
+// If FD is stdout, and stdout goes to another program, the other program may write on this terminal
+// a moment later. The moving line is then shown again only when it gets a new text.
 void StandardStreams::make_room(int fd) {
-    write_or_keep(2, moving_.clear());
+    if (!is_in_line(2)) write_or_keep(2, moving_.clear());
     if (fd == 1 && !are_one_) shows_again_ = false;
 }
 
@@ -238,7 +249,9 @@ void StandardStreams::drain() {
     show_moving({});
     for (const int fd : {1, 2}) {
         const std::lock_guard lock(mutex_);
-        if (std::exchange(piece_owner(fd), kNobody) != kNobody) write_or_keep(fd, "\n");
+        const bool ends_text = std::exchange(is_in_line(fd), false) && stream(fd).erases_lines;
+        const bool ends_piece = std::exchange(piece_owner(fd), kNobody) != kNobody;
+        if (ends_text || ends_piece) write_or_keep(fd, "\n");
     }
     const auto limit = steady_clock::now() + kHurry;
     for (flush(); has_kept(); flush()) {

@@ -45,6 +45,10 @@ class StandardStreams {
     void write_piece(int fd, int owner, std::string_view text);
     // Writes TEXT, the rest of OWNER's line with its newline, in place of OWNER's piece.
     void write_line(int fd, int owner, std::string_view text);
+    // Writes TEXT on FD as write() does. TEXT may end within a line, and the next call continues
+    // that line. Until the line has ended, no moving line is shown on the same terminal, and other
+    // text on the same terminal, pipe or file begins on a new line.
+    void write_text(int fd, std::string_view text);
     // Returns true if stderr is a terminal on which a moving line can be shown now.
     [[nodiscard]] bool moves() const;
     // Shows TEXT as the last line of the terminal at stderr, until other text is written on stdout
@@ -110,6 +114,7 @@ class StandardStreams {
         bool erases_lines = false;    // true: it is a terminal
         bool reader_is_gone = false;  // from here: guarded by mutex_
         int fault = 0;
+        bool is_in_line = false;    // as piece_owner: of the terminal, pipe or file
         int piece_owner = kNobody;  // the owner of the piece on this terminal, pipe or file. If
                                     // stdout and stderr are one, only stdout's member is used
     };
@@ -120,6 +125,9 @@ class StandardStreams {
     }
     // Returns the owner of the piece on the terminal, pipe or file at FD.
     [[nodiscard]] int& piece_owner(int fd) { return stream(are_one_ ? 1 : fd).piece_owner; }
+    // Returns true if write_text() has written the beginning of a line on the terminal, pipe or
+    // file at FD.
+    [[nodiscard]] bool& is_in_line(int fd) { return stream(are_one_ ? 1 : fd).is_in_line; }
 
     std::array<Stream, 2> streams_ = {{{1}, {2}}};
     bool are_one_ = false;      // stdout and stderr lead to one terminal or file

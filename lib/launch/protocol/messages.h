@@ -143,8 +143,8 @@ struct WorkerOutput {
     static constexpr const char* kWhat = "output of a worker";
     int64_t rank = 0;
     OutputStream stream = OutputStream::kStdout;
-    std::string lines;  // whole lines, each with its newline; a program's last line may be
-                        // incomplete (process/line_splitter.h)
+    std::string lines;  // whole lines, each with its newline; the last line of a program, or of
+                        // rank 0's stdout, may be incomplete (process/line_splitter.h)
 };
 
 // Payload of FrameKind::kExited.

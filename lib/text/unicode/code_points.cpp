@@ -113,19 +113,6 @@ std::string replace_invalid_utf8(std::string_view text) {
     }
 }
 
-size_t whole_characters(std::string_view text) {
-    const size_t from = text.size() < 3 ? 0 : text.size() - 3;
-    for (size_t i = from; i < text.size(); ++i) {
-        const auto first = static_cast<unsigned char>(text[i]);
-        if (first < 0xC2 || first > 0xF4) continue;
-        const size_t needed = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-        const bool is_cut = i + needed > text.size() &&
-                            static_cast<size_t>(-sequence_length(text, i)) == text.size() - i;
-        if (is_cut) return i;
-    }
-    return text.size();
-}
-
 char32_t lower_point(char32_t point) {
     if (point < 0x80) return point >= 'A' && point <= 'Z' ? point + 32 : point;
     const LowerRun* run = std::lower_bound(

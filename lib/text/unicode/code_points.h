@@ -141,9 +141,6 @@ class CodePoints {
 // Returns TEXT with U+FFFD for each maximal part that is not UTF-8, as with Python's
 // errors="replace".
 [[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
-// Returns the length of TEXT without the incomplete character at its end, if there is one. A
-// character is incomplete if further bytes could make it valid.
-[[nodiscard]] size_t whole_characters(std::string_view text);
 // Returns the lower case of POINT as a single code point. Only append_lower() writes the two code
 // points for U+0130.
 [[nodiscard]] char32_t lower_point(char32_t point);

@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include "base/path.h"
+#include "base/text/whole_characters.h"
 #include "base/text_bytes.h"
 #include "support/catch.h"
 
@@ -69,6 +70,22 @@ TEST_CASE("text from elsewhere cannot drive a terminal") {
     CHECK(printable("\xe2\x80\xae") == "\\xe2\\x80\\xae");
     CHECK(printable("\xe2\x82\xac") == "\xe2\x82\xac");
     CHECK(printable("\xc3\xa9") == "\xc3\xa9");
+}
+
+TEST_CASE("a text ends before the character that further bytes could make whole") {
+    // Each prefix of a character is incomplete, and the character and what cannot become one are
+    // not. The second byte of the last three characters has a range of its own.
+    for (const std::string letter : {"\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xE0\xA0\x80",
+                                     "\xED\x9F\xBF", "\xF4\x8F\xBF\xBF"}) {
+        for (size_t length = 1; length < letter.size(); ++length) {
+            CHECK(whole_characters("ab" + letter.substr(0, length)) == 2);
+            CHECK(whole_characters(letter.substr(0, length)) == 0);
+        }
+        CHECK(whole_characters("ab" + letter) == 2 + letter.size());
+    }
+    for (const std::string wrong : {"", "a", "\xC1", "\x80", "\xE0\x9F", "\xED\xA0", "\xF4\x90",
+                                    "\xF0\x8F\x80", "\xE2\x28", "\xF5\x80"})
+        CHECK(whole_characters(wrong) == wrong.size());
 }
 
 TEST_CASE("splitting keeps empty pieces and joining undoes it") {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "launch/metrics/metrics_file.h"
 #include "launch/output/job_files.h"
+#include "launch/process/line_splitter.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/piped_stream.h"
@@ -196,6 +197,70 @@ TEST_CASE("results of a model's rank 0 are plain on stdout, all else carries its
     CHECK(captured.text(2) == "[0] log\\x1b[2J\n[1] other\n");
     CHECK(folder.read("logs/rank-0.log") == "result\nlog\x1b[2J\r\n");
     CHECK(folder.read("logs/rank-1.log") == "other\n");
+}
+
+TEST_CASE("a text is shown as it comes, to the byte, and recorded in whole lines") {
+    Captured captured;
+    TemporaryFolder folder;
+    JobSpec spec = two_ranks(TargetKind::kModel, folder.path());
+    spec.duty = ModelDuty::kWrite;
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    const std::string longest(3 * kLineBytesMax, 'x');
+    std::vector<std::string> shown;
+    for (const std::string& part : {std::string("a \xC3"), std::string("\xA9\r\nb"), longest}) {
+        output.ranks().add(0, OutputStream::kStdout, part);
+        shown.push_back(captured.text(1));
+    }
+    output.ranks().add(0, OutputStream::kStderr, "log\n");
+    output.ranks().add(0, OutputStream::kStdout, "c\n");
+    files.finish();
+    captured.restore();
+    CHECK(shown[0] == "a \xC3");
+    CHECK(shown[1] == "a \xC3\xA9\r\nb");
+    CHECK(shown[2] == shown[1] + longest);
+    CHECK(captured.text(1) == shown[2] + "c\n");
+    CHECK(captured.text(2) == "[0] log\n");
+    const std::string log = folder.read("logs/rank-0.log");
+    CHECK(log.starts_with("a \xC3\xA9\r\nbx"));
+    CHECK(log.find("log\n") != std::string::npos);
+    CHECK(log.ends_with("xc\n"));
+}
+
+TEST_CASE("on a terminal a text is continued after other lines, and nothing moves within it") {
+    Captured captured;
+    const OnTerminal terminal(40);
+    JobSpec spec = two_ranks(TargetKind::kModel, "");
+    spec.duty = ModelDuty::kWrite;
+    std::vector<std::string> shown;
+    {
+        StandardStreams streams;
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
+        output.rank_progress("1 of 2 texts");
+        const auto look = [&] {
+            output.tell_progress();
+            shown.push_back(terminal.shown());
+        };
+        look();
+        output.ranks().add(0, OutputStream::kStdout, "first\n\x1b[2Jna\xC3");
+        look();
+        output.ranks().add(0, OutputStream::kStdout, "\xAFve");
+        look();
+        output.ranks().add(0, OutputStream::kStderr, "log\n");
+        look();
+        output.ranks().add(0, OutputStream::kStdout, "end");
+        look();
+    }
+    const std::string last = terminal.shown();
+    captured.restore();
+    CHECK(shown[0] == moving("1 of 2 texts"));
+    CHECK(shown[1] == kErased + "first\r\n\\x1b[2Jna");
+    CHECK(shown[2] == "\xC3\xAFve");
+    CHECK(shown[3] == "\r\n[0] log\r\n" + moving("1 of 2 texts"));
+    CHECK(shown[4] == kErased + "end");
+    CHECK(last == "\r\n");
 }
 
 TEST_CASE("a program keeps its two streams apart") {

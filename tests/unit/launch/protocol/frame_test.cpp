@@ -122,6 +122,9 @@ TEST_CASE("a line that holds a carriage return is given out as it comes, and end
     CHECK(questions.add("name? ") == "name? ");
     CHECK(questions.add("ok\nnext? ") == "ok\nnext? ");
     CHECK(questions.finish() == "\n");
+    const std::string longer(kLineBytesMax + 1, 'x');
+    CHECK(questions.add(longer + "\n" + longer) == longer + "\n" + longer);
+    CHECK(questions.finish() == "\n");
     LineSplitter lines;
     CHECK(lines.add("a\rb").empty());
     CHECK(lines.finish() == "a\rb\n");

@@ -55,6 +55,17 @@ EnvironmentList worker_environment(const StartRequest& request, const StartReque
     return environment;
 }
 
+// Determines which lines of WORKER are passed on before they end. ASKS: the program may ask its
+// user questions.
+void set_open_lines(AgentWorker& worker, TargetKind kind, bool asks) {
+    if (kind != TargetKind::kModel) {
+        const OpenLines open_lines = asks ? OpenLines::kAlways : OpenLines::kAfterReturn;
+        worker.stdout_lines = worker.stderr_lines = LineSplitter(open_lines);
+    } else if (worker.rank == 0) {
+        worker.stdout_lines = LineSplitter(OpenLines::kAlways);
+    }
+}
+
 // Enough rounds to empty a full pipe, which holds at most 1 MiB; a socket holds less.
 constexpr int kRoundsMax = 16;
 
@@ -146,12 +157,7 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     spawn_request.stdin_fd = input.fd;
     spawn_request.new_session = input.fd >= 0 && ::isatty(input.fd) == 1;
     const bool asks = input.asks || spawn_request.new_session;
-    if (request.target_kind != TargetKind::kModel) {
-        const OpenLines open_lines = asks ? OpenLines::kAlways : OpenLines::kAfterReturn;
-        launch.worker.stdout_lines = launch.worker.stderr_lines = LineSplitter(open_lines);
-    } else if (place.rank == 0) {
-        launch.worker.stdout_lines = LineSplitter(OpenLines::kAlways);
-    }
+    set_open_lines(launch.worker, request.target_kind, asks);
     UniqueFd worker_end;
     if (request.target_kind == TargetKind::kModel) {
         int pair[2];

@@ -7,7 +7,7 @@
 
 #include "base/screen.h"
 #include "base/text.h"
-#include "base/text/whole_characters.h"
+#include "base/text_bytes.h"
 
 namespace dslaunch::launch {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/text/whole_characters.h"
+#include "base/text_bytes.h"
 #include "text/subword/byte_alphabet.h"
 #include "text/subword/growth.h"
 #include "text/tokenizer/step_fields.h"

@@ -1,7 +1,6 @@
 #include "base/text.h"
 
 #include "base/path.h"
-#include "base/text/whole_characters.h"
 #include "base/text_bytes.h"
 #include "support/catch.h"
 

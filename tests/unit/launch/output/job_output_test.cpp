@@ -16,105 +16,11 @@
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/piped_stream.h"
+#include "unit/launch/output/captured_output.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
 using namespace dslaunch::test;
-
-namespace {
-
-JobSpec two_ranks(TargetKind kind, const std::string& output) {
-    JobSpec spec;
-    spec.target_kind = kind;
-    spec.world_size = 2;
-    spec.output_directory = output;
-    PlannedNode node;
-    node.name = "n0";
-    for (int rank = 0; rank < 2; ++rank) {
-        PlannedWorker worker;
-        worker.environment.rank = rank;
-        worker.environment.world_size = 2;
-        worker.command = {"program", "--api-key=hunter2"};
-        node.workers.push_back(worker);
-    }
-    spec.nodes = {node};
-    return spec;
-}
-
-// Leads descriptors 1 and 2 to files while this object lives.
-class Captured {
-  public:
-    Captured() {
-        for (const int fd : {1, 2}) {
-            saved_[fd - 1] = ::dup(fd);
-            const UniqueFd file(::open((folder_.path() + "/" + std::to_string(fd)).c_str(),
-                                       O_WRONLY | O_CREAT | O_APPEND, 0600));
-            ::dup2(file.get(), fd);
-        }
-    }
-    Captured(const Captured&) = delete;
-    Captured& operator=(const Captured&) = delete;
-    ~Captured() { restore(); }
-    void restore() {
-        for (const int fd : {1, 2}) {
-            if (saved_[fd - 1] < 0) continue;
-            ::dup2(saved_[fd - 1], fd);
-            ::close(saved_[fd - 1]);
-            saved_[fd - 1] = -1;
-        }
-    }
-    [[nodiscard]] std::string text(int fd) const { return folder_.read(std::to_string(fd)); }
-
-  private:
-    TemporaryFolder folder_;
-    int saved_[2] = {-1, -1};
-};
-
-// Leads descriptor 2, and also 1 unless it is a pipe, to a terminal of COLUMNS while this object
-// lives.
-class OnTerminal {
-  public:
-    explicit OnTerminal(uint16_t columns, bool has_stdout = true)
-        : master_(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK)) {
-        REQUIRE(::grantpt(master_.get()) == 0);
-        REQUIRE(::unlockpt(master_.get()) == 0);
-        terminal_ = UniqueFd(::open(::ptsname(master_.get()), O_RDWR | O_NOCTTY));
-        REQUIRE(terminal_.valid());
-        winsize size{};
-        size.ws_col = columns;
-        REQUIRE(::ioctl(terminal_.get(), TIOCSWINSZ, &size) == 0);
-        ::setenv("TERM", "xterm", 1);
-        ::dup2(terminal_.get(), 2);
-        if (has_stdout) ::dup2(terminal_.get(), 1);
-    }
-    // Returns the text that was shown since the last call. A mark shows where it ends.
-    [[nodiscard]] std::string shown() const {
-        static_cast<void>(write_full(terminal_.get(), std::string_view("|")));
-        std::string text;
-        const bool came = wait_until([&] {
-            char bytes[4096];
-            const ssize_t n = ::read(master_.get(), bytes, sizeof bytes);
-            if (n > 0) text.append(bytes, static_cast<size_t>(n));
-            return text.ends_with("|");
-        });
-        REQUIRE(came);
-        text.pop_back();
-        return text;
-    }
-
-  private:
-    UniqueFd master_;
-    UniqueFd terminal_;
-};
-
-const std::string kErased = "\r\x1b[J";
-
-// Returns the bytes that show LINE.
-std::string moving(const std::string& line) {
-    return "\r" + line + "\x1b[J\r";
-}
-
-}  // namespace
 
 TEST_CASE("a line of metrics names its step, or none") {
     CHECK(read_metrics(R"({"step": 7, "loss": 1.5})").step == 7);
@@ -228,41 +134,6 @@ TEST_CASE("a text is shown as it comes, to the byte, and recorded in whole lines
     CHECK(log.ends_with("xc\n"));
 }
 
-TEST_CASE("on a terminal a text is continued after other lines, and nothing moves within it") {
-    Captured captured;
-    const OnTerminal terminal(40);
-    JobSpec spec = two_ranks(TargetKind::kModel, "");
-    spec.duty = ModelDuty::kWrite;
-    std::vector<std::string> shown;
-    {
-        StandardStreams streams;
-        JobFiles files(spec);
-        JobOutput output(spec, streams, files);
-        output.rank_progress("1 of 2 texts");
-        const auto look = [&] {
-            output.tell_progress();
-            shown.push_back(terminal.shown());
-        };
-        look();
-        output.ranks().add(0, OutputStream::kStdout, "first\n\x1b[2Jna\xC3");
-        look();
-        output.ranks().add(0, OutputStream::kStdout, "\xAFve");
-        look();
-        output.ranks().add(0, OutputStream::kStderr, "log\n");
-        look();
-        output.ranks().add(0, OutputStream::kStdout, "end");
-        look();
-    }
-    const std::string last = terminal.shown();
-    captured.restore();
-    CHECK(shown[0] == moving("1 of 2 texts"));
-    CHECK(shown[1] == kErased + "first\r\n\\x1b[2Jna");
-    CHECK(shown[2] == "\xC3\xAFve");
-    CHECK(shown[3] == "\r\n[0] log\r\n" + moving("1 of 2 texts"));
-    CHECK(shown[4] == kErased + "end");
-    CHECK(last == "\r\n");
-}
-
 TEST_CASE("a program keeps its two streams apart") {
     Captured captured;
     const JobSpec spec = two_ranks(TargetKind::kProgram, "");
@@ -364,116 +235,6 @@ TEST_CASE("details are in log files, and on stderr with debug lines only") {
     }
 }
 
-TEST_CASE("on a terminal log lines go without their time, and warnings have a colour") {
-    ::unsetenv("NO_COLOR");
-    const int ranks = GENERATE(1, 2);
-    Captured captured;
-    const OnTerminal terminal(40);
-    JobSpec spec = two_ranks(TargetKind::kModel, "");
-    spec.world_size = ranks;
-    spec.nodes.front().workers.resize(static_cast<size_t>(ranks));
-    StandardStreams streams;
-    JobFiles files(spec);
-    JobOutput output(spec, streams, files);
-    output.ranks().add(
-        0, OutputStream::kStderr,
-        "12:00:00.123 model: m.pt\n12:00:00.124 warning data: 3 samples are fewer than "
-        "8\nno log line\n");
-    const std::string prefix = ranks == 1 ? "" : "[0] ";
-    const std::string wrapped = ranks == 1 ? "data: 3 samples are fewer than\r\n    8"
-                                           : "data: 3 samples are fewer\r\n    than 8";
-    const std::string shown = terminal.shown();
-    captured.restore();
-    CHECK(shown == prefix + "model: m.pt\r\n" + prefix + "\x1b[33mwarning:\x1b[0m " + wrapped +
-                       "\r\n[0] no log line\r\n");
-}
-
-TEST_CASE("the progress of a training moves on its terminal, and every other line is whole") {
-    Captured captured;
-    const OnTerminal terminal(24);
-    const JobSpec spec = two_ranks(TargetKind::kModel, "");
-    StandardStreams streams;
-    JobFiles files(spec);
-    FakeClock clock;
-    std::vector<std::string> shown;
-    {
-        JobOutput output(spec, streams, files, nullptr, &clock);
-        const auto look = [&] {
-            output.tell_progress();
-            shown.push_back(terminal.shown());
-        };
-        output.begin_work("reaching 3 hosts");
-        look();
-        clock.sleep_for(std::chrono::seconds(2));
-        look();
-        output.rank_progress("step 1/9  loss 2.5  668 MiB");
-        look();
-        look();
-        output.ranks().add(0, OutputStream::kStderr, "one\ntwo\n");
-        look();
-        output.ranks().add(0, OutputStream::kStdout, "result\n");
-        look();
-        output.progress("step 2/9  loss 2.4");
-        look();
-        output.begin_work("");
-        look();
-        // A rank that works has started, even if it does not report its progress.
-        output.begin_work("starting 2 ranks");
-        output.rank_progress("");
-        clock.sleep_for(std::chrono::seconds(2));
-        look();
-        output.rank_progress("step 3/9");
-        look();
-        output.note("dslaunch: the end");
-        shown.push_back(terminal.shown());
-    }
-    captured.restore();
-    const std::string step = moving("step 1/9  loss 2.5");
-    CHECK(shown == std::vector<std::string>{
-                       "", moving("reaching 3 hosts  2 s"), step, "",
-                       kErased + "[0] one\r\n" + kErased + "[0] two\r\n" + step,
-                       kErased + "result\r\n" + step, kErased + "step 2/9  loss 2.4\r\n" + step,
-                       kErased, "", moving("step 3/9"), kErased + "dslaunch: the end\r\n"});
-    CHECK(terminal.shown().empty());
-}
-
-TEST_CASE("a moving line that is there at the end of a job is erased") {
-    Captured captured;
-    const OnTerminal terminal(40);
-    const JobSpec spec = two_ranks(TargetKind::kModel, "");
-    StandardStreams streams;
-    JobFiles files(spec);
-    {
-        JobOutput output(spec, streams, files);
-        output.rank_progress("step 1/9");
-        output.tell_progress();
-    }
-    captured.restore();
-    CHECK(terminal.shown() == moving("step 1/9") + kErased);
-}
-
-TEST_CASE("a program that reads stdout has the terminal until the next progress comes") {
-    Captured captured;
-    PipedStream out(1);
-    const OnTerminal terminal(40, /*has_stdout=*/false);
-    const JobSpec spec = two_ranks(TargetKind::kModel, "");
-    StandardStreams streams;
-    JobFiles files(spec);
-    JobOutput output(spec, streams, files);
-    output.rank_progress("step 1/9");
-    output.tell_progress();
-    output.ranks().add(0, OutputStream::kStdout, "result\n");
-    output.tell_progress();
-    const std::string before = terminal.shown();
-    output.rank_progress("step 2/9");
-    output.tell_progress();
-    const std::string after = terminal.shown();
-    out.restore();
-    captured.restore();
-    CHECK(before == moving("step 1/9") + kErased);
-    CHECK(after == moving("step 2/9"));
-}
-
 TEST_CASE("where no line moves, progress is a line each 30 s in which no other told it") {
     Captured captured;
     const JobSpec spec = two_ranks(TargetKind::kModel, "");
@@ -489,26 +250,6 @@ TEST_CASE("where no line moves, progress is a line each 30 s in which no other t
     }
     captured.restore();
     CHECK(captured.text(2) == "step 1/9, 30 s\nstep 1/9\nstep 1/9, 80 s\n");
-}
-
-TEST_CASE("scripts, programs and quiet jobs have no line of ours that moves") {
-    for (const TargetKind kind : {TargetKind::kPython, TargetKind::kProgram, TargetKind::kModel}) {
-        Captured captured;
-        const OnTerminal terminal(40);
-        JobSpec spec = two_ranks(kind, "");
-        spec.log.quiet = kind == TargetKind::kModel;
-        StandardStreams streams;
-        JobFiles files(spec);
-        FakeClock clock;
-        JobOutput output(spec, streams, files, nullptr, &clock);
-        output.begin_work("reaching 3 hosts");
-        clock.sleep_for(std::chrono::seconds(100));
-        output.tell_progress();
-        output.rank_progress("step 1/9");
-        output.tell_progress();
-        captured.restore();
-        CHECK(terminal.shown().empty());
-    }
 }
 
 TEST_CASE("a failure's own text is told by the report, not by the terminal too; logs keep it") {

@@ -222,10 +222,10 @@ void cache(KeyReader& keys, RunConfig& run) {
     if (offload.eviction == EvictionRule::kLfu &&
         offload.optimizer_buffer_count <= kLfuPassingBuffers)
         keys.note(kCache,
-                  fmt::format("lfu keeps no chunk in memory with {} buffers, because {} of them "
-                              "are for chunks that pass through; a larger {} keeps some",
-                              offload.optimizer_buffer_count, kLfuPassingBuffers,
-                              kOptimizer.key("buffer_count")));
+                  fmt::format("lfu keeps chunks in memory only in buffers beyond the first {}, "
+                              "through which chunks pass; {} is {}, so none are kept",
+                              kLfuPassingBuffers, kOptimizer.key("buffer_count"),
+                              offload.optimizer_buffer_count));
 }
 
 // Reads pin_memory. The optimizer's and the parameters' section must agree on it, because both use

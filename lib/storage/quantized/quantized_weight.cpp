@@ -16,6 +16,12 @@
 namespace dslaunch::storage {
 namespace {
 
+// Returns text like "4 bits in groups of 128".
+std::string text_of(const WeightScheme& scheme) {
+    return scheme.group == 0 ? fmt::format("{} bits in one group", scheme.bits)
+                             : fmt::format("{} bits in groups of {}", scheme.bits, scheme.group);
+}
+
 // In AWQ's layout, a word of 32 bits contains the codes of 8 columns, 4 bits each. The lowest bit
 // of the code of column i is bit `4 * kAwqPlaces[i]`.
 constexpr int64_t kAwqCodes = 8;
@@ -206,11 +212,9 @@ WeightScheme QuantizedWeight::scheme_of_shapes(const Quantization& how,
         if (in == 0 || (in + group - 1) / group != scales.shape[0] || zeros.shape != fitting)
             continue;
         if (found != nullptr)
-            refuse(codes,
-                   fmt::format("has shape {}, which fits two settings of quantization_config: {} "
-                               "bits in groups of {}, and {} bits in groups of {}",
-                               shape_text(codes.shape), found->bits, found->group, scheme.bits,
-                               scheme.group));
+            refuse(codes, fmt::format("has shape {}, which fits two settings of "
+                                      "quantization_config: {}, and {}",
+                                      shape_text(codes.shape), text_of(*found), text_of(scheme)));
         found = &scheme;
     }
     return found == nullptr ? how.schemes.front() : *found;

@@ -112,9 +112,9 @@ TEST_CASE("every number of both tiers and of the disk is read") {
     expected.lossless = true;
     CHECK(result.config.offload == expected);
     CHECK(result.notes ==
-          Notes{"c:1:377: dslaunch.offload.cache lfu keeps no chunk in memory with 2 buffers, "
-                "because 4 of them are for chunks that pass through; a larger "
-                "zero_optimization.offload_optimizer.buffer_count keeps some",
+          Notes{"c:1:377: dslaunch.offload.cache lfu keeps chunks in memory only in buffers "
+                "beyond the first 4, through which chunks pass; "
+                "zero_optimization.offload_optimizer.buffer_count is 2, so none are kept",
                 "c:1:223: zero_optimization.offload_param.buffer_count has no effect: the plan "
                 "computes as many as there are gathers at once; the log says how many",
                 "c:1:239: zero_optimization.offload_param.buffer_size has no effect: the plan "

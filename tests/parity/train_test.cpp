@@ -9,6 +9,7 @@
 #include <regex>
 
 #include "fixture_runs.h"
+#include "graph/archive/model.h"
 #include "support/script_module.h"
 
 namespace dslaunch::test {
@@ -29,7 +30,11 @@ void check_export(const std::string& name) {
     INFO(name);
     const TemporaryFolder folder;
     train_well(folder, ranks(2), name, fixture_config(fixture_facts(name), 1, 3));
-    const torch::jit::Module before = torch::jit::load(fixture_archive(name));
+    // LibTorch's own reader does not read exported programs.
+    graph::Model model = graph::Model::load(fixture_archive(name));
+    const torch::jit::Module before = fixture_archive(name).ends_with(".pt2")
+                                          ? model.module()
+                                          : torch::jit::load(fixture_archive(name));
     const torch::jit::Module after = torch::jit::load(folder.path() + "/out/model.pt");
     const auto stored = read_safetensors(folder.path() + "/out/model.safetensors");
     size_t names = 0;
@@ -41,6 +46,7 @@ void check_export(const std::string& name) {
         for (const auto& [key, tensor] : old_tensors) {
             INFO(key);
             REQUIRE(new_tensors.count(key) == 1);
+            if (model.is_unsaved(key)) continue;
             REQUIRE(stored.count(key) == 1);
             const at::Tensor trained = new_tensors.at(key).contiguous();
             CHECK(stored.at(key).shape == trained.sizes().vec());

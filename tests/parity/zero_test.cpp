@@ -63,7 +63,7 @@ void check_stages_equal(const std::string& name, const std::vector<int>& slots,
 
 const Json kFp32 = Json::object();
 const Json kBf16 = {{"bf16", {{"enabled", true}}}};
-const Json kFp16 = {{"fp16", {{"enabled", true}, {"initial_scale_power", 20}, {"hysteresis", 1}}}};
+const Json kFp16 = {{"fp16", {{"enabled", true}, {"initial_scale_power", 18}, {"hysteresis", 1}}}};
 
 }  // namespace
 

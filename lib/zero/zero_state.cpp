@@ -127,7 +127,7 @@ std::span<float> ZeroState::tied_gradients(int b) {
 }
 
 bool ZeroState::is_sharded() const {
-    return parts_.place().map->shard_numel() > 0 || parts_.place().map->parameters_offloaded();
+    return parts_.place().map->gathers();
 }
 
 void ZeroState::accumulate(const plan::Instruction& instruction) {

@@ -84,6 +84,8 @@ TEST_CASE("ZeRO stages have one another's metrics, held-out losses and weights, 
     check_stages_equal("convnet", {2, 1}, kFp32);
     check_stages_equal("tied-frozen-unused", {1, 1}, kBf16);
     check_stages_equal("gpt-dropout", {2}, kFp16);
+    // The first host keeps no parameters, since there are fewer blocks than hosts.
+    check_stages_equal("mlp", {1, 1, 1}, kFp32);
 }
 
 TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of stage 0",

@@ -16,7 +16,7 @@ class ReadableState {
     // can read afterwards. REQUIRES: let_go() was called after an earlier hold().
     virtual void hold(std::span<const int> parameters, bool keep) = 0;
     virtual void let_go() = 0;
-    // Returns true if parameters are whole only while they are held.
+    // Returns true if parameters are whole only while they are held. The same on all ranks.
     [[nodiscard]] virtual bool is_sharded() const = 0;
 };
 

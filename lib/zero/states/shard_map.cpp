@@ -102,6 +102,12 @@ bool ShardMap::is_gathered(int bucket) const {
            layout_.buckets[bucket].kind != plan::BucketKind::kPersistent;
 }
 
+bool ShardMap::gathers() const {
+    for (int b = 0; b < static_cast<int>(layout_.buckets.size()); ++b)
+        if (is_gathered(b)) return true;
+    return false;
+}
+
 std::vector<runtime::NodeRange> ShardMap::gradient_destinations(int bucket) const {
     if (copies_on_hosts()) return {};
     std::vector<runtime::NodeRange> ranges = node_ranges(bucket);

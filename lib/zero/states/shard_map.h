@@ -83,6 +83,9 @@ class ShardMap {
     // Returns true if this host keeps a bucket's parameters only in part, and has all of them only
     // while the bucket is gathered.
     [[nodiscard]] bool is_gathered(int bucket) const;
+    // Returns true if is_gathered() is true for any bucket. The answer is the same on all hosts,
+    // also on a host that keeps no element.
+    [[nodiscard]] bool gathers() const;
     // Returns the hosts that keep each range of a bucket, numbered as in owners(). REQUIRES: stage
     // >= 1.
     [[nodiscard]] const std::vector<runtime::NodeRange>& node_ranges(int bucket) const {

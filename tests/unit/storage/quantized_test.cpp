@@ -369,7 +369,8 @@ TEST_CASE("a module with bits or groups of its own is known by its tensors' shap
     one.words("qweight", {1, 1}, {0}).words("qzeros", {1, 1}, {0}).floats("scales", {1, 1}, {1});
     CHECK(rows_of(both, one) == Rows{{-1, -1, -1, -1}});
     both["group_size"] = -1;
-    CHECK_THAT(test::error_of([&] { rows_of(both, one); }), Catch::Contains("4 bits in groups of"));
+    CHECK_THAT(test::error_of([&] { rows_of(both, one); }),
+               Catch::Contains("4 bits in one group, and 8 bits in one group"));
 }
 
 TEST_CASE("8-bit floats are those of PyTorch") {

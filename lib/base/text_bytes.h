@@ -1,5 +1,5 @@
-// Views of bytes as text, and of text as bytes, without a copy; where text ends that comes in
-// parts.
+// Views of bytes as text, and of text as bytes, without a copy. Also finds an incomplete character
+// at the end of bytes.
 #pragma once
 
 #include <cstddef>

@@ -52,8 +52,7 @@ bool add_diagnosed_listeners(uint8_t family, int port, Listeners& listeners) {
     for (;;) {
         // The kernel writes each part of its answer before recv() asks for it.
         alignas(nlmsghdr) char answer[32U << 10];
-        const ssize_t n = ::recv(socket.get(), answer, sizeof answer, MSG_DONTWAIT);
-        auto left = static_cast<int64_t>(n);
+        ssize_t left = ::recv(socket.get(), answer, sizeof answer, MSG_DONTWAIT);
         if (left <= 0) return false;
         for (const auto* header = reinterpret_cast<const nlmsghdr*>(answer); NLMSG_OK(header, left);
              header = NLMSG_NEXT(header, left)) {
@@ -81,6 +80,7 @@ void add_tabled_listeners(const char* table, int port, Listeners& listeners) {
     }
 }
 
+// Returns all sockets that listen on PORT in this network namespace.
 Listeners listeners_on(int port) {
     Listeners listeners;
     if (!add_diagnosed_listeners(AF_INET, port, listeners))

@@ -1,5 +1,5 @@
-// What a job's output is tested with: jobs of two ranks, and descriptors 1 and 2 that lead to files
-// or to a terminal.
+// Tools for tests of a job's output: a job of two ranks, and scopes in which stdout and stderr lead
+// to files or to a terminal.
 #pragma once
 
 #include <fcntl.h>
@@ -23,6 +23,7 @@ using launch::PlannedNode;
 using launch::PlannedWorker;
 using launch::TargetKind;
 
+// Returns a job of KIND with two ranks on one host. OUTPUT is its output folder; empty: none.
 inline JobSpec two_ranks(TargetKind kind, const std::string& output) {
     JobSpec spec;
     spec.target_kind = kind;
